@@ -13,7 +13,9 @@ from torch import Tensor
 
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
-from kernels.linear import linear
+from kernels.linear import fp8_linear, fp8_rows, linear
+from kernels.linear.fp8_linear import Fp8LinearOp
+from kernels.linear.fp8_rows import Fp8Rows, Scaling
 from kernels.linear.linear import LinearOp
 from kernels.norms import add_rms_norm, rms_norm, silu_mul
 from kernels.sampling import penalise, sample, top_k_top_p
@@ -26,6 +28,15 @@ AddRmsNorm = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 SiluMul = Callable[[Tensor], Tensor]
 """gate_up (T, 2I) -> (T, I)."""
+
+ToFp8 = Callable[[Tensor, Scaling, Tensor | None], Fp8Rows]
+"""x (T, K), scales by token or group, the static scale (1,) or None -> (T, K)."""
+
+AddRmsNormFp8 = Callable[[Tensor, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]]
+"""As AddRmsNorm, with what is normed in fp8."""
+
+SiluMulFp8 = Callable[[Tensor, Scaling], Fp8Rows]
+"""As SiluMul, in fp8."""
 
 RopeWriteKv = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, float, Tensor, Tensor, int], Tensor
@@ -56,9 +67,14 @@ class Ops:
 
     linear: LinearOp
     linear_split_k: LinearOp  # for readers that take (T, N) or parts (S, T, N), see `parts`
+    linear_fp8: Fp8LinearOp
+    linear_fp8_split_k: Fp8LinearOp
+    to_fp8: ToFp8
     rms_norm: RmsNormOp
     add_rms_norm: AddRmsNorm
+    add_rms_norm_fp8: AddRmsNormFp8
     silu_mul: SiluMul
+    silu_mul_fp8: SiluMulFp8
     rope_write_kv: RopeWriteKv
     paged_attention: PagedAttention
     copy_blocks: CopyBlocks
@@ -72,9 +88,14 @@ def torch_ops() -> Ops:
     return Ops(
         linear=linear.reference,
         linear_split_k=linear.reference,
+        linear_fp8=fp8_linear.reference,
+        linear_fp8_split_k=fp8_linear.reference,
+        to_fp8=fp8_rows.reference,
         rms_norm=rms_norm.reference,
         add_rms_norm=add_rms_norm.reference,
+        add_rms_norm_fp8=add_rms_norm.reference_fp8,
         silu_mul=silu_mul.reference,
+        silu_mul_fp8=silu_mul.reference_fp8,
         rope_write_kv=rope_write_kv.reference,
         paged_attention=paged_attention.reference,
         copy_blocks=copy_blocks.reference,
@@ -89,9 +110,14 @@ def triton_ops() -> Ops:
     return Ops(
         linear=linear.launch,
         linear_split_k=linear.launch_split_k,
+        linear_fp8=fp8_linear.launch,
+        linear_fp8_split_k=fp8_linear.launch_split_k,
+        to_fp8=fp8_rows.launch,
         rms_norm=rms_norm.launch,
         add_rms_norm=add_rms_norm.launch,
+        add_rms_norm_fp8=add_rms_norm.launch_fp8,
         silu_mul=silu_mul.launch,
+        silu_mul_fp8=silu_mul.launch_fp8,
         rope_write_kv=rope_write_kv.launch,
         paged_attention=paged_attention.launch,
         copy_blocks=copy_blocks.launch,

@@ -18,6 +18,9 @@ ENGINE_FLAGS = {
         "Type of weights and KV; auto: float32 on cpu, the checkpoint's own on cuda."
     ),
     "load_format": engine_flag("'dummy' uses random weights, for benchmarks."),
+    "quantization": engine_flag(
+        "Keep weights that the checkpoint has in full in this format, quantised as they are loaded."
+    ),
     "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
     "cache_tokens": engine_flag(
         "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1

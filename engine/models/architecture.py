@@ -14,11 +14,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from engine.config import Quantization
 from engine.models.config import ModelConfig, eos_token_ids, read_json
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from engine.models.modules import WeightFormat
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
 from engine.models.weight_formats.plain import PLAIN
 
 
@@ -55,8 +57,10 @@ SERVED = ServedModels(
         "MistralForCausalLM": MISTRAL,
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
-    }
+    },
+    {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
 )
+ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 
 class _Named(msgspec.Struct):
@@ -68,14 +72,19 @@ class _MayBeNamed(msgspec.Struct):
     architectures: list[str] = []
 
 
-def read_model_config(model_dir: Path, served: ServedModels = SERVED) -> ModelConfig:
-    """The model of a directory with config.json; raises as `Architecture.read`."""
+def read_model_config(
+    model_dir: Path, served: ServedModels = SERVED, quantization: Quantization = "none"
+) -> ModelConfig:
+    """The model of a directory with config.json; raises as `Architecture.read`.
+
+    Weights that are plain there are kept as `quantization` says.
+    """
     path = model_dir / "config.json"
     named, known = read_json(path, _Named), served.architectures
     if len(named.architectures) != 1 or named.architectures[0] not in known:
         names = ", ".join(sorted(known))
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
-    weight_format = _weight_format(named.quantization_config, served)
+    weight_format = _weight_format(named.quantization_config, served, quantization)
     model = known[named.architectures[0]].read(path)
     return replace(model, eos_token_ids=eos_token_ids(model_dir), weight_format=weight_format)
 
@@ -87,14 +96,20 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
     return (known[0] if known else LLAMA).layers(path)
 
 
-def _weight_format(quantization: dict[str, Any] | None, served: ServedModels) -> WeightFormat:
-    if quantization is None:
-        return PLAIN
-    method = str(quantization.get("quant_method"))
+def _weight_format(
+    given: dict[str, Any] | None, served: ServedModels, quantization: Quantization
+) -> WeightFormat:
+    if given is None:
+        return ONLINE[quantization]
+    method = str(given.get("quant_method"))
+    if quantization != "none":
+        raise UnsupportedModel(
+            f"quantization {quantization!r}: the checkpoint is quantised already, by {method!r}"
+        )
     if method not in served.formats:
         names = ", ".join(sorted(served.formats)) or "none"
         raise UnsupportedModel(
             f"quantization_config: weights quantised by {method!r} are not served; served are "
             f"{names}"
         )
-    return served.formats[method](quantization)
+    return served.formats[method](given)

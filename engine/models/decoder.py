@@ -60,6 +60,7 @@ class Decoder:
         if computed is None:
             return self.parameters.head.new_empty((0, self.config.vocab_size))
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
+        assert isinstance(hidden, Tensor), "the head is plain in every format"
         return self.ops.linear(hidden, self.parameters.head, None)
 
     def _layers(

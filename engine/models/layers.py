@@ -13,7 +13,7 @@ config.json, or which kernels do the work (`Ops`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig, Module
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from kernels.attention.batch_layout import BatchLayout
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
 
@@ -128,16 +129,21 @@ class LayerConfig:
             weight = new.empty(attention.head_dim) if attention.qk_norm else None
             return None if weight is None else RmsNorm(own + name, weight, self.norm.eps)
 
+        def norm(name: str, takes_fp8: Scaling | None) -> RmsNorm:
+            return replace(self.norm.build(prefix + name, hidden, new), to_fp8=takes_fp8)
+
+        qkv = new.linear(attention.qkv(own, hidden))
+        mlp = self.mlp.build(prefix + "mlp.", hidden, new)
         return DecoderLayer(
             config=self,
             index=index,
-            input_norm=self.norm.build(prefix + "input_layernorm", hidden, new),
-            qkv=new.linear(attention.qkv(own, hidden)),
+            input_norm=norm("input_layernorm", qkv.takes_fp8),
+            qkv=qkv,
             q_norm=head_norm("q_norm"),
             k_norm=head_norm("k_norm"),
             output=new.linear(attention.output(own, hidden)),
-            post_norm=self.norm.build(prefix + "post_attention_layernorm", hidden, new),
-            mlp=self.mlp.build(prefix + "mlp.", hidden, new),
+            post_norm=norm("post_attention_layernorm", mlp.takes_fp8),
+            mlp=mlp,
             num_heads=attention.num_heads,
             scale=attention.head_dim**-0.5,
             eps=self.norm.eps,
@@ -146,18 +152,24 @@ class LayerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm(Module):
-    """A norm over the last dimension, as Llama has it. `weight` (H,)."""
+    """A norm over the last dimension, as Llama has it. `weight` (H,).
+
+    With `to_fp8` it quantises, where it can, what only a product in fp8 reads.
+    """
 
     name: str
     weight: Tensor
     eps: float
+    to_fp8: Scaling | None = None
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
         """x (T, H) -> (T, H)."""
         return ops.rms_norm(x, self.weight, self.eps)
 
-    def add(self, ops: Ops, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def add(self, ops: Ops, x: Tensor, residual: Tensor) -> tuple[Tensor | Fp8Rows, Tensor]:
         """x (T, H) or in parts, residual (T, H) -> (normed sum, sum), both (T, H)."""
+        if self.to_fp8 is not None:
+            return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
         return ops.add_rms_norm(x, residual, self.weight, self.eps)
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
@@ -176,9 +188,16 @@ class GatedMlp:
     gate_up: Linear
     down: Linear
 
-    def product(self, ops: Ops, x: Tensor) -> Tensor:
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        """As `Linear.takes_fp8`."""
+        return self.gate_up.takes_fp8
+
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """x (T, H) -> (T, H), whole or in parts."""
-        return self.down.product(ops, ops.silu_mul(self.gate_up.product(ops, x)))
+        gate_up, by = self.gate_up.product(ops, x), self.down.takes_fp8
+        gated = ops.silu_mul(gate_up) if by is None else ops.silu_mul_fp8(gate_up, by)
+        return self.down.product(ops, gated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +234,14 @@ class DecoderLayer:
         `hidden` is what the layer before has put out, whole or in parts; None in the first one.
         `cos_sin` (positions, D) float32.
         """
+        normed: Tensor | Fp8Rows
         if hidden is None:
-            hidden = self.input_norm.norm(ops, residual)
+            normed = self.input_norm.norm(ops, residual)
         else:
-            hidden, residual = self.input_norm.add(ops, hidden, residual)
+            normed, residual = self.input_norm.add(ops, hidden, residual)
         q_norm, k_norm = self.q_norm, self.k_norm
         queries = ops.rope_write_kv(
-            self.qkv.product(ops, hidden),
+            self.qkv.product(ops, normed),
             layout.positions,
             cos_sin,
             None if q_norm is None else q_norm.weight,
@@ -250,5 +270,5 @@ class DecoderLayer:
         if outputs is not None:  # of the other tokens only the KV is read
             attended, residual = attended[outputs], residual[outputs]
         projected = self.output.product(ops, attended)
-        hidden, residual = self.post_norm.add(ops, projected, residual)
-        return self.mlp.product(ops, hidden), residual
+        normed, residual = self.post_norm.add(ops, projected, residual)
+        return self.mlp.product(ops, normed), residual

@@ -10,7 +10,7 @@ modules there are (`layers`, `formats`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
 M = TypeVar("M")
@@ -28,11 +29,13 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
+    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
     """
 
     name: str
     view: Tensor
     shard_dim: int | None = None
+    convert: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,17 @@ class Linear(Module):
     __slots__ = ()
     config: LinearConfig
 
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        """How its input is quantised, where the kernel before can do that; None: it is plain."""
+        return None
+
     @abstractmethod
-    def product(self, ops: Ops, x: Tensor) -> Tensor:
-        """x (T, size_in) -> (T, size_out), or in parts where `config` allows that."""
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        """x (T, size_in) -> (T, size_out), or in parts where `config` allows that.
+
+        x is in fp8 only where `takes_fp8` says so; there it may be plain all the same.
+        """
 
 
 @dataclass(frozen=True, slots=True)

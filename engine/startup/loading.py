@@ -92,7 +92,7 @@ class OpenedModel(LoadedRunner):
 
 def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
-    model = read_model_config(Path(config.model_dir), served)
+    model = read_model_config(Path(config.model_dir), served, config.quantization)
     _check_geometry(model, config.block_size)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)

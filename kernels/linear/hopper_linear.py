@@ -12,161 +12,38 @@ A program has a strip of 128 rows of the weight and a share of K (split-K); with
 product is left as split-K partials (`split_k`). Two groups of four warps multiply 64 rows each, one
 warp copies.
 
-For 16-bit numbers; runs on compute capability 9.0 only, and not in the interpreter. Knows: one
-GEMM. Does not know: when it is faster than the alternatives (`linear`).
+For 16-bit numbers, and for fp8 with scales: of these up to 128 rows are computed, 64 in a program.
+Runs on compute capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its
+device code (`hopper_gemm`), or when it is faster than the alternatives (`linear`, `fp8_linear`).
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.launch.capability import HOPPER, capability
+from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.linear.fp8_matrix import Fp8Matrix
+from kernels.linear.fp8_rows import E4M3, Fp8Rows
+from kernels.linear.hopper_gemm import gemm_kernel
 
 MAX_ROWS = 8  # N of the smallest WGMMA instruction
-TILE = 64  # columns: the 128 bytes that shared memory is swizzled by
+MAX_FP8_ROWS = 128
+_MOST_IN_PROGRAM = 64  # rows of x
+_TILE_BYTES = 128  # of a row in a tile: what shared memory is swizzled by
 _STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
 _PROGRAMS = 132  # multiprocessors of an H200; twice as many programs run with half of the memory
 _STAGES = 12  # tiles in flight in a program that has all shared memory of a multiprocessor
+_SHARED_BYTES = 216 * 1024  # of a multiprocessor, for tiles
 _MIN_TILES = 8  # of a share of K
 _MAX_SHARES = 8
 _REGISTERS = 152  # of a thread at launch; the copier keeps 40 of them
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
-
-
-@gluon.jit
-def _producer(
-    weight_boxes: gl.tensor,
-    x_boxes: gl.tensor,
-    weights: gl.tensor,
-    inputs: gl.tensor,
-    full: gl.tensor,
-    free: gl.tensor,
-    first_row: gl.tensor,
-    first_column: gl.tensor,
-    tiles: gl.tensor,
-    STRIP: gl.constexpr,
-    ROWS: gl.constexpr,
-    TILE: gl.constexpr,
-    STAGES: gl.constexpr,
-) -> None:
-    """Copy tile after tile as stages become free; the first weights before x is written."""
-    ahead = gl.minimum(tiles, STAGES)
-    for i in range(ahead):
-        mbarrier.expect(full.index(i), (STRIP + ROWS) * TILE * 2)
-        column = first_column + i * TILE
-        tma.async_copy_global_to_shared(
-            weight_boxes, [first_row, column], full.index(i), weights.index(i)
-        )
-    # After this wait all kernels launched before have ended, and x is written.
-    gl.inline_asm_elementwise(
-        "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
-    for i in range(ahead):
-        column = first_column + i * TILE
-        tma.async_copy_global_to_shared(x_boxes, [0, column], full.index(i), inputs.index(i))
-    for i in range(ahead, tiles):
-        stage = i % STAGES
-        column = first_column + i * TILE
-        mbarrier.wait(free.index(stage), ((i // STAGES) & 1) ^ 1)
-        mbarrier.expect(full.index(stage), (STRIP + ROWS) * TILE * 2)
-        tma.async_copy_global_to_shared(
-            weight_boxes, [first_row, column], full.index(stage), weights.index(stage)
-        )
-        tma.async_copy_global_to_shared(
-            x_boxes, [0, column], full.index(stage), inputs.index(stage)
-        )
-
-
-@gluon.jit
-def _consumer(
-    which: gl.constexpr,
-    halves: gl.tensor,
-    inputs: gl.tensor,
-    full: gl.tensor,
-    free: gl.tensor,
-    out: gl.tensor,
-    rows: gl.tensor,
-    features: gl.tensor,
-    first_row: gl.tensor,
-    tiles: gl.tensor,
-    M: gl.constexpr,
-    ROWS: gl.constexpr,
-    STAGES: gl.constexpr,
-) -> None:
-    """Multiply the `which`-th M rows of the strip, and write the result to `out` (rows, N)."""
-    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, 16])
-    acc = gl.zeros([M, ROWS], gl.float32, ACC)
-    for i in range(tiles):
-        stage = i % STAGES
-        mbarrier.wait(full.index(stage), (i // STAGES) & 1)
-        x = inputs.index(stage).permute((1, 0))
-        acc = warpgroup_mma(halves.index(2 * stage + which), x, acc)
-        mbarrier.arrive(free.index(stage), count=1)
-    feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
-    row = gl.arange(0, ROWS, gl.SliceLayout(0, ACC))
-    real = (feature < features)[:, None] & (row < rows)[None, :]
-    goal = out + row[None, :] * features + feature[:, None]
-    gl.store(goal, acc.to(out.dtype.element_ty), mask=real)
-
-
-@gluon.jit(do_not_specialize=["rows"])
-def _kernel(
-    weight_boxes: gl.tensor,
-    x_boxes: gl.tensor,
-    out: gl.tensor,
-    rows: gl.tensor,
-    features: gl.tensor,
-    all_tiles: gl.tensor,
-    STRIP: gl.constexpr,
-    ROWS: gl.constexpr,
-    TILE: gl.constexpr,
-    STAGES: gl.constexpr,
-) -> None:
-    gl.inline_asm_elementwise(
-        "griddepcontrol.launch_dependents; // dummy $0",
-        "=r", [], dtype=gl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
-    share, shares = gl.program_id(1), gl.num_programs(1)
-    begin = share * all_tiles // shares
-    tiles = (share + 1) * all_tiles // shares - begin
-    first_row = gl.program_id(0) * STRIP
-    goal = out + share * rows * features
-
-    M: gl.constexpr = STRIP // 2
-    dtype: gl.constexpr = weight_boxes.dtype
-    layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
-    barrier: gl.constexpr = mbarrier.MBarrierLayout()
-    weights = gl.allocate_shared_memory(dtype, [STAGES, STRIP, TILE], layout)
-    inputs = gl.allocate_shared_memory(dtype, [STAGES, ROWS, TILE], layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=2)
-    halves = weights._reinterpret(dtype, [2 * STAGES, M, TILE], layout)
-    gl.warp_specialize(
-        [
-            (_consumer, (
-                0, halves, inputs, full, free, goal, rows, features, first_row, tiles,
-                M, ROWS, STAGES,
-            )),
-            (_consumer, (
-                1, halves, inputs, full, free, goal, rows, features, first_row, tiles,
-                M, ROWS, STAGES,
-            )),
-            (_producer, (
-                weight_boxes, x_boxes, weights, inputs, full, free, first_row, begin * TILE, tiles,
-                STRIP, ROWS, TILE, STAGES,
-            )),
-        ],
-        [4, 1],
-        [152, 40],
-    )  # fmt: skip
+_FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)
+_PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
@@ -177,10 +54,27 @@ def serves(x: Tensor, weight: Tensor) -> bool:
         and capability(x.device) == HOPPER
         and x.dtype == weight.dtype
         and x.dtype.itemsize == 2
-        and width % TILE == 0
+        and width % tile_of(weight) == 0
         and x.stride(0) % 8 == 0  # TMA takes strides in multiples of 16 bytes
         and strips_of(weight.shape[0]) <= 2 * _PROGRAMS
     )
+
+
+def serves_fp8(x: Fp8Rows, weight: Fp8Matrix) -> bool:
+    """As `serves`, for `gemm_fp8`; of rows for one program, whatever runs at once."""
+    rows, width = x.values.shape
+    passes = cdiv(rows, _MOST_IN_PROGRAM)
+    return (
+        0 < rows <= MAX_FP8_ROWS
+        and capability(x.values.device) == HOPPER
+        and width % tile_of(weight.values) == 0
+        and (passes == 1 or passes * strips_of(weight.values.shape[0]) <= 2 * _PROGRAMS)
+    )
+
+
+def tile_of(weight: Tensor) -> int:
+    """Columns of a tile."""
+    return _TILE_BYTES // weight.dtype.itemsize
 
 
 def strips_of(features: int) -> int:
@@ -188,33 +82,69 @@ def strips_of(features: int) -> int:
     return -(-features // _STRIP)
 
 
-def shares_of(features: int, width: int) -> int:
-    """Among how many programs K is cut: as many as fill the device, with _MIN_TILES tiles each."""
-    most = min(_MAX_SHARES, width // (TILE * _MIN_TILES))
-    return max(min(_PROGRAMS // strips_of(features), most), 1)
+def shares_of(weight: Tensor, passes: int = 1) -> int:
+    """Among how many programs K is cut: as many as fill the device, with _MIN_TILES tiles each.
+
+    `passes`: programs that read the same share for other rows of x.
+    """
+    features, width = weight.shape
+    most = min(_MAX_SHARES, width // (tile_of(weight) * _MIN_TILES))
+    return max(min(_PROGRAMS // (passes * strips_of(features)), most), 1)
 
 
 def gemm(x: Tensor, weight: Tensor) -> Tensor:
     """x (T, K) with contiguous rows, weight (N, K) contiguous -> (T, N), or parts (S, T, N)."""
+    return _launch(x, weight, shares_of(weight), x.dtype, None, None, None, _PLAIN)
+
+
+def gemm_fp8(
+    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, *, in_parts: bool
+) -> Tensor:
+    """As `gemm`, (T, N) of `dtype`; parts only if `in_parts`."""
+    passes = cdiv(x.values.shape[0], _MOST_IN_PROGRAM)
+    shares = shares_of(weight.values, passes) if in_parts else 1
+    scales = _BY_BLOCK if weight.by_block else _BY_CHANNEL
+    return _launch(x.values, weight.values, shares, dtype, x.scales, weight.scales, bias, scales)
+
+
+def _launch(
+    x: Tensor,
+    weight: Tensor,
+    shares: int,
+    dtype: torch.dtype,
+    x_scales: Tensor | None,
+    scales: Tensor | None,
+    bias: Tensor | None,
+    scaling: int,
+) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
-    strips, shares = strips_of(features), shares_of(features, width)
+    strips, tile = strips_of(features), tile_of(weight)
     if shares == 1:
-        out = x.new_empty((rows, features))
+        out = torch.empty((rows, features), dtype=dtype, device=x.device)
     else:
-        out = x.new_empty((shares, rows, features), dtype=torch.float32)
-    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, TILE], _BOXES)
-    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [MAX_ROWS, TILE], _BOXES)
-    _kernel[(strips, shares)](
+        out = torch.empty((shares, rows, features), dtype=torch.float32, device=x.device)
+    at_once = min(max(next_power_of_2(rows), MAX_ROWS), _MOST_IN_PROGRAM)
+    grid = strips, shares, cdiv(rows, at_once)
+    boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
+    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, tile], boxes)
+    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [at_once, tile], boxes)
+    stages = min(_STAGES, _SHARED_BYTES // ((_STRIP + at_once) * _TILE_BYTES))
+    gemm_kernel[grid](
         weight_boxes,
         x_boxes,
         out,
+        out if x_scales is None else x_scales,
+        out if scales is None else scales,
+        out if bias is None else bias,
         rows,
         features,
-        width // TILE,
+        width // tile,
         STRIP=_STRIP,
-        ROWS=MAX_ROWS,
-        TILE=TILE,
-        STAGES=_STAGES if strips * shares <= _PROGRAMS else _STAGES // 2,
+        ROWS=at_once,
+        TILE=tile,
+        STAGES=stages if grid[0] * grid[1] * grid[2] <= _PROGRAMS else stages // 2,
+        SCALES=scaling,
+        HAS_BIAS=bias is not None,
         num_warps=4,
         maxnreg=_REGISTERS,
         launch_pdl=True,

@@ -1,7 +1,8 @@
 """Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
 
 The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one
-after the other; so is x where it comes in parts (`parts`).
+after the other; so is x where it comes in parts (`parts`). A product in fp8 reads y next: then the
+same kernel quantises it, from y as it would have been written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from torch import Tensor
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import next_power_of_2
 from kernels.limits import check_hidden_size
+from kernels.linear import fp8_rows
 from kernels.linear import split_k as parts
+from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.linear.split_k import load_summed
 from kernels.norms import rms_norm
 from kernels.norms.rms_norm import row_warps, scaled_rows
@@ -29,12 +32,21 @@ def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[
     return rms_norm.reference(total, weight, eps), total
 
 
+def reference_fp8(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, by: Scaling
+) -> tuple[Fp8Rows, Tensor]:
+    """As `reference`, with what is normed in fp8."""
+    normed, total = reference(x, residual, weight, eps)
+    return fp8_rows.reference(normed, by), total
+
+
 @triton.jit
 def _kernel(
     x: tl.tensor,
     residual: tl.tensor,
     weight: tl.tensor,
     normed: tl.tensor,
+    scales: tl.tensor,
     total: tl.tensor,
     eps: tl.tensor,
     part_stride: tl.tensor,
@@ -43,6 +55,8 @@ def _kernel(
     PARTS: tl.constexpr,
     H: tl.constexpr,
     H_PADDED: tl.constexpr,
+    FP8: tl.constexpr,
+    GROUP: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents_and_wait(DEPENDENT)
@@ -55,14 +69,40 @@ def _kernel(
     tl.store(total + row * H + column, summed, mask=inside)
     scale = tl.load(weight + column, mask=inside, other=0.0)
     result = scaled_rows(summed.to(tl.float32), scale, eps, H)
-    tl.store(normed + row * H + column, result, mask=inside)
+    if FP8:
+        wide = tl.where(inside, result.to(tl.float32), 0.0)
+        store_scaled(wide, normed, scales, row, 0, H, H_PADDED, GROUP)
+    else:
+        tl.store(normed + row * H + column, result, mask=inside)
 
 
 def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """As `reference`, on the device, for inputs whose rows are contiguous; any row stride."""
+    normed = torch.empty(residual.shape, dtype=residual.dtype, device=x.device)
+    return normed, _launch(x, residual, weight, eps, normed, normed, None)
+
+
+def launch_fp8(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, by: Scaling
+) -> tuple[Fp8Rows, Tensor]:
+    """As `reference_fp8`, on the device, for inputs as `launch` takes them."""
+    tokens, hidden = residual.shape
+    normed = fp8_rows.empty_rows(tokens, hidden, by, x.device)
+    return normed, _launch(x, residual, weight, eps, normed.values, normed.scales, by)
+
+
+def _launch(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    normed: Tensor,
+    scales: Tensor,
+    by: Scaling | None,
+) -> Tensor:
+    """Write `normed`, and its scales where there is a `by`; return the sum."""
     tokens, hidden = residual.shape
     check_hidden_size(hidden)
-    normed = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
     total = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
     if tokens:
         padded = next_power_of_2(hidden)
@@ -72,6 +112,7 @@ def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Ten
             residual,
             weight,
             normed,
+            scales,
             total,
             eps,
             *strides,
@@ -79,7 +120,9 @@ def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Ten
             PARTS=num_parts,
             H=hidden,
             H_PADDED=padded,
+            FP8=by is not None,
+            GROUP=0 if by is None else fp8_rows.group_of(by),
             num_warps=row_warps(padded),
             **dependent_launch(x.device),
         )
-    return normed, total
+    return total

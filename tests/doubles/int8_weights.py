@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.models import architecture
 from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
 
 NAME = "int8_by_channel"
@@ -29,7 +30,8 @@ class Int8Linear(Linear):
     scale: Tensor  # (out,)
     bias: Tensor | None
 
-    def product(self, ops: Ops, x: Tensor) -> Tensor:
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        assert isinstance(x, Tensor)
         scaled = F.linear(x, self.weight.to(x.dtype)) * self.scale
         return scaled if self.bias is None else scaled + self.bias
 

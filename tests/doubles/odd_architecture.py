@@ -33,6 +33,7 @@ from engine.models.modules import Allocator, LinearConfig
 from engine.models.rope import RopeConfig
 from kernels.attention.batch_layout import BatchLayout
 from kernels.linear import split_k as parts
+from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
 
 EPS, THETA = 1e-5, 1000.0
@@ -83,7 +84,7 @@ class OnePlusNormConfig(RmsNormConfig):
 
 
 class GegluMlp(GatedMlp):
-    def product(self, ops: Ops, x: Tensor) -> Tensor:
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         gate, up = self.gate_up.product(ops, x).chunk(2, dim=-1)
         return self.down.product(ops, F.gelu(gate, approximate="tanh") * up)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
 BIAS_SCALE = 0.02  # of dummy values
@@ -31,10 +32,10 @@ class PlainLinear(Linear):
     weight: Tensor
     bias: Tensor | None
 
-    def product(self, ops: Ops, x: Tensor) -> Tensor:
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """As `Linear.product`."""
         compute = ops.linear_split_k if self.config.in_parts else ops.linear
-        return compute(x, self.weight, self.bias)
+        return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Weights and biases."""

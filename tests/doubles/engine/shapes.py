@@ -91,6 +91,32 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
+FP8_BY_CHANNEL: dict[str, Any] = {
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel"},
+            "input_activations": {
+                "num_bits": 8,
+                "type": "float",
+                "strategy": "token",
+                "dynamic": True,
+            },
+        }
+    },
+}
+FP8_BY_BLOCK: dict[str, Any] = {
+    "quant_method": "fp8",
+    "activation_scheme": "dynamic",
+    "weight_block_size": [128, 128],
+}
+SHAPES["llama-3.1-8b-fp8"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_CHANNEL}
+SHAPES["llama-3.1-8b-fp8-block"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_BLOCK}
+
+
 def model_directory(name: str, parent: Path) -> Path:
     """A directory to open: "handbook", one of SHAPES written below `parent`, or a path as it is."""
     if name == "handbook":

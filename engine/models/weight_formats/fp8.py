@@ -1,0 +1,190 @@
+"""Weights in fp8 (e4m3) with scales, whose inputs are quantised as well, token by token.
+
+    NAME.weight (out, in) e4m3    NAME.bias (out,), where there is one
+    by channel    NAME.weight_scale (out, 1), (out,), or one number for all of the matrix
+    by block      NAME.weight_scale_inv (ceil(out / 128), ceil(in / 128))
+    static        NAME.input_scale, one number, where inputs are not scaled token by token
+
+Of matrices that are one here the largest input scale holds, as in vLLM. Shards divide rows, or
+columns: then they share the scales of channels, and divide those of blocks.
+
+Knows: what is computed. Does not know: how config.json names it (`fp8_checkpoints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from engine.models.errors import UnsupportedModel
+from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from engine.models.weight_formats.ignored import NOTHING, Ignored
+from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.linear.fp8_matrix import Fp8Matrix
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
+BLOCK = 128  # rows and columns that share a scale
+USUAL = 100.0  # of dummy values: one standard deviation in e4m3, of at most 448
+
+Weights = Literal["channel", "block"]
+Inputs = Literal["token", "group", "static"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Linear(Linear):
+    """`weight` with its scales, `bias` (out,) or None, `input_scale` (1,) float32 or None."""
+
+    config: LinearConfig
+    weight: Fp8Matrix
+    bias: Tensor | None
+    input_scale: Tensor | None
+    dtype: torch.dtype  # of the product
+    scale_name: str
+    online: bool  # the checkpoint is plain, and quantised as it is loaded
+
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        """As `Linear.takes_fp8`; a static scale is known to this matrix alone."""
+        return None if self.input_scale is not None else self._scaling
+
+    @property
+    def _scaling(self) -> Scaling:
+        return "group" if self.weight.by_block else "token"
+
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        """As `Linear.product`."""
+        from kernels.linear.fp8_rows import Fp8Rows  # where torch is
+
+        rows = x if isinstance(x, Fp8Rows) else ops.to_fp8(x, self._scaling, self.input_scale)
+        compute = ops.linear_fp8_split_k if self.config.in_parts else ops.linear_fp8
+        return compute(rows, self.weight, self.bias, self.dtype)
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Weights, scales and biases."""
+        by_rows = self.config.shards == "rows"
+        of_weight, of_rows = (0, 0) if by_rows else (1, None)
+        if self.online:
+            yield from self._quantised_as_loaded(of_weight)
+        else:
+            yield from self.config.named("weight", self.weight.values, of_weight)
+            yield from self._scales(of_weight if self.weight.by_block else of_rows)
+        if self.bias is not None:
+            yield from self.config.named("bias", self.bias, of_rows)
+        if self.input_scale is not None:
+            for name, _ in self.config.rows:
+                yield CheckpointTensor(
+                    f"{name}.input_scale", self.input_scale, None, self._larger_input_scale
+                )
+
+    def _scales(self, shard_dim: int | None) -> Iterator[CheckpointTensor]:
+        step = BLOCK if self.weight.by_block else 1
+        first = 0
+        for name, rows in self.config.rows:
+            view = self.weight.scales[first : first - (-rows // step)]
+            first += view.shape[0]
+            yield CheckpointTensor(
+                f"{name}.{self.scale_name}", view, shard_dim, _as_column_or_blocks(view)
+            )
+
+    def _quantised_as_loaded(self, shard_dim: int) -> Iterator[CheckpointTensor]:
+        sizes = [rows for _, rows in self.config.rows]
+        scales = self.weight.scales.split(sizes)  # type: ignore[no-untyped-call]
+        whole = self.config.named("weight", self.weight.values, shard_dim)
+        for tensor, view in zip(whole, scales, strict=True):
+            yield CheckpointTensor(tensor.name, tensor.view, shard_dim, _quantise_into(view))
+
+    def _larger_input_scale(self, value: Tensor) -> Tensor:
+        assert self.input_scale is not None
+        return self.input_scale.maximum(value.to(self.input_scale).reshape(1))
+
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`; scales differ by a factor of up to 3."""
+        import torch
+
+        values, scales = self.weight.values, self.weight.scales
+        drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
+        values.copy_(drawn.normal_(0.0, USUAL, generator=generator).clamp_(-448, 448))
+        scales.uniform_(0.5, 1.5, generator=generator).mul_(self.config.size_in**-0.5 / USUAL)
+        if self.bias is not None:
+            self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
+        if self.input_scale is not None:
+            self.input_scale.fill_(1 / 32)
+
+
+def _as_column_or_blocks(view: Tensor) -> Callable[[Tensor], Tensor]:
+    """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
+
+    def convert(value: Tensor) -> Tensor:
+        if value.numel() == 1:
+            return value.reshape(1, 1).expand(view.shape)
+        return value[:, None] if value.dim() == 1 else value
+
+    return convert
+
+
+def _quantise_into(scales: Tensor) -> Callable[[Tensor], Tensor]:
+    """Returns the values in e4m3, and writes their scales to `scales` (rows, 1)."""
+
+    def convert(weight: Tensor) -> Tensor:
+        from kernels.linear.fp8_matrix import scaled_to_e4m3
+
+        values, found = scaled_to_e4m3(weight)
+        scales.copy_(found)
+        return values
+
+    return convert
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Format:
+    """A kind of fp8; implements `WeightFormat`. Matrices that are `ignored` are plain."""
+
+    name: str
+    weights: Weights
+    inputs: Inputs
+    ignored: Ignored = NOTHING
+    scale_name: str = "weight_scale"
+    online: bool = False
+
+    def linear(self, config: LinearConfig, new: Allocator) -> Linear:
+        """As `WeightFormat.linear`; raises UnsupportedModel for rows that blocks straddle."""
+        import torch
+
+        from kernels.linear.fp8_matrix import Fp8Matrix
+
+        if self.ignored.covers([name for name, _ in config.rows]):
+            return PLAIN.linear(config, new)
+        by_block = self.weights == "block"
+        if by_block:
+            _check_blocks(config)
+        columns = config.size_in // BLOCK if by_block else 1
+        rows = -(-config.size_out // BLOCK) if by_block else config.size_out
+        static = self.inputs == "static"
+        values = new.empty(config.size_out, config.size_in, dtype=torch.float8_e4m3fn)
+        scales = new.empty(rows, columns, dtype=torch.float32)
+        return Fp8Linear(
+            config,
+            Fp8Matrix(values, scales, by_block),
+            new.empty(config.size_out) if config.bias else None,
+            new.empty(1, dtype=torch.float32).zero_() if static else None,
+            new.dtype,
+            self.scale_name,
+            self.online,
+        )
+
+
+def _check_blocks(config: LinearConfig) -> None:
+    whole = all(rows % BLOCK == 0 for _, rows in config.rows[:-1])
+    if config.size_in % BLOCK or not whole:
+        name, rows = config.rows[0]
+        raise UnsupportedModel(
+            f"quantization_config.weight_block_size: {name} of {rows} x {config.size_in} is not "
+            f"whole blocks of {BLOCK}"
+        )

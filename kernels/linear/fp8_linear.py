@@ -1,0 +1,78 @@
+"""A linear layer in fp8: y = x @ weight.T + bias, with x and weight e4m3 and their scales.
+
+    rows         on Hopper                                              elsewhere
+    up to 64     `hopper_linear`, bound by reading the weight           dequantised
+    more         torch's scaled product (cuBLASLt), by channel or block dequantised
+
+x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would depend on whether it
+was computed in a large step or a small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.launch.capability import HOPPER, capability
+from kernels.linear import hopper_linear
+from kernels.linear.fp8_matrix import Fp8Matrix
+from kernels.linear.fp8_rows import Fp8Rows
+
+Fp8LinearOp = Callable[[Fp8Rows, Fp8Matrix, Tensor | None, torch.dtype], Tensor]
+"""x (T, K), weight (N, K), bias (N,) or None, the result's dtype -> (T, N)."""
+
+_ROWS_AT_ONCE = 4  # cuBLASLt wants the rows of scales by block in fours
+
+
+def reference(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The product of the numbers written out, in float32, rounded once. Plain PyTorch."""
+    product = x.dequantised() @ weight.dequantised().T
+    return (product if bias is None else product + bias.float()).to(dtype)
+
+
+def launch(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """As `reference`, on the device: (T, N)."""
+    return _launch(x, weight, bias, dtype, in_parts=False)
+
+
+def launch_split_k(
+    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    return _launch(x, weight, bias, dtype, in_parts=True)
+
+
+def _launch(
+    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, *, in_parts: bool
+) -> Tensor:
+    if hopper_linear.serves_fp8(x, weight):
+        return hopper_linear.gemm_fp8(x, weight, bias, dtype, in_parts=in_parts)
+    if capability(x.values.device) != HOPPER:
+        return F.linear(x.dequantised().to(dtype), weight.dequantised().to(dtype), bias)
+    product = _by_block(x, weight, dtype) if weight.by_block else _by_channel(x, weight, dtype)
+    return product if bias is None else product.add_(bias)
+
+
+def _by_channel(x: Fp8Rows, weight: Fp8Matrix, dtype: torch.dtype) -> Tensor:
+    return torch._scaled_mm(
+        x.values,
+        weight.values.T,
+        scale_a=x.scales,
+        scale_b=weight.scales.T,
+        out_dtype=dtype,
+        use_fast_accum=True,
+    )
+
+
+def _by_block(x: Fp8Rows, weight: Fp8Matrix, dtype: torch.dtype) -> Tensor:
+    rows = x.values.shape[0]
+    spare = -rows % _ROWS_AT_ONCE
+    values = F.pad(x.values.view(torch.int8), (0, 0, 0, spare)).view(x.values.dtype)
+    scales = F.pad(x.scales, (0, 0, 0, spare)).T.contiguous().T
+    product = torch._scaled_mm(
+        values, weight.values.T, scale_a=scales, scale_b=weight.scales.T, out_dtype=dtype
+    )
+    return product[:rows]

@@ -1,0 +1,42 @@
+"""A matrix in fp8 (e4m3) with its scales, by output channel or by blocks of 128 x 128.
+
+by channel    scales (N, 1)                  weight[n, k] = values[n, k] * scales[n]
+by block      scales (ceil(N / 128), K / 128)  ... * scales[n // 128, k // 128]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.linear.fp8_rows import E4M3, LARGEST
+
+BLOCK = 128
+LEAST_SCALE = 1e-12  # of a channel of zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Matrix:
+    """`values` (N, K) e4m3, `scales` float32: one column, or as many as there are blocks in K."""
+
+    values: Tensor
+    scales: Tensor
+    by_block: bool
+
+    def dequantised(self) -> Tensor:
+        """(N, K) float32."""
+        if not self.by_block:
+            return self.values.float() * self.scales
+        features, width = self.values.shape
+        wide = self.scales.repeat_interleave(BLOCK, 0)[:features]
+        return self.values.float() * wide.repeat_interleave(BLOCK, 1)[:, :width]
+
+
+def scaled_to_e4m3(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight (N, K) of any float dtype -> values (N, K) e4m3 and scales (N, 1) float32."""
+    largest = weight.abs().amax(1, keepdim=True).float()
+    scales = (largest / LARGEST).clamp(min=LEAST_SCALE)
+    values = torch.clamp(weight.float() / scales, -LARGEST, LARGEST).to(E4M3)
+    return values, scales

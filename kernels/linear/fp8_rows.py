@@ -1,0 +1,170 @@
+"""Activations in fp8 (e4m3): rows of numbers with scales that are found row by row.
+
+    by "token"    one scale a row              scale = max(largest / 448, 1 / (448 * 512))
+    by "group"    one scale 128 columns        scale = max(largest, 1e-10) / 448
+    static        one scale for all rows, which the checkpoint brings
+
+    values = round(x * (1 / scale)) to e4m3, cut off at 448        x = values * scale, nearly
+
+Scales are vLLM's (`dynamic_per_token_scaled_fp8_quant`, `per_token_group_quant_fp8`). It is
+multiplied by the reciprocal, since divisions take most of the kernel's time: of numbers that lie
+between two of e4m3 a few round to the other one. A row's values depend on that row alone, so a
+token's KV is the same however many tokens a step has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
+from kernels.launch.rounding import next_power_of_2
+
+E4M3 = torch.float8_e4m3fn
+LARGEST = 448.0  # of e4m3
+GROUP = 128  # columns that share a scale
+LEAST_TOKEN_SCALE = 1.0 / (LARGEST * 512.0)
+LEAST_OF_GROUP = 1e-10
+
+Scaling = Literal["token", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Rows:
+    """`values` (T, K) e4m3, `scales` float32: (T, 1), or (T, K / 128) of groups."""
+
+    values: Tensor
+    scales: Tensor
+
+    def dequantised(self) -> Tensor:
+        """(T, K) float32."""
+        rows, width = self.values.shape
+        groups = self.scales.shape[1]
+        wide = self.values.float().view(rows, groups, width // groups)
+        return (wide * self.scales[:, :, None]).view(rows, width)
+
+
+def reference(x: Tensor, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
+    """x (T, K) -> values and scales. `static` (1,) float32: the scale of all rows. Plain PyTorch.
+
+    K is a multiple of 128 for groups.
+    """
+    (rows, width), wide = x.shape, x.float()
+    groups = wide.view(rows, width // GROUP, GROUP) if by == "group" else wide[:, None]
+    found = _scales(groups.abs().amax(-1), by) if static is None else static.expand(rows, 1)
+    scales = found.contiguous()
+    values = (groups * scales.reciprocal()[:, :, None]).clamp(-LARGEST, LARGEST).to(E4M3)
+    return Fp8Rows(values.view(rows, width), scales)
+
+
+def _scales(largest: Tensor, by: Scaling) -> Tensor:
+    # By a tensor: division by a number becomes a product with its reciprocal on a GPU.
+    whole = torch.full_like(largest, LARGEST)
+    if by == "token":
+        return (largest / whole).clamp(min=LEAST_TOKEN_SCALE)
+    return largest.clamp(min=LEAST_OF_GROUP) / whole
+
+
+@triton.jit
+def store_scaled(
+    x: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    row: tl.tensor,
+    first: tl.tensor,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> None:
+    """Quantise columns of a row, x (1, PADDED) float32 from column `first` on, zero after WIDTH.
+
+    GROUP 0: they are all of the row, and have one scale. Writes their part of row `row` of
+    `values` (T, WIDTH) and `scales` (T, WIDTH / GROUP or 1).
+    """
+    SIZE: tl.constexpr = GROUP if GROUP else PADDED
+    NUM: tl.constexpr = PADDED // SIZE
+    grouped = tl.reshape(x, [NUM, SIZE])
+    largest = tl.max(tl.abs(grouped), axis=1)
+    if GROUP:
+        scale = tl.div_rn(tl.maximum(largest, 1e-10), 448.0)
+    else:
+        scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
+    scaled = grouped * tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
+    scaled = tl.minimum(tl.maximum(scaled, -448.0), 448.0)
+    column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    tl.store(values + row * WIDTH + column, scaled.to(tl.float8e4nv), mask=column < WIDTH)
+    REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1
+    group = first // SIZE + tl.arange(0, NUM)
+    tl.store(scales + row * REAL + group, scale, mask=group < REAL)
+
+
+@triton.jit
+def _kernel(
+    x: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    static: tl.tensor,
+    x_stride: tl.tensor,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    GROUP: tl.constexpr,
+    STATIC: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    launch_dependents_and_wait(DEPENDENT)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, PADDED)[None, :]
+    wide = tl.load(x + row * x_stride + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    if STATIC:
+        scale = tl.load(static)
+        scaled = tl.minimum(tl.maximum(wide * tl.div_rn(1.0, scale), -448.0), 448.0)
+        tl.store(values + row * WIDTH + column, scaled.to(tl.float8e4nv), mask=column < WIDTH)
+        tl.store(scales + row, scale)
+    else:
+        store_scaled(wide, values, scales, row, 0, WIDTH, PADDED, GROUP)
+
+
+def launch(x: Tensor, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
+    """As `reference`, on the device, for rows that are contiguous; any row stride."""
+    rows, width = x.shape
+    made = empty_rows(rows, width, by, x.device)
+    if rows:
+        padded = next_power_of_2(width)
+        _kernel[(rows,)](
+            x,
+            made.values,
+            made.scales,
+            made.scales if static is None else static,
+            x.stride(0),
+            WIDTH=width,
+            PADDED=padded,
+            GROUP=group_of(by),
+            STATIC=static is not None,
+            num_warps=row_warps(padded),
+            **dependent_launch(x.device),
+        )
+    return made
+
+
+def empty_rows(rows: int, width: int, by: Scaling, device: torch.device) -> Fp8Rows:
+    """Uninitialised; for a kernel that ends with `store_scaled`."""
+    values = torch.empty((rows, width), dtype=E4M3, device=device)
+    scales = torch.empty(
+        (rows, width // GROUP if by == "group" else 1), dtype=torch.float32, device=device
+    )
+    return Fp8Rows(values, scales)
+
+
+def group_of(by: Scaling) -> int:
+    """The GROUP of `store_scaled`."""
+    return GROUP if by == "group" else 0
+
+
+def row_warps(padded: int) -> int:
+    """Warps for one row of `padded` numbers: 16 numbers a thread or so, 4 to 32 warps."""
+    return min(max(padded // 512, 4), 32)

@@ -1,0 +1,192 @@
+"""Device code of a GEMM of few rows for Hopper (`hopper_linear`): one strip, one share of K.
+
+A program has a strip of rows of the weight, some rows of x and a share of K. Two groups of four
+warps multiply half of the strip each; one warp copies tiles to shared memory ahead of them.
+
+Scales: 0 none; 1 of rows of x and of the weight's, multiplied in the end; 2 of blocks of 128 x 128
+of the weight and of 128 columns of a row of x, by which each tile's sum is multiplied. The matrix
+units add up products of fp8 in few bits: so sums of tiles are added in float32 registers.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
+
+
+@gluon.jit
+def _wait_for_previous() -> None:
+    """After this all kernels launched before have ended, and x is written."""
+    gl.inline_asm_elementwise(
+        "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def _producer(
+    weight_boxes: gl.tensor,
+    x_boxes: gl.tensor,
+    weights: gl.tensor,
+    inputs: gl.tensor,
+    full: gl.tensor,
+    free: gl.tensor,
+    first_row: gl.tensor,
+    first_of_x: gl.tensor,
+    first_column: gl.tensor,
+    tiles: gl.tensor,
+    STRIP: gl.constexpr,
+    ROWS: gl.constexpr,
+    TILE: gl.constexpr,
+    STAGES: gl.constexpr,
+) -> None:
+    """Copy tile after tile as stages become free; the first weights before x is written."""
+    BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
+    ahead = gl.minimum(tiles, STAGES)
+    for i in range(ahead):
+        mbarrier.expect(full.index(i), BYTES)
+        column = first_column + i * TILE
+        tma.async_copy_global_to_shared(
+            weight_boxes, [first_row, column], full.index(i), weights.index(i)
+        )
+    _wait_for_previous()
+    for i in range(ahead):
+        column = first_column + i * TILE
+        tma.async_copy_global_to_shared(
+            x_boxes, [first_of_x, column], full.index(i), inputs.index(i)
+        )
+    for i in range(ahead, tiles):
+        stage = i % STAGES
+        column = first_column + i * TILE
+        mbarrier.wait(free.index(stage), ((i // STAGES) & 1) ^ 1)
+        mbarrier.expect(full.index(stage), BYTES)
+        tma.async_copy_global_to_shared(
+            weight_boxes, [first_row, column], full.index(stage), weights.index(stage)
+        )
+        tma.async_copy_global_to_shared(
+            x_boxes, [first_of_x, column], full.index(stage), inputs.index(stage)
+        )
+
+
+@gluon.jit
+def _consumer(
+    which: gl.constexpr,
+    halves: gl.tensor,
+    inputs: gl.tensor,
+    full: gl.tensor,
+    free: gl.tensor,
+    out: gl.tensor,
+    rows: gl.tensor,
+    features: gl.tensor,
+    first_row: gl.tensor,
+    first_of_x: gl.tensor,
+    first_tile: gl.tensor,
+    tiles: gl.tensor,
+    all_tiles: gl.tensor,
+    x_scales: gl.tensor,
+    scales: gl.tensor,
+    bias: gl.tensor,
+    M: gl.constexpr,
+    ROWS: gl.constexpr,
+    STAGES: gl.constexpr,
+    SCALES: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+) -> None:
+    """Multiply the `which`-th M rows of the strip, and write the result to `out` (rows, N)."""
+    K: gl.constexpr = 256 // halves.dtype.primitive_bitwidth
+    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, K])
+    acc = gl.zeros([M, ROWS], gl.float32, ACC)
+    feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
+    row = first_of_x + gl.arange(0, ROWS, gl.SliceLayout(0, ACC))
+    if SCALES == 2:
+        _wait_for_previous()
+    for i in range(tiles):
+        stage = i % STAGES
+        if SCALES == 2:  # asked for before the tile is there
+            tile = first_tile + i
+            of_rows = gl.load(x_scales + row * all_tiles + tile, mask=row < rows, other=0.0)
+            of_block = gl.load(scales + first_row // 128 * all_tiles + tile)
+        mbarrier.wait(full.index(stage), (i // STAGES) & 1)
+        x = inputs.index(stage).permute((1, 0))
+        half = halves.index(2 * stage + which)
+        if SCALES == 0:
+            acc = warpgroup_mma(half, x, acc)
+        else:
+            part = warpgroup_mma(half, x, gl.zeros([M, ROWS], gl.float32, ACC), use_acc=False)
+            if SCALES == 2:
+                part *= (of_rows * of_block)[None, :]
+            acc += part
+        mbarrier.arrive(free.index(stage), count=1)
+    if SCALES == 1:
+        _wait_for_previous()
+        of_rows = gl.load(x_scales + row, mask=row < rows, other=0.0)
+        of_features = gl.load(scales + feature, mask=feature < features, other=0.0)
+        acc *= of_rows[None, :] * of_features[:, None]
+    if HAS_BIAS:  # once
+        shift = gl.load(bias + feature, mask=(feature < features) & (first_tile == 0), other=0.0)
+        acc += shift.to(gl.float32)[:, None]
+    real = (feature < features)[:, None] & (row < rows)[None, :]
+    goal = out + row[None, :] * features + feature[:, None]
+    gl.store(goal, acc.to(out.dtype.element_ty), mask=real)
+
+
+@gluon.jit(do_not_specialize=["rows"])
+def gemm_kernel(
+    weight_boxes: gl.tensor,
+    x_boxes: gl.tensor,
+    out: gl.tensor,
+    x_scales: gl.tensor,
+    scales: gl.tensor,
+    bias: gl.tensor,
+    rows: gl.tensor,
+    features: gl.tensor,
+    all_tiles: gl.tensor,
+    STRIP: gl.constexpr,
+    ROWS: gl.constexpr,
+    TILE: gl.constexpr,
+    STAGES: gl.constexpr,
+    SCALES: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+) -> None:
+    """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // dummy $0",
+        "=r", [], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+    share, shares = gl.program_id(1), gl.num_programs(1)
+    begin = share * all_tiles // shares
+    tiles = (share + 1) * all_tiles // shares - begin
+    first_row, first_of_x = gl.program_id(0) * STRIP, gl.program_id(2) * ROWS
+    goal = out + share * rows * features
+
+    M: gl.constexpr = STRIP // 2
+    dtype: gl.constexpr = weight_boxes.dtype
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, dtype.primitive_bitwidth, rank=2)
+    barrier: gl.constexpr = mbarrier.MBarrierLayout()
+    weights = gl.allocate_shared_memory(dtype, [STAGES, STRIP, TILE], layout)
+    inputs = gl.allocate_shared_memory(dtype, [STAGES, ROWS, TILE], layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=2)
+    halves = weights._reinterpret(dtype, [2 * STAGES, M, TILE], layout)
+    gl.warp_specialize(
+        [
+            (_consumer, (
+                0, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
+                tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+            )),
+            (_consumer, (
+                1, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
+                tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+            )),
+            (_producer, (
+                weight_boxes, x_boxes, weights, inputs, full, free, first_row, first_of_x,
+                begin * TILE, tiles,
+                STRIP, ROWS, TILE, STAGES,
+            )),
+        ],
+        [4, 1],
+        [152, 40],
+    )  # fmt: skip
