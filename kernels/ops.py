@@ -13,6 +13,9 @@ from torch import Tensor
 
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
+from kernels.experts import mixture, route
+from kernels.experts.mixture import MixtureOp
+from kernels.experts.route import RouteOp
 from kernels.linear import fp8_linear, fp8_rows, linear
 from kernels.linear.fp8_linear import Fp8LinearOp
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
@@ -75,6 +78,8 @@ class Ops:
     add_rms_norm_fp8: AddRmsNormFp8
     silu_mul: SiluMul
     silu_mul_fp8: SiluMulFp8
+    route: RouteOp
+    mixture: MixtureOp
     rope_write_kv: RopeWriteKv
     paged_attention: PagedAttention
     copy_blocks: CopyBlocks
@@ -96,6 +101,8 @@ def torch_ops() -> Ops:
         add_rms_norm_fp8=add_rms_norm.reference_fp8,
         silu_mul=silu_mul.reference,
         silu_mul_fp8=silu_mul.reference_fp8,
+        route=route.reference,
+        mixture=mixture.reference,
         rope_write_kv=rope_write_kv.reference,
         paged_attention=paged_attention.reference,
         copy_blocks=copy_blocks.reference,
@@ -118,6 +125,8 @@ def triton_ops() -> Ops:
         add_rms_norm_fp8=add_rms_norm.launch_fp8,
         silu_mul=silu_mul.launch,
         silu_mul_fp8=silu_mul.launch_fp8,
+        route=route.launch,
+        mixture=mixture.launch,
         rope_write_kv=rope_write_kv.launch,
         paged_attention=paged_attention.launch,
         copy_blocks=copy_blocks.launch,

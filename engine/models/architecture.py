@@ -19,6 +19,7 @@ from engine.models.config import ModelConfig, eos_token_ids, read_json
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
 from engine.models.weight_formats.plain import PLAIN
@@ -55,8 +56,10 @@ SERVED = ServedModels(
     {
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
+        "MixtralForCausalLM": MIXTRAL,
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
+        "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
     {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
 )

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine.models.mixture import Mixture, MixtureConfig
 from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig, Module
 from engine.models.rope import RopeConfig
 
@@ -78,10 +79,15 @@ class MlpConfig:
 
     size: int
     bias: bool = False
+    place: str = "mlp."  # before its matrices' names, in a layer's
 
     def num_weights(self, hidden: int) -> int:
         """That a token is multiplied with."""
         return 3 * hidden * self.size
+
+    def num_held_weights(self, hidden: int) -> int:
+        """All of them."""
+        return self.num_weights(hidden)
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
         """The gate and what it is multiplied with; both are whole when they are read."""
@@ -111,14 +117,22 @@ class LayerConfig:
 
     hidden_size: int
     attention: AttentionConfig
-    mlp: MlpConfig
+    mlp: MlpConfig | MixtureConfig
     norm: RmsNormConfig
 
     @property
     def num_weights(self) -> int:
         """That a token is multiplied with. Norms and biases, a few thousandths, are left out."""
-        attention = 2 * (self.attention.query_size + self.attention.kv_size)
-        return self.hidden_size * attention + self.mlp.num_weights(self.hidden_size)
+        return self._num_in_attention + self.mlp.num_weights(self.hidden_size)
+
+    @property
+    def num_held_weights(self) -> int:
+        """Those of all experts among them."""
+        return self._num_in_attention + self.mlp.num_held_weights(self.hidden_size)
+
+    @property
+    def _num_in_attention(self) -> int:
+        return 2 * self.hidden_size * (self.attention.query_size + self.attention.kv_size)
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
         """The layer at `index` of the model."""
@@ -133,7 +147,7 @@ class LayerConfig:
             return replace(self.norm.build(prefix + name, hidden, new), to_fp8=takes_fp8)
 
         qkv = new.linear(attention.qkv(own, hidden))
-        mlp = self.mlp.build(prefix + "mlp.", hidden, new)
+        mlp = self.mlp.build(prefix + self.mlp.place, hidden, new)
         return DecoderLayer(
             config=self,
             index=index,
@@ -215,7 +229,7 @@ class DecoderLayer:
     k_norm: RmsNorm | None  # (D,)
     output: Linear  # (H, Hq D)
     post_norm: RmsNorm
-    mlp: GatedMlp
+    mlp: GatedMlp | Mixture
     num_heads: int  # as `config` has it; so is what follows
     scale: float
     eps: float

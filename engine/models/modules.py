@@ -14,10 +14,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from kernels.experts.gate import Gate
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.experts.matrices import ExpertMatrix
+    from kernels.experts.route import Routed
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
@@ -100,6 +104,45 @@ class Linear(Module):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """The matrices of a layer's experts, before they have tensors.
+
+    Those of one expert are named after `prefix`, its number and one of `names`: of the gate, of
+    what it is multiplied with, of the projection back.
+    """
+
+    prefix: str
+    names: tuple[str, str, str]
+    num_experts: int
+    size_in: int
+    size: int  # of what is gated
+    gate: Gate
+
+    def matrices(self, expert: int) -> tuple[str, str, str]:
+        """The names of an expert's three matrices."""
+        gate, up, down = (f"{self.prefix}{expert}.{name}" for name in self.names)
+        return gate, up, down
+
+
+@dataclass(frozen=True, slots=True)
+class Experts(Module):
+    """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I)."""
+
+    config: ExpertsConfig
+    gate_up: ExpertMatrix
+    down: ExpertMatrix
+
+    def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
+        """x (T, H) -> (T, H), whole or in parts."""
+        return ops.mixture(x, routed, self.gate_up, self.down, self.config.gate)
+
+    def split(self, matrix: Tensor, expert: int) -> tuple[Tensor, Tensor]:
+        """Of an expert, the gate's half of a tensor like `gate_up` and the other one."""
+        gate, up = matrix[expert].chunk(2)
+        return gate, up
+
+
+@dataclass(frozen=True, slots=True)
 class Allocator:
     """Makes the tensors of a model's modules, uninitialised."""
 
@@ -117,6 +160,10 @@ class Allocator:
         """A matrix in the weight format of the model."""
         return self.weight_format.linear(config, self)
 
+    def experts(self, config: ExpertsConfig) -> Experts:
+        """Experts in the weight format of the model."""
+        return self.weight_format.experts(config, self)
+
 
 class WeightFormat(Protocol):
     """How a model's matrices are kept. A frozen dataclass: its fields are in the fingerprint."""
@@ -128,6 +175,10 @@ class WeightFormat(Protocol):
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
         """A matrix in this format, uninitialised."""
+        ...
+
+    def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
+        """Experts in this format, uninitialised."""
         ...
 
 

@@ -29,10 +29,12 @@ from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_of
 from engine.models.decoder import Decoder, shortened
+from engine.models.mixture import Mixture, MixtureConfig
 from engine.models.modules import Linear, LinearConfig, walk
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
 from engine.startup.activation import StepBounds, activation_bytes
+from kernels.experts.tiles import telling_tokens
 from kernels.linear import linear
 from storage.device_pool import empty_blocks, layer_views
 
@@ -106,6 +108,7 @@ def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
     if bounds.graph_tokens:
         dry_run_buckets(decoder, bounds)
     dry_run_gemms(decoder, bounds)
+    dry_run_mixtures(decoder, bounds)
     dry_run_copies(decoder, bounds)
     embedding = decoder.parameters.embedding
     sampler.warm_up(decoder.config.vocab_size, embedding.device, embedding.dtype)
@@ -127,6 +130,21 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
     """Compute products of as few rows as kernels are compiled for, not taken from the library."""
     for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
         compute_gemms(decoder, rows, sampling=True)
+
+
+@torch.inference_mode()
+def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
+    """Compute each kind of mixture once for every kernel that some number of tokens takes."""
+    most, like = max(bounds.batch_tokens, bounds.max_running), decoder.parameters.embedding
+    for config, mixture in _mixtures(decoder).items():
+        for tokens in telling_tokens(config.num_experts, config.top_k, most):
+            mixture.product(decoder.ops, like.new_zeros((tokens, decoder.config.hidden_size)))
+
+
+def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:
+    """The first of each kind."""
+    found = list(walk(decoder.parameters.layers, Mixture))
+    return {one.config: one for one in reversed(found)}
 
 
 def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:

@@ -16,7 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models import architecture
-from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    Experts,
+    ExpertsConfig,
+    Linear,
+    LinearConfig,
+)
+from engine.models.weight_formats.plain import PLAIN
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
 
@@ -58,6 +66,9 @@ class Int8ByChannel:
         weight = new.empty(config.size_out, config.size_in, dtype=torch.int8)
         bias = new.empty(config.size_out) if config.bias else None
         return Int8Linear(config, weight, new.empty(config.size_out), bias)
+
+    def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
+        return PLAIN.experts(config, new)
 
 
 def read_format(quantization: dict[str, Any]) -> Int8ByChannel:

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from engine.models.errors import UnsupportedModel
-from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    Experts,
+    ExpertsConfig,
+    Linear,
+    LinearConfig,
+)
 from engine.models.weight_formats.ignored import NOTHING, Ignored
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
 
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.experts.matrices import ExpertMatrix
     from kernels.linear.fp8_matrix import Fp8Matrix
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
@@ -105,17 +113,57 @@ class Fp8Linear(Linear):
         return self.input_scale.maximum(value.to(self.input_scale).reshape(1))
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`; scales differ by a factor of up to 3."""
-        import torch
-
-        values, scales = self.weight.values, self.weight.scales
-        drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
-        values.copy_(drawn.normal_(0.0, USUAL, generator=generator).clamp_(-448, 448))
-        scales.uniform_(0.5, 1.5, generator=generator).mul_(self.config.size_in**-0.5 / USUAL)
+        """As `Module.fill`."""
+        _fill(self.weight.values, self.weight.scales, generator)
         if self.bias is not None:
             self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
         if self.input_scale is not None:
             self.input_scale.fill_(1 / 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Experts(Experts):
+    """Experts with scales by channel or by block."""
+
+    scale_name: str
+    online: bool
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Weights and scales of each expert."""
+        of_columns = 1 if self.gate_up.kind == "block" else None
+        assert self.gate_up.scales is not None
+        assert self.down.scales is not None
+        for expert in range(self.config.num_experts):
+            gate, up, down = self.config.matrices(expert)
+            values = *self.split(self.gate_up.values, expert), self.down.values[expert]
+            scales = *self.split(self.gate_up.scales, expert), self.down.scales[expert]
+            yield from self._matrix(gate, values[0], scales[0], 0, 0)
+            yield from self._matrix(up, values[1], scales[1], 0, 0)
+            yield from self._matrix(down, values[2], scales[2], 1, of_columns)
+
+    def _matrix(
+        self, name: str, values: Tensor, scales: Tensor, of_values: int, of_scales: int | None
+    ) -> Iterator[CheckpointTensor]:
+        convert = _quantise_into(scales) if self.online else None
+        yield CheckpointTensor(f"{name}.weight", values, of_values, convert)
+        if not self.online:
+            column = _as_column_or_blocks(scales)
+            yield CheckpointTensor(f"{name}.{self.scale_name}", scales, of_scales, column)
+
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`."""
+        for matrix in (self.gate_up, self.down):
+            assert matrix.scales is not None
+            _fill(matrix.values, matrix.scales, generator)
+
+
+def _fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
+    """Dummy values (..., K) with which activations keep their size; scales differ by up to 3."""
+    import torch
+
+    drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
+    values.copy_(drawn.normal_(0.0, USUAL, generator=generator).clamp_(-448, 448))
+    scales.uniform_(0.5, 1.5, generator=generator).mul_(values.shape[-1] ** -0.5 / USUAL)
 
 
 def _as_column_or_blocks(view: Tensor) -> Callable[[Tensor], Tensor]:
@@ -178,6 +226,35 @@ class Fp8Format:
             self.scale_name,
             self.online,
         )
+
+    def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
+        """As `WeightFormat.experts`; raises UnsupportedModel."""
+        if self.ignored.covers(config.matrices(0)):
+            return PLAIN.experts(config, new)
+        if self.inputs == "static":
+            raise UnsupportedModel(
+                "quantization_config: experts with static input scales are not served; served are "
+                "inputs scaled token by token or by group"
+            )
+        if self.weights == "block" and (config.size % BLOCK or config.size_in % BLOCK):
+            raise UnsupportedModel(
+                f"quantization_config.weight_block_size: experts of {config.size} x "
+                f"{config.size_in} are not whole blocks of {BLOCK}"
+            )
+        gate_up = self._expert_matrix(config, 2 * config.size, config.size_in, new)
+        down = self._expert_matrix(config, config.size_in, config.size, new)
+        return Fp8Experts(config, gate_up, down, self.scale_name, self.online)
+
+    def _expert_matrix(
+        self, config: ExpertsConfig, rows: int, columns: int, new: Allocator
+    ) -> ExpertMatrix:
+        import torch
+
+        from kernels.experts.matrices import ExpertMatrix
+
+        sizes = (rows // BLOCK, columns // BLOCK) if self.weights == "block" else (rows, 1)
+        values = new.empty(config.num_experts, rows, columns, dtype=torch.float8_e4m3fn)
+        return ExpertMatrix(values, new.empty(config.num_experts, *sizes, dtype=torch.float32))
 
 
 def _check_blocks(config: LinearConfig) -> None:

@@ -2,8 +2,8 @@
 
     NAME.weight (out, in)    NAME.bias (out,), where there is one
 
-Shards divide the rows of both, or the columns of the weight; of such a matrix one shard adds the
-bias.
+Experts have a matrix each in the checkpoint, and are one tensor here. Shards divide the rows of
+weight and bias, or the columns of the weight; of such a matrix one shard adds the bias.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    Experts,
+    ExpertsConfig,
+    Linear,
+    LinearConfig,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +58,25 @@ class PlainLinear(Linear):
             self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
 
 
+@dataclass(frozen=True, slots=True)
+class PlainExperts(Experts):
+    """Of the model's dtype."""
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """The weights of each expert."""
+        for expert in range(self.config.num_experts):
+            gate, up, down = self.config.matrices(expert)
+            gate_view, up_view = self.split(self.gate_up.values, expert)
+            yield CheckpointTensor(f"{gate}.weight", gate_view, 0)
+            yield CheckpointTensor(f"{up}.weight", up_view, 0)
+            yield CheckpointTensor(f"{down}.weight", self.down.values[expert], 1)
+
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`."""
+        for matrix in (self.gate_up, self.down):
+            matrix.values.normal_(0.0, matrix.values.shape[2] ** -0.5, generator=generator)
+
+
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
     """Scaled by the fan-in, so that the product of a unit vector has unit entries."""
     matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
@@ -66,6 +92,14 @@ class PlainFormat:
         """As `WeightFormat.linear`."""
         bias = new.empty(config.size_out) if config.bias else None
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
+
+    def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
+        """As `WeightFormat.experts`."""
+        from kernels.experts.matrices import ExpertMatrix  # where torch is
+
+        gate_up = new.empty(config.num_experts, 2 * config.size, config.size_in)
+        down = new.empty(config.num_experts, config.size_in, config.size)
+        return PlainExperts(config, ExpertMatrix(gate_up), ExpertMatrix(down))
 
 
 PLAIN = PlainFormat()

@@ -113,6 +113,21 @@ FP8_BY_BLOCK: dict[str, Any] = {
     "activation_scheme": "dynamic",
     "weight_block_size": [128, 128],
 }
+SHAPES["qwen3-30b-a3b"] = SHAPES["qwen3-0.6b"] | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": False,
+}
+SHAPES["qwen3-30b-a3b-fp8"] = SHAPES["qwen3-30b-a3b"] | {"quantization_config": FP8_BY_CHANNEL}
 SHAPES["llama-3.1-8b-fp8"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_CHANNEL}
 SHAPES["llama-3.1-8b-fp8-block"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_BLOCK}
 

@@ -14,6 +14,7 @@ import pytest
 from engine.models.architecture import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers import MlpConfig
 from engine.models.rope import RopeConfig
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
@@ -96,8 +97,9 @@ def test_biases_follow_family_and_flags(
     tmp_path: Path, fields: dict[str, Any], biases: tuple[bool, bool, bool]
 ) -> None:
     layer = read(tmp_path, fields).layers[0]
-    attention = layer.attention
-    assert (attention.qkv_bias, attention.output_bias, layer.mlp.bias) == biases
+    attention, mlp = layer.attention, layer.mlp
+    assert isinstance(mlp, MlpConfig)
+    assert (attention.qkv_bias, attention.output_bias, mlp.bias) == biases
     assert attention.qk_norm == (fields["architectures"] == QWEN3["architectures"])
 
 

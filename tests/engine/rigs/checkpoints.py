@@ -58,6 +58,18 @@ RECIPES = {
     "mistral": Recipe("Mistral", {"sliding_window": None, "head_dim": 32}),
     "qwen2": Recipe("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": Recipe("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "mixtral": Recipe("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3-moe": Recipe(
+        "Qwen3Moe",
+        {
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+            "head_dim": 32,
+        },
+    ),
     "qwen3-biases": Recipe("Qwen3", {"attention_bias": True}),
 }
 
@@ -107,4 +119,4 @@ def _randomise(model: Any) -> None:
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)
             else:
-                parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)
+                parameter.normal_(0.0, 1.5 * parameter.shape[-1] ** -0.5)

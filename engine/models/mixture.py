@@ -1,0 +1,75 @@
+"""A layer's mixture of experts: what it is as data, and what it computes.
+
+    x -> router -> the k best experts -> their MLPs, weighted -> +
+
+The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
+(`mixtures`), or which kernels do the work (`Ops`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.modules import Allocator, Experts, ExpertsConfig, Linear, LinearConfig
+from engine.models.weight_formats.plain import PLAIN
+from kernels.experts.gate import SILU, Gate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureConfig:
+    """`num_experts` MLPs of `size` columns, of which a token goes through `top_k`."""
+
+    size: int
+    num_experts: int
+    top_k: int
+    renormalise: bool  # the chosen experts' weights add up to 1
+    place: str = "mlp."  # before its matrices' names, in a layer's
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    gate: Gate = SILU
+
+    def num_weights(self, hidden: int) -> int:
+        """That a token is multiplied with."""
+        return hidden * (self.num_experts + 3 * self.top_k * self.size)
+
+    def num_held_weights(self, hidden: int) -> int:
+        """Of all experts."""
+        return hidden * self.num_experts * (1 + 3 * self.size)
+
+    def build(self, prefix: str, hidden: int, new: Allocator) -> Mixture:
+        """The mixture whose matrices' names begin with `prefix`."""
+        rows = ((f"{prefix}gate", self.num_experts),)
+        router = LinearConfig(rows, hidden, False, "rows", in_parts=False)
+        experts = ExpertsConfig(
+            f"{prefix}experts.", self.names, self.num_experts, hidden, self.size, self.gate
+        )
+        return Mixture(self, PLAIN.linear(router, new), new.experts(experts))
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A mixture with its tensors."""
+
+    config: MixtureConfig
+    router: Linear
+    experts: Experts
+
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        """Not, since the router reads its input as well."""
+        return None
+
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        """x (T, H) -> (T, H), whole or in parts."""
+        from torch import Tensor
+
+        assert isinstance(x, Tensor), "as `takes_fp8` says"
+        logits = self.router.product(ops, x)
+        routed = ops.route(logits, self.config.top_k, self.config.renormalise)
+        return self.experts.product(ops, x, routed)

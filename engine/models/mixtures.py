@@ -1,0 +1,111 @@
+"""Qwen3-MoE and Mixtral: their dense relatives with mixtures of experts in place of MLPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from engine.models.config import ModelConfig, Positive, read_json
+from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers import LayerConfig
+from engine.models.llama import Llama
+from engine.models.mixture import MixtureConfig
+
+InLayer = Callable[[int], MixtureConfig | None]  # None: the layer's MLP is that of the relative
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureModel:
+    """A model whose layers are those of `dense`, but for their MLPs; implements `Architecture`."""
+
+    dense: Llama
+    read_mixtures: Callable[[Path], InLayer]  # of config.json; raises ModelError
+
+    def read(self, path: Path) -> ModelConfig:
+        """As `Architecture.read`."""
+        model = self.dense.read(path)
+        return replace(model, layers=self._with_mixtures(path, model.layers))
+
+    def layers(self, path: Path) -> tuple[LayerConfig, ...]:
+        """As `Architecture.layers`."""
+        return self._with_mixtures(path, self.dense.layers(path))
+
+    def _with_mixtures(
+        self, path: Path, layers: tuple[LayerConfig, ...]
+    ) -> tuple[LayerConfig, ...]:
+        in_layer = self.read_mixtures(path)
+        found = [in_layer(index) for index in range(len(layers))]
+        return tuple(
+            layer if mixture is None else replace(layer, mlp=mixture)
+            for layer, mixture in zip(layers, found, strict=True)
+        )
+
+
+class _Qwen3Moe(msgspec.Struct, kw_only=True):
+    moe_intermediate_size: Positive
+    num_experts: Positive | None = None
+    num_local_experts: Positive | None = None  # the newer spelling
+    num_experts_per_tok: Positive = 8
+    norm_topk_prob: bool = False
+    decoder_sparse_step: Positive = 1
+    mlp_only_layers: list[int] | None = None
+
+
+def _qwen3_moe(path: Path) -> InLayer:
+    raw = read_json(path, _Qwen3Moe)
+    num_experts = raw.num_experts or raw.num_local_experts or 128
+    mixture = _checked(
+        MixtureConfig(
+            raw.moe_intermediate_size, num_experts, raw.num_experts_per_tok, raw.norm_topk_prob
+        )
+    )
+    dense = frozenset(raw.mlp_only_layers or ())
+
+    def in_layer(index: int) -> MixtureConfig | None:
+        sparse = index not in dense and (index + 1) % raw.decoder_sparse_step == 0
+        return mixture if sparse else None
+
+    return in_layer
+
+
+class _Mixtral(msgspec.Struct, kw_only=True):
+    intermediate_size: Positive
+    num_local_experts: Positive = 8
+    num_experts_per_tok: Positive = 2
+    sliding_window: int | None = None
+
+
+def _mixtral(path: Path) -> InLayer:
+    raw = read_json(path, _Mixtral)
+    if raw.sliding_window is not None:
+        raise UnsupportedModel(
+            f"sliding_window {raw.sliding_window}: attention over a window is not served"
+        )
+    mixture = _checked(
+        MixtureConfig(
+            raw.intermediate_size,
+            raw.num_local_experts,
+            raw.num_experts_per_tok,
+            renormalise=True,
+            place="block_sparse_moe.",
+            names=("w1", "w3", "w2"),
+        )
+    )
+    return lambda _: mixture
+
+
+def _checked(mixture: MixtureConfig) -> MixtureConfig:
+    if mixture.top_k > mixture.num_experts:
+        raise BadConfig(
+            f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
+        )
+    return mixture
+
+
+QWEN3_MOE = MixtureModel(
+    Llama("qwen3_moe", reads_attention_bias=True, qk_norm=True, windows_by_flag=True), _qwen3_moe
+)
+MIXTRAL = MixtureModel(Llama("mixtral"), _mixtral)

@@ -1,0 +1,1 @@
+"""Mixtures of experts: which experts compute a token, their products, and the sum of these."""

@@ -1,0 +1,40 @@
+"""The matrices of all experts of a layer, one above the other, and what is computed with them.
+
+    gate_up (E, 2 I, H), or nothing but `up`: [gate | up]        down (E, H, I)
+
+In fp8 with scales as of `Fp8Matrix`: by channel (E, N, 1), by block (E, ceil(N / 128), K / 128).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from kernels.linear.fp8_matrix import Fp8Matrix
+
+Scales = Literal["none", "channel", "block"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMatrix:
+    """`values` (E, N, K), `scales` float32 or None, `bias` (E, N) or None."""
+
+    values: Tensor
+    scales: Tensor | None = None
+    bias: Tensor | None = None
+
+    @property
+    def kind(self) -> Scales:
+        """What the scales are of."""
+        if self.scales is None:
+            return "none"
+        return "channel" if self.scales.shape[1] == self.values.shape[1] else "block"
+
+    def dequantised(self, expert: int) -> Tensor:
+        """(N, K) float32 of one expert."""
+        if self.scales is None:
+            return self.values[expert].float()
+        by_block = self.kind == "block"
+        return Fp8Matrix(self.values[expert], self.scales[expert], by_block).dequantised()

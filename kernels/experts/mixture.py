@@ -1,0 +1,59 @@
+"""What a mixture of experts computes for tokens whose experts are chosen.
+
+    order -> gate(x @ gate_up.T) -> h @ down.T, times its weight -> sum over a token's experts
+
+With matrices in fp8 both inputs are quantised, at every number of tokens, as for other products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from kernels.experts import add_experts, order, products
+from kernels.experts.gate import Gate
+from kernels.experts.matrices import ExpertMatrix, Scales
+from kernels.experts.route import Routed
+from kernels.experts.tiles import tile_for
+from kernels.linear import fp8_rows
+from kernels.linear.fp8_rows import Scaling
+
+MixtureOp = Callable[[Tensor, Routed, ExpertMatrix, ExpertMatrix, Gate], Tensor]
+"""x (T, H), the experts of each token, gate_up, down -> (T, H), whole or in parts (`split_k`)."""
+
+
+def reference(
+    x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix, gate: Gate
+) -> Tensor:
+    """x (T, H) -> (T, H) of the same dtype. Plain PyTorch; the sum is in float32, in order."""
+    by = scaling_of(gate_up)
+    inputs = x if by is None else fp8_rows.reference(x, by)
+    hidden = products.gated_reference(inputs, routed, gate_up, gate, x.dtype)
+    inner = hidden if by is None else fp8_rows.reference(hidden, by)
+    parts = products.down_reference(inner, routed, down, torch.float32)
+    return add_experts.reference(parts).to(x.dtype)
+
+
+def launch(
+    x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix, gate: Gate
+) -> Tensor:
+    """As `reference`, on the device; of few tokens in parts (k, T, H) float32."""
+    tokens, by = x.shape[0], scaling_of(gate_up)
+    num_experts = gate_up.values.shape[0]
+    tile = tile_for(routed.experts.numel(), num_experts)
+    tiles = order.launch(routed.experts, num_experts, tile.rows)
+    inputs = x if by is None else fp8_rows.launch(x, by)
+    hidden = products.gated_launch(inputs, routed, tiles, tile, gate_up, gate, x.dtype)
+    inner = hidden if by is None else fp8_rows.launch(hidden, by)
+    if tokens <= products.MAX_FLOAT_TOKENS:
+        return products.down_launch(inner, routed, tiles, tile, down, torch.float32)
+    parts = products.down_launch(inner, routed, tiles, tile, down, x.dtype)
+    return add_experts.launch(parts)
+
+
+def scaling_of(matrix: ExpertMatrix) -> Scaling | None:
+    """How the inputs of matrices with such scales are quantised; None: not."""
+    found: dict[Scales, Scaling | None] = {"none": None, "channel": "token", "block": "group"}
+    return found[matrix.kind]

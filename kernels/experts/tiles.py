@@ -1,0 +1,47 @@
+"""Sizes of the tiles in which experts' products are computed, by the number of tokens alone.
+
+A row's result does not depend on which tokens are computed beside it, only on how many: as with the
+other products. Few rows: bound by reading the experts' matrices, so these are the first operand, 64
+of their rows at a time. Many rows: bound by arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernels.experts.order import COUNTED_ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertTile:
+    """`rows` of pairs by `features` of a matrix, `depth` bytes of each at a time."""
+
+    rows: int
+    features: int
+    depth: int
+    weight_first: bool  # the matrix is the first operand of a product
+    warps: int
+    stages: int
+
+
+FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=3)
+SOME = ExpertTile(32, 64, 128, weight_first=True, warps=4, stages=4)
+MORE = ExpertTile(64, 128, 128, weight_first=False, warps=4, stages=4)
+MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=4)
+_UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs of an expert, if all have as many
+
+
+def tile_for(pairs: int, num_experts: int) -> ExpertTile:
+    """The tile for so many pairs of a token and an expert."""
+    each = pairs / num_experts
+    return next((tile for most, tile in _UP_TO if each <= most), MANY)
+
+
+def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
+    """Numbers of tokens up to `most` that together launch every kernel there is for any number."""
+    firsts = [1, *(up_to * num_experts // top_k + 1 for up_to, _ in _UP_TO)]
+    alone = COUNTED_ALONE // top_k
+    for tokens in sorted({*firsts, alone, alone + 1}):
+        if 0 < tokens <= most:
+            yield tokens

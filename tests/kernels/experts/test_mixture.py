@@ -1,0 +1,185 @@
+"""What a mixture computes: of each token the weighted sum of its experts' MLPs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.experts import add_experts, mixture, order, products, route
+from kernels.experts.gate import SILU, Gate
+from kernels.experts.matrices import ExpertMatrix
+from kernels.experts.route import Routed
+from kernels.experts.tiles import tile_for
+from kernels.linear import fp8_rows
+from kernels.linear.fp8_matrix import BLOCK, scaled_to_e4m3
+from kernels.linear.fp8_rows import E4M3, LARGEST
+from kernels.linear.split_k import whole
+from kernels.ops import Ops
+from tests.kernels.cases import poisoned_memory, relative_error
+
+NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 8, 2, 256, 128
+LIMITED = Gate(limit=1.0, alpha=1.702)
+Keep = Callable[[Tensor], ExpertMatrix]
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def plain(matrix: Tensor) -> ExpertMatrix:
+    return ExpertMatrix(matrix)
+
+
+def with_bias(matrix: Tensor) -> ExpertMatrix:
+    return ExpertMatrix(matrix, None, draw(*matrix.shape[:2]))
+
+
+def by_channel(matrix: Tensor) -> ExpertMatrix:
+    values, scales = zip(*[scaled_to_e4m3(one) for one in matrix], strict=True)
+    return ExpertMatrix(torch.stack(values), torch.stack(scales))
+
+
+def by_block(matrix: Tensor) -> ExpertMatrix:
+    count, rows, columns = matrix.shape
+    scales = torch.rand(count, -(-rows // BLOCK), columns // BLOCK) * 0.01 + 0.001
+    return ExpertMatrix((200 * matrix).clamp(-LARGEST, LARGEST).to(E4M3), scales)
+
+
+KEEPS: list[Keep] = [plain, with_bias, by_channel, by_block]
+
+
+def matrices(keep: Keep) -> tuple[ExpertMatrix, ExpertMatrix]:
+    gate_up = keep(draw(NUM_EXPERTS, 2 * SIZE, HIDDEN) * HIDDEN**-0.5)
+    return gate_up, keep(draw(NUM_EXPERTS, HIDDEN, SIZE, seed=1) * SIZE**-0.5)
+
+
+def routed_for(tokens: int) -> Routed:
+    return route.reference(draw(tokens, NUM_EXPERTS), TOP_K, renormalise=True)
+
+
+def naive(x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix) -> Tensor:
+    """Token after token, in float64, inputs rounded as for these matrices."""
+    by = mixture.scaling_of(gate_up)
+    out = torch.zeros(x.shape, dtype=torch.float64)
+    for token, row in enumerate(x):
+        given = row[None] if by is None else fp8_rows.reference(row[None], by).dequantised()
+        for expert, weight in zip(routed.experts[token], routed.weights[token], strict=True):
+            one = int(expert)
+            both = F.linear(given.double(), gate_up.dequantised(one).double(), bias(gate_up, one))
+            gate, up = both.chunk(2, -1)
+            hidden = (F.silu(gate) * up).float()
+            if by is not None:
+                hidden = fp8_rows.reference(hidden, by).dequantised()
+            product = F.linear(hidden.double(), down.dequantised(one).double(), bias(down, one))
+            out[token] += float(weight) * product[0]
+    return out
+
+
+def bias(matrix: ExpertMatrix, expert: int) -> Tensor | None:
+    return None if matrix.bias is None else matrix.bias[expert].double()
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_the_reference_is_the_weighted_sum(keep: Keep) -> None:
+    gate_up, down = matrices(keep)
+    x, routed = draw(12, HIDDEN), routed_for(12)
+    got = mixture.reference(x, routed, gate_up, down, SILU)
+    # A number between two of e4m3 may be rounded to the other one.
+    tolerance = 1e-5 if gate_up.scales is None else 1e-2
+    assert relative_error(got, naive(x, routed, gate_up, down)) < tolerance
+
+
+def test_a_limited_gate() -> None:
+    both = torch.tensor([[3.0, -3.0, 0.5, 5.0, 0.25, -5.0]])
+    got = products.gated(both, LIMITED)
+    gate, up = torch.tensor([1.0, -3.0, 0.5]), torch.tensor([1.0, 0.25, -1.0])
+    torch.testing.assert_close(got[0], gate * torch.sigmoid(1.702 * gate) * (up + 1))
+
+
+def test_experts_are_added_in_their_order() -> None:
+    """1 + 2^-24 - 1: only in this order nothing is left."""
+    products_ = torch.tensor([1.0, 2.0**-24, -1.0])[:, None, None]
+    assert add_experts.reference(products_).tolist() == [[0.0]]
+    assert add_experts.reference(products_[[0, 2, 1]]).tolist() == [[2.0**-24]]
+
+
+@pytest.mark.parametrize("gate", [SILU, LIMITED])
+@pytest.mark.parametrize("keep", [plain, with_bias])
+@pytest.mark.parametrize("tokens", [1, 9, 40, 120, 420])
+def test_every_tile(ops: Ops, tokens: int, keep: Keep, gate: Gate) -> None:
+    gate_up, down = matrices(keep)
+    x, routed = draw(tokens, HIDDEN), routed_for(tokens)
+    got = whole(ops.mixture(x, routed, gate_up, down, gate), x.dtype)
+    wanted = mixture.reference(x, routed, gate_up, down, gate)
+    assert relative_error(got, wanted.double()) < 1e-5
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="interpreted")
+@pytest.mark.parametrize("keep", [by_channel, by_block])
+@pytest.mark.parametrize("tokens", [1, 40, 120, 420])
+def test_products_in_fp8(tokens: int, keep: Keep) -> None:
+    """Product by product: the interpreter rounds otherwise between them."""
+    gate_up, down = matrices(keep)
+    by, routed = mixture.scaling_of(gate_up), routed_for(tokens)
+    assert by is not None
+    tile = tile_for(tokens * TOP_K, NUM_EXPERTS)
+    tiles = order.reference(routed.experts, NUM_EXPERTS, tile.rows)
+    x = fp8_rows.reference(draw(tokens, HIDDEN), by)
+    got = products.gated_launch(x, routed, tiles, tile, gate_up, SILU, torch.float32)
+    wanted = products.gated_reference(x, routed, gate_up, SILU, torch.float32)
+    assert relative_error(got, wanted.double()) < 1e-5
+    hidden = fp8_rows.reference(wanted, by)
+    got = products.down_launch(hidden, routed, tiles, tile, down, torch.float32)
+    wanted = products.down_reference(hidden, routed, down, torch.float32)
+    assert relative_error(got, wanted.double()) < 1e-5
+
+
+def test_no_tokens(ops: Ops) -> None:
+    gate_up, down = matrices(plain)
+    got = ops.mixture(torch.empty(0, HIDDEN), routed_for(0), gate_up, down, SILU)
+    assert whole(got, torch.float32).shape == (0, HIDDEN)
+
+
+def on_device(matrix: ExpertMatrix, dtype: torch.dtype) -> ExpertMatrix:
+    values = matrix.values.cuda()
+    scales, shift = matrix.scales, matrix.bias
+    return ExpertMatrix(
+        values.to(dtype) if scales is None else values,
+        None if scales is None else scales.cuda(),
+        None if shift is None else shift.cuda().to(dtype),
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize("tokens", [1, 9, 40, 65, 120, 420, 5000])
+def test_on_the_device(tokens: int, keep: Keep) -> None:
+    gate_up, down = (on_device(one, torch.bfloat16) for one in matrices(keep))
+    x, routed = draw(tokens, HIDDEN).cuda().bfloat16(), routed_for(tokens)
+    routed = Routed(routed.experts.cuda(), routed.weights.cuda())
+    with poisoned_memory():
+        got = whole(mixture.launch(x, routed, gate_up, down, SILU), torch.bfloat16)
+    wanted = mixture.reference(x, routed, gate_up, down, SILU)
+    assert relative_error(got, wanted.double()) < 2e-2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tokens", [16, 200])
+def test_on_the_device_a_row_does_not_depend_on_its_neighbours(tokens: int) -> None:
+    gate_up, down = (on_device(one, torch.bfloat16) for one in matrices(plain))
+    x, logits = draw(tokens, HIDDEN).cuda().bfloat16(), draw(tokens, NUM_EXPERTS).cuda()
+
+    def first(others: Tensor) -> Tensor:
+        mixed, mixed_logits = x.clone(), logits.clone()
+        mixed[1:], mixed_logits[1:] = x[1:][others], logits[1:][others]
+        chosen = route.launch(mixed_logits, TOP_K, True)
+        return whole(mixture.launch(mixed, chosen, gate_up, down, SILU), x.dtype)[0]
+
+    usual = first(torch.arange(tokens - 1))
+    assert torch.equal(first(torch.arange(tokens - 1).flip(0)), usual)
+    assert torch.equal(first(torch.zeros(tokens - 1, dtype=torch.int64)), usual)

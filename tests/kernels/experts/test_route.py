@@ -1,0 +1,50 @@
+"""Which experts a token gets, and with which weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.experts import route
+from kernels.ops import Ops
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize(("tokens", "num_experts", "top_k"), [(1, 4, 1), (7, 8, 3), (5, 60, 4)])
+def test_the_k_best(ops: Ops, tokens: int, num_experts: int, top_k: int, renormalise: bool) -> None:
+    generator = torch.Generator().manual_seed(num_experts)
+    logits = 3 * torch.randn(tokens, num_experts, generator=generator)
+    got = ops.route(logits, top_k, renormalise)
+    probabilities = logits.double().softmax(-1)
+    weights, experts = probabilities.topk(top_k)
+    if renormalise:
+        weights = weights / weights.sum(-1, keepdim=True)
+    assert got.experts.dtype == torch.int32
+    assert torch.equal(got.experts.long(), experts)
+    torch.testing.assert_close(got.weights.double(), weights, rtol=1e-5, atol=1e-6)
+
+
+def test_of_equal_logits_the_lowest_number_wins(ops: Ops) -> None:
+    logits = torch.tensor([[0.0, 2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    assert ops.route(logits, 2, True).experts.tolist() == [[1, 2], [0, 1]]
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_whatever_the_logits_are_the_experts_exist(ops: Ops, odd: float) -> None:
+    logits = torch.full((2, 6), odd)
+    logits[1, 3] = 1.0
+    experts = ops.route(logits, 3, True).experts
+    assert ((experts >= 0) & (experts < 6)).all()
+
+
+def test_no_tokens(ops: Ops) -> None:
+    assert ops.route(torch.empty(0, 8), 2, True).experts.shape == (0, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_experts", [8, 128, 256])
+def test_on_the_device_as_in_the_reference(num_experts: int) -> None:
+    logits = torch.randn(300, num_experts, device="cuda").bfloat16()
+    got, wanted = route.launch(logits, 8, True), route.reference(logits, 8, True)
+    assert torch.equal(got.experts, wanted.experts)
+    torch.testing.assert_close(got.weights, wanted.weights)
