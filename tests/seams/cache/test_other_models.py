@@ -1,7 +1,8 @@
 """Weights in fp8, and mixtures of experts: cached equals uncached, under preemption and eviction.
 
-Inputs of products in fp8 are rounded, and one that lies halfway between two numbers is rounded by the last bit
-of a sum, which depends on how many rows are computed at once. So one answer of many may differ.
+Inputs of products in fp8 are rounded, and a number that lies halfway between two of them is rounded
+by the last bit of a sum, which depends on how many rows are computed at once. So with fp8 one
+answer of many may differ.
 """
 
 from __future__ import annotations
