@@ -22,9 +22,11 @@ from torch import Tensor
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-_COUNTED_AT_ONCE = 64
-_PLACED_AT_ONCE = 1024
-COUNTED_ALONE = 1024  # so many pairs each program counts by itself
+_CHUNKS_AT_ONCE = 64  # whose counts are added at once
+COUNTED_ALONE = 512  # so many pairs each program counts by itself
+# Up to so many pairs: how many of them a program places.
+CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
+_LARGEST_CHUNK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class PairTiles:
 def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
     """How many tiles of `rows` there may be: of each expert in use the last may not be full."""
     return min(cdiv(pairs, rows) + min(num_experts, pairs), pairs)
+
+
+def chunk_for(num_pairs: int) -> int:
+    """How many pairs a program places."""
+    return next((chunk for most, chunk in CHUNKS if num_pairs <= most), _LARGEST_CHUNK)
 
 
 def reference(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
@@ -56,72 +63,100 @@ def reference(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
     return PairTiles(pairs, owners)
 
 
+@triton.jit
+def _counted(
+    experts: tl.tensor,
+    start: tl.tensor,
+    num_pairs: tl.tensor,
+    E_PADDED: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> tl.tensor:
+    """How many pairs each expert (E_PADDED,) has in the chunk from `start` on."""
+    index = start + tl.arange(0, CHUNK)
+    given = tl.load(experts + index, mask=index < num_pairs, other=-1)
+    same = given[:, None] == tl.arange(0, E_PADDED)[None, :]
+    return tl.sum(same.to(tl.int32), axis=0)
+
+
 @triton.jit(do_not_specialize=["num_pairs"])
 def _count_kernel(
     experts: tl.tensor,
     counts: tl.tensor,
     num_pairs: tl.tensor,
+    E: tl.constexpr,
+    E_PADDED: tl.constexpr,
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """How many pairs an expert has."""
+    """Counts (chunks, E) of one chunk."""
     launch_dependents_and_wait(DEPENDENT)
-    expert, index = tl.program_id(0), tl.arange(0, CHUNK)
-    found = tl.zeros([CHUNK], tl.int32)
-    for start in range(0, num_pairs, CHUNK):
-        given = tl.load(experts + start + index, mask=start + index < num_pairs, other=-1)
-        found += (given == expert).to(tl.int32)
-    tl.store(counts + expert, tl.sum(found, axis=0))
+    chunk, expert = tl.program_id(0), tl.arange(0, E_PADDED)
+    found = _counted(experts, chunk * CHUNK, num_pairs, E_PADDED, CHUNK)
+    tl.store(counts + chunk * E + expert, found, mask=expert < E)
 
 
-@triton.jit(do_not_specialize=["num_pairs", "num_tiles"])
+@triton.jit(do_not_specialize=["num_pairs", "num_chunks", "num_tiles"])
 def _place_kernel(
     experts: tl.tensor,
     counts: tl.tensor,
     pairs: tl.tensor,
     owners: tl.tensor,
     num_pairs: tl.tensor,
+    num_chunks: tl.tensor,
     num_tiles: tl.tensor,
     E: tl.constexpr,
     E_PADDED: tl.constexpr,
     ROWS: tl.constexpr,
     COUNT: tl.constexpr,
-    COUNTED: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Write the tiles of one expert; the last one's program also marks those that are left."""
+    """Place the pairs of one chunk, and what is left of one expert's last tile.
+
+    The last program also marks the tiles that no expert needs.
+    """
     launch_dependents_and_wait(DEPENDENT)
-    own, expert = tl.program_id(0), tl.arange(0, E_PADDED)
+    program, expert = tl.program_id(0), tl.arange(0, E_PADDED)
+    total = tl.zeros([E_PADDED], tl.int32)
+    before = tl.zeros([E_PADDED], tl.int32)
     if COUNT:
-        count = tl.zeros([E_PADDED], tl.int32)
-        part = tl.arange(0, COUNTED)
-        for start in range(0, num_pairs, COUNTED):
-            given = tl.load(experts + start + part, mask=start + part < num_pairs, other=-1)
-            count += tl.sum((given[:, None] == expert[None, :]).to(tl.int32), axis=0)
+        for chunk in range(num_chunks):
+            found = _counted(experts, chunk * CHUNK, num_pairs, E_PADDED, CHUNK)
+            total += found
+            before += tl.where(chunk < program, found, 0)
     else:
-        count = tl.load(counts + expert, mask=expert < E, other=0)
-    tiles = (count + ROWS - 1) // ROWS
-    first = tl.sum(tl.where(expert < own, tiles, 0), axis=0)
-    own_tiles = tl.sum(tl.where(expert == own, tiles, 0), axis=0)
+        for start in range(0, num_chunks, AT_ONCE):
+            chunk = start + tl.arange(0, AT_ONCE)
+            wanted = (chunk < num_chunks)[:, None] & (expert < E)[None, :]
+            found = tl.load(counts + chunk[:, None] * E + expert[None, :], mask=wanted, other=0)
+            total += tl.sum(found, axis=0)
+            before += tl.sum(tl.where((chunk < program)[:, None], found, 0), axis=0)
+    tiles = (total + ROWS - 1) // ROWS
+    first = tl.cumsum(tiles, axis=0) - tiles
+
     index = tl.arange(0, CHUNK)
-    rank = 0
-    for start in range(0, num_pairs, CHUNK):
-        given = tl.load(experts + start + index, mask=start + index < num_pairs, other=-1)
-        mine = (given == own).to(tl.int32)
-        place = first * ROWS + rank + tl.cumsum(mine, axis=0) - 1
-        tl.store(pairs + place, start + index, mask=mine == 1)
-        rank += tl.sum(mine, axis=0)
-    for start in range(rank, own_tiles * ROWS, CHUNK):
-        slot = start + index
-        tl.store(pairs + first * ROWS + slot, num_pairs, mask=slot < own_tiles * ROWS)
-    for start in range(0, own_tiles, CHUNK):
-        tile = start + index
-        tl.store(owners + first + tile, own, mask=tile < own_tiles)
-    if own == E - 1:
-        for start in range(first + own_tiles, num_tiles, CHUNK):
+    pair = program * CHUNK + index
+    given = tl.load(experts + pair, mask=pair < num_pairs, other=-1)
+    earlier = (given[:, None] == given[None, :]) & (index[None, :] < index[:, None])
+    rank = tl.sum(earlier.to(tl.int32), axis=1)
+    own = given[:, None] == expert[None, :]
+    base = tl.sum(tl.where(own, (first * ROWS + before)[None, :], 0), axis=1)
+    tl.store(pairs + base + rank, pair, mask=pair < num_pairs)
+
+    if program < E:
+        own_first = tl.sum(tl.where(expert == program, first, 0), axis=0)
+        own_tiles = tl.sum(tl.where(expert == program, tiles, 0), axis=0)
+        own_total = tl.sum(tl.where(expert == program, total, 0), axis=0)
+        slot = own_total + tl.arange(0, ROWS)
+        tl.store(pairs + own_first * ROWS + slot, num_pairs, mask=slot < own_tiles * ROWS)
+        for start in range(0, own_tiles, CHUNK):
             tile = start + index
-            tl.store(owners + tile, -1, mask=tile < num_tiles)
+            tl.store(owners + own_first + tile, program, mask=tile < own_tiles)
+        if program == E - 1:
+            for start in range(own_first + own_tiles, num_tiles, CHUNK):
+                tile = start + index
+                tl.store(owners + tile, -1, mask=tile < num_tiles)
 
 
 def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
@@ -132,23 +167,29 @@ def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
     owners = torch.empty(tiles, dtype=torch.int32, device=experts.device)
     if not num_pairs:
         return PairTiles(pairs, owners)
-    early, alone, counts = dependent_launch(experts.device), num_pairs <= COUNTED_ALONE, experts
+    early, padded = dependent_launch(experts.device), next_power_of_2(num_experts)
+    alone, chunk, counts = num_pairs <= COUNTED_ALONE, chunk_for(num_pairs), experts
+    chunks = cdiv(num_pairs, chunk)
     if not alone:
-        counts = torch.empty(num_experts, dtype=torch.int32, device=experts.device)
-        _count_kernel[(num_experts,)](experts, counts, num_pairs, CHUNK=_PLACED_AT_ONCE, **early)
-    _place_kernel[(num_experts,)](
+        counts = torch.empty((chunks, num_experts), dtype=torch.int32, device=experts.device)
+        _count_kernel[(chunks,)](
+            experts, counts, num_pairs, E=num_experts, E_PADDED=padded, CHUNK=chunk, **early
+        )
+    _place_kernel[(max(chunks, num_experts),)](
         experts,
         counts,
         pairs,
         owners,
         num_pairs,
+        chunks,
         tiles,
         E=num_experts,
-        E_PADDED=next_power_of_2(num_experts),
+        E_PADDED=padded,
         ROWS=rows,
         COUNT=alone,
-        COUNTED=_COUNTED_AT_ONCE,
-        CHUNK=_PLACED_AT_ONCE,
+        AT_ONCE=_CHUNKS_AT_ONCE,
+        CHUNK=chunk,
+        num_warps=8,
         **early,
     )
     return PairTiles(pairs, owners)

@@ -101,8 +101,10 @@ def _product(
     if UPCAST:  # the interpreter has no product of fp8
         x, weight = x.to(tl.float32), weight.to(tl.float32)
     if WEIGHT_FIRST:
-        return tl.dot(weight, tl.trans(x), acc, input_precision="ieee")
-    return tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
+        acc = tl.dot(weight, tl.trans(x), acc, input_precision="ieee")
+    else:
+        acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
+    return acc
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.experts.order import COUNTED_ALONE
+from kernels.experts.order import CHUNKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class ExpertTile:
     stages: int
 
 
-FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=3)
+FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=4)
 SOME = ExpertTile(32, 64, 128, weight_first=True, warps=4, stages=4)
 MORE = ExpertTile(64, 128, 128, weight_first=False, warps=4, stages=4)
-MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=4)
+MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=3)
 _UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs of an expert, if all have as many
 
 
@@ -40,8 +40,7 @@ def tile_for(pairs: int, num_experts: int) -> ExpertTile:
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
     """Numbers of tokens up to `most` that together launch every kernel there is for any number."""
-    firsts = [1, *(up_to * num_experts // top_k + 1 for up_to, _ in _UP_TO)]
-    alone = COUNTED_ALONE // top_k
-    for tokens in sorted({*firsts, alone, alone + 1}):
+    pairs = (*(up_to * num_experts for up_to, _ in _UP_TO), *(up_to for up_to, _ in CHUNKS))
+    for tokens in sorted({1, *(up_to // top_k + more for up_to in pairs for more in (0, 1))}):
         if 0 < tokens <= most:
             yield tokens

@@ -65,7 +65,7 @@ def test_as_many_tiles_as_there_may_be() -> None:
 
 
 @interpreted
-@pytest.mark.parametrize("tokens", [1, 20, COUNTED_ALONE // 2, COUNTED_ALONE // 2 + 1])
+@pytest.mark.parametrize("tokens", [1, 20, COUNTED_ALONE // 2, COUNTED_ALONE // 2 + 1, 4200])
 @pytest.mark.parametrize("num_experts", [3, 8])
 def test_the_kernel_writes_the_same_tiles(tokens: int, num_experts: int) -> None:
     experts = drawn(tokens, 2, num_experts)
@@ -93,9 +93,9 @@ def test_tiles_grow_with_the_pairs_of_an_expert() -> None:
 
 @pytest.mark.parametrize(("num_experts", "top_k"), [(128, 8), (8, 2), (4, 4)])
 def test_the_telling_numbers_of_tokens_meet_every_kernel(num_experts: int, top_k: int) -> None:
-    def kernels(tokens: int) -> tuple[object, bool]:
+    def kernels(tokens: int) -> tuple[object, bool, int]:
         pairs = tokens * top_k
-        return tile_for(pairs, num_experts), pairs <= COUNTED_ALONE
+        return tile_for(pairs, num_experts), pairs <= COUNTED_ALONE, order.chunk_for(pairs)
 
     met = {kernels(tokens) for tokens in telling_tokens(num_experts, top_k, 8192)}
     assert met == {kernels(tokens) for tokens in range(1, 8193)}
