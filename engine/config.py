@@ -16,6 +16,7 @@ from prefix_cache.names import PolicyName
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["safetensors", "dummy"]
+KvDtype = Literal["auto", "fp8"]
 Quantization = Literal["none", "fp8"]  # of plain weights, as they are loaded
 
 
@@ -28,6 +29,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
+    kv_dtype: KvDtype = "auto"  # auto: that of the weights
     block_size: int = 16
     cache_tokens: int | None = None  # None: sized from free memory
     # None: a quarter of the host's free memory, at most 0.25 on cpu and 64 on cuda.

@@ -42,10 +42,22 @@ SiluMulFp8 = Callable[[Tensor, Scaling], Fp8Rows]
 """As SiluMul, in fp8."""
 
 RopeWriteKv = Callable[
-    [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, float, Tensor, Tensor, int], Tensor
+    [
+        Tensor,
+        Tensor,
+        Tensor,
+        Tensor | None,
+        Tensor | None,
+        float,
+        Tensor,
+        Tensor,
+        int,
+        torch.dtype,
+    ],
+    Tensor,
 ]
-"""qkv (T, (Hq + 2 Hkv) * D) or in parts, positions, cos_sin, q_norm, k_norm, eps, kv, slots, Hq
--> q (T, Hq, D); k and v go to their slots."""
+"""qkv (T, (Hq + 2 Hkv) * D) or in parts, positions, cos_sin, q_norm, k_norm, eps, kv, slots, Hq,
+dtype -> q (T, Hq, D) of it; k and v go to their slots."""
 
 PagedAttention = Callable[[Tensor, Tensor, BatchLayout, float], Tensor]
 """q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, scale -> (T, Hq, D)."""

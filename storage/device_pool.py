@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernels.ops import CopyBlocks
 from storage.errors import PoolDoesNotFit, UnknownSlot, UnsupportedMove
-from storage.kv_layout import KvLayout
+from storage.kv_layout import FP8, KvLayout
 from storage.layerwise_load import layerwise_load_of
 from storage.move import Move, Tier
 
@@ -23,8 +23,8 @@ from storage.move import Move, Tier
 class DevicePool:
     """The tensor, allocated once and zeroed.
 
-    `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer; `layers` are
-    views of it, as `layer_views` has them.
+    `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer, or bytes where
+    that is fp8; `layers` are views of it, as `layer_views` has them.
 
     Concurrency: allocated, viewed and dropped by the one owner thread. It has no lock: the
     views alias the pool, and reads and writes through them are ordered by the device's stream; a
@@ -120,7 +120,7 @@ def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
     """`DevicePool.tensor`. Zeroed, so that a masked read of a never-written slot is finite."""
-    dtype = _dtype(layout, 0)
+    dtype = torch.uint8 if layout.group_of(0).dtype == FP8 else _dtype(layout, 0)
     shape = (num_blocks, layout.block_bytes // dtype.itemsize)
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

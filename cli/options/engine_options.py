@@ -21,6 +21,10 @@ ENGINE_FLAGS = {
     "quantization": engine_flag(
         "Keep weights that the checkpoint has in full in this format, quantised as they are loaded."
     ),
+    "kv_dtype": engine_flag(
+        "Type of keys and values in every tier; auto: that of the weights. fp8: nearly twice the "
+        "tokens in the same memory."
+    ),
     "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
     "cache_tokens": engine_flag(
         "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1

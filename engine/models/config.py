@@ -20,7 +20,7 @@ from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import AttentionConfig, LayerConfig, RmsNormConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import KvGroup, KvLayout
+from storage.kv_layout import FP8, FP8_SCALE_BYTES, KvGroup, KvLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 T = TypeVar("T", bound=msgspec.Struct)
@@ -122,5 +122,13 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, layer in enumerate(layers):
         alike[layer.attention.num_kv_heads, layer.attention.head_dim].append(index)
-    groups = (KvGroup(tuple(group), *sizes, dtype) for sizes, group in alike.items())
+    groups = (
+        KvGroup(tuple(group), *sizes, dtype, scale_bytes=_scale_bytes(sizes[0], dtype, block_size))
+        for sizes, group in alike.items()
+    )
     return KvLayout(tuple(groups), block_size)
+
+
+def _scale_bytes(num_kv_heads: int, dtype: str, block_size: int) -> int:
+    """Of a layer's keys and values in a block."""
+    return 2 * num_kv_heads * block_size * FP8_SCALE_BYTES if dtype == FP8 else 0

@@ -264,6 +264,7 @@ class DecoderLayer:
             kv,
             layout.slots,
             self.num_heads,
+            residual.dtype,
         )
         return queries, residual
 

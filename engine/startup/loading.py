@@ -55,7 +55,7 @@ from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
-from storage.kv_layout import KvLayout
+from storage.kv_layout import FP8, KvLayout
 
 DUMMY_SEED = 0
 SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
@@ -96,7 +96,8 @@ def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelO
     _check_geometry(model, config.block_size)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
-    layout = kv_layout(model.layers, dtype_name(dtype), config.block_size)
+    kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
+    layout = kv_layout(model.layers, kv_dtype, config.block_size)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     batch_tokens = config.max_batch_tokens or usual
     return ModelOutline(model, device, dtype, layout, _model_len(config, model), batch_tokens)

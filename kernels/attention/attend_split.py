@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.attention_tile import attend_tile, average
+from kernels.attention.fp8_kv import scales_of_head
 from kernels.attention.merge_attention import merge_row
 from kernels.attention.schedule_splits import keys_of_items, schedule
 from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
@@ -57,6 +58,7 @@ def attend_split(
     SHARED: tl.constexpr,
     MEMBERS: tl.constexpr,
     PARTS_AT_ONCE: tl.constexpr,
+    SCALED: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
     """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks."""
@@ -107,17 +109,20 @@ def attend_split(
             queries = tl.load(q + place, mask=inside, other=0.0)
             last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
             keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+            scales = kv
+            if SCALED:
+                scales = scales_of_head(kv, kv_head, KV_HEADS, B, D)
             table = block_tables + row.to(tl.int64) * table_stride
             whole = start + (end - start) // TILE * TILE
             for tile in tl.range(start, whole, TILE):
                 acc, m, total = attend_tile(
-                    queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
-                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False,
+                    queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
+                    log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False, SCALED,
                 )  # fmt: skip
             if whole < end:
                 acc, m, total = attend_tile(
-                    queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
-                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True,
+                    queries, acc, m, total, keys_of_head, scales, table, whole, end, last_key,
+                    log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True, SCALED,
                 )  # fmt: skip
         result = average(acc, total)
         if (ROWS == 1) and (SHARED == 0) and splits == 1:

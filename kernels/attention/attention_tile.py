@@ -8,6 +8,8 @@ can be used for exp, and all but the products in float32:
     m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
+Keys and values in fp8 are widened to the dtype of q; their scales (`fp8_kv`) go to s and p.
+
 Device code only. Knows: how a block is found in the table, and where a context ends: no table
 entry and no slot from `end` on is read. Does not know: which rows the queries are of.
 """
@@ -27,6 +29,7 @@ def attend_tile(
     m: tl.tensor,
     total: tl.tensor,
     kv: tl.tensor,
+    scales: tl.tensor,
     table: tl.tensor,
     start: tl.tensor,
     end: tl.tensor,
@@ -39,10 +42,12 @@ def attend_tile(
     D_PADDED: tl.constexpr,
     TILE: tl.constexpr,
     MASKED: tl.constexpr,
+    SCALED: tl.constexpr,
 ) -> tl.tensor:
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
-    `kv` points at this KV head in block 0, `table` at this row's block ids. `start` is where a
+    `kv` points at this KV head in block 0, `scales` at its scales there where SCALED, `table` at
+    this row's block ids. `start` is where a
     block begins, or in blocks of more than a tile, a tile. With MASKED, keys from `end` on are not
     read and row i of q sees keys up to and including last_key[i], which may be none of them;
     without, all of the tile exists and is visible to every row.
@@ -68,7 +73,20 @@ def attend_tile(
         k = tl.load(address)
         v = tl.load(address + value_stride)
 
+    if SCALED:
+        # The scales of values follow those of keys, as values do: D numbers to a scale.
+        own = scales + slot + block.to(tl.int64) * (block_stride // 2)
+        of_values = own + value_stride // D
+        if MASKED:
+            k_scale = tl.load(own, mask=key < end, other=0.0).to(tl.float32)
+            v_scale = tl.load(of_values, mask=key < end, other=0.0).to(tl.float32)
+        else:
+            k_scale, v_scale = tl.load(own).to(tl.float32), tl.load(of_values).to(tl.float32)
+        k, v = k.to(q.dtype), v.to(q.dtype)
+
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if SCALED:
+        scores *= k_scale[None, :]
     if MASKED:
         visible = key[None, :] <= last_key[:, None]
         scores = tl.where(visible, scores, float("-inf"))
@@ -78,6 +96,8 @@ def attend_tile(
     shrink = tl.exp2(m - anchor)
     p = tl.exp2(scores * log2_scale - anchor[:, None])
     total = total * shrink + tl.sum(p, axis=1)
+    if SCALED:
+        p *= v_scale[None, :]
     acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
     return acc, m_new, total
 

@@ -34,6 +34,7 @@ from torch import Tensor
 from kernels.attention.attend_split import attend_split
 from kernels.attention.attention_tile import LOG2_E
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
+from kernels.attention.fp8_kv import is_fp8
 from kernels.attention.merge_attention import PARTS_AT_ONCE
 from kernels.attention.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 from kernels.launch.dependent_launch import dependent_launch
@@ -64,7 +65,7 @@ class _Items:
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
     """Attend the leading `layout.num_decodes` rows of q (T, Hq, D); write their part of `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool; `out` is like q.
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q.
     """
     rows = layout.num_decodes
     if not rows:
@@ -111,7 +112,7 @@ def launch_parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
     """The items of each launch: the keys that rows share, if any, then the rows' own."""
     shared, contexts = layout.shared, layout.context_lens
     starts = shared.own_starts if shared else None
-    tuning = decode_tuning(q.shape[2], q.dtype)
+    tuning = decode_tuning(q.shape[2], kv.dtype)
     own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1, tuning)
     return [_shared_items(shared, q, kv), own] if shared else [own]
 
@@ -121,7 +122,7 @@ def _shared_items(shared: SharedPrefix, q: Tensor, kv: Tensor) -> _Items:
     rows = min(max(next_power_of_2(shared.max_group_rows), 2), most)
     passes = -(-shared.max_group_rows // rows)
     count = shared.key_ends.shape[0] * passes
-    tuning = shared_tuning(q.shape[2], q.dtype)
+    tuning = shared_tuning(q.shape[2], kv.dtype)
     return _Items(shared.group_starts, None, shared.key_ends, count, passes, rows, tuning)
 
 
@@ -175,6 +176,7 @@ def _attend(
         SHARED=merged,
         MEMBERS=next_power_of_2(group),
         PARTS_AT_ONCE=PARTS_AT_ONCE,
+        SCALED=is_fp8(kv),
         num_warps=tuning.warps,
         num_stages=tuning.stages,
         **dependent_launch(q.device),

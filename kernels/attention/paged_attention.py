@@ -21,11 +21,14 @@ from torch import Tensor
 
 from kernels.attention import decode_attention, prefill_attention
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.fp8_kv import dequantised, is_fp8
 from kernels.limits import check_attention
 
 
 def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
     """q (T, Hq, D), kv (N, 2, Hkv, B, D) one layer of the pool, strided -> (T, Hq, D).
+
+    kv is of q's dtype, or fp8 with its scales (`fp8_kv`).
 
     Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
     Raises UnsupportedShape.
@@ -47,9 +50,12 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     """Keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     blocks = table[: -(-context // block_size)].long()
-    # With the heads permuted to the front the result is contiguous: twice as fast as gathering
-    # first and transposing then.
-    gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
+    if is_fp8(kv):
+        gathered = dequantised(kv, blocks).permute(1, 2, 0, 3, 4).contiguous()
+    else:
+        # With the heads permuted to the front the result is contiguous: twice as fast as gathering
+        # first and transposing then.
+        gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
     return both[0], both[1]
 

@@ -28,7 +28,9 @@ from torch import Tensor
 from kernels.attention import hopper_prefill, merge_attention
 from kernels.attention.attention_tile import LOG2_E, attend_tile, average
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.fp8_kv import is_fp8, scales_of_head
 from kernels.attention.tuning import PrefillTuning, hopper_tuning, prefill_tuning
+from kernels.attention.widen_kv import MAX_WIDENED, widen, widened_tokens
 from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import next_power_of_2
 
@@ -86,6 +88,7 @@ def _kernel(
     BLOCK_M: tl.constexpr,
     TILE: tl.constexpr,
     SPLIT: tl.constexpr,
+    SCALED: tl.constexpr,
 ) -> None:
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
     # The last blocks of a row see the most keys: they start first.
@@ -119,16 +122,19 @@ def _kernel(
             start = tl.program_id(2) * keys
             end = tl.minimum(start + keys, end)
         keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+        scales = kv
+        if SCALED:
+            scales = scales_of_head(kv, kv_head, tl.num_programs(1), B, D)
         table = block_tables + row.to(tl.int64) * table_stride
         for tile in tl.range(start, tl.minimum(diagonal, end), TILE):
             acc, m, total = attend_tile(
-                queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
-                block_stride, value_stride, B, D, D_PADDED, TILE, False,
+                queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
+                log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, False, SCALED,
             )  # fmt: skip
         for tile in tl.range(tl.maximum(start, diagonal), end, TILE):
             acc, m, total = attend_tile(
-                queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
-                block_stride, value_stride, B, D, D_PADDED, TILE, True,
+                queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
+                log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, True, SCALED,
             )  # fmt: skip
         if SPLIT:
             # Partial outputs lie as the outputs of these tokens do, once for each split.
@@ -143,13 +149,16 @@ def _kernel(
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
     """Attend the rows after `layout.num_decodes` of q (T, Hq, D); write their part of `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool; `out` is like q.
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. Keys in
+    fp8 of no more than MAX_WIDENED tokens are widened first, for Hopper's kernel.
     """
     first = layout.num_decodes
     if first == layout.num_rows:
         return
+    if is_fp8(kv) and _is_for_hopper(q, kv) and widened_tokens(layout) <= MAX_WIDENED:
+        kv, layout = widen(kv, layout, q.dtype)
     tokens, heads, head_dim = q.shape
-    hopper = _is_for_hopper(q, kv)
+    hopper = kv.dtype == q.dtype and _is_for_hopper(q, kv)
     tuning = hopper_tuning() if hopper else prefill_tuning(head_dim, q.dtype)
     attend = hopper_prefill.attend if hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
@@ -219,6 +228,7 @@ def _attend(
         BLOCK_M=tuning.queries,
         TILE=tuning.tile,
         SPLIT=splits > 1,
+        SCALED=is_fp8(kv),
         num_warps=tuning.warps,
         num_stages=tuning.stages,
     )

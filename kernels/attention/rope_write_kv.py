@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.attention import fp8_kv
+from kernels.attention.fp8_kv import head_scales, is_fp8, scales_of_head, to_e4m3
 from kernels.launch.dependent_launch import (
     dependent_launch,
     launch_dependents,
@@ -44,22 +46,27 @@ def reference(
     kv: Tensor,
     slots: Tensor,
     num_q_heads: int,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Return the rotated q (T, Hq, D); write k and v of each token to its slot. Plain PyTorch.
 
     positions, slots (T,) int64, slots distinct; cos_sin (P, D) float32, a row being D/2 cosines
     then D/2 sines; q_norm, k_norm (D,) or None; kv (N, 2, Hkv, B, D), one layer of the pool,
-    strided, of the dtype of qkv, which may come in parts instead. Raises UnsupportedShape.
+    strided, of `dtype` or fp8 (`fp8_kv`); qkv of `dtype`, or in parts. Raises UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
-    qkv = parts.whole(qkv, kv.dtype)
+    qkv = parts.whole(qkv, dtype)
     heads = qkv.view(qkv.shape[0], num_q_heads + 2 * num_kv_heads, head_dim)
     q, k, v = heads.split([num_q_heads, num_kv_heads, num_kv_heads], dim=1)
     cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
     q = _rotate(_norm(q, q_norm, eps), cos, sin)
     k = _rotate(_norm(k, k_norm, eps), cos, sin)
-    kv[slots // block_size, :, :, slots % block_size] = torch.stack((k, v), dim=1)
+    both = torch.stack((k, v), dim=1)
+    if is_fp8(kv):
+        fp8_kv.write(kv, slots, both)
+    else:
+        kv[slots // block_size, :, :, slots % block_size] = both
     return q
 
 
@@ -118,6 +125,7 @@ def _kernel(
     HEADS: tl.constexpr,
     HAS_Q_NORM: tl.constexpr,
     HAS_K_NORM: tl.constexpr,
+    FP8: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
@@ -156,6 +164,16 @@ def _kernel(
     kv_head = tl.where(is_value, head - HQ - HKV, head - HQ)
     kept = kv + (slot // B) * block_stride + (slot % B) * D
     kept = kept + is_value.to(tl.int64) * value_stride + kv_head * head_stride + half
+    if FP8:
+        low, high = out_low.to(tl.float32), out_high.to(tl.float32)
+        low, high = tl.where(inside, low, 0.0), tl.where(inside, high, 0.0)
+        scale = head_scales(low, high)
+        of_heads = scales_of_head(kv, 0, HKV, B, D) + (slot // B) * (block_stride // 2) + slot % B
+        of_heads += (is_value.to(tl.int64) * HKV + kv_head) * B
+        is_kept = (head >= HQ) & (head < HQ + 2 * HKV)
+        tl.store(of_heads, scale.to(tl.bfloat16), mask=is_kept)
+        inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+        out_low, out_high = to_e4m3(low, inverse), to_e4m3(high, inverse)
     tl.store(kept, out_low, mask=inside & (head >= HQ))
     tl.store(kept + D // 2, out_high, mask=inside & (head >= HQ))
 
@@ -170,12 +188,13 @@ def launch(
     kv: Tensor,
     slots: Tensor,
     num_q_heads: int,
+    dtype: torch.dtype,
 ) -> Tensor:
     """As `reference`, on the device, in one kernel. A slot of kv is D contiguous numbers."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     tokens = qkv.shape[-2]
-    q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=kv.dtype, device=qkv.device)
+    q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=dtype, device=qkv.device)
     if tokens:
         num_parts, *strides = parts.layout(qkv)
         grid = (tokens, cdiv(num_q_heads + 2 * num_kv_heads, _HEADS))
@@ -200,6 +219,7 @@ def launch(
             HEADS=_HEADS,
             HAS_Q_NORM=q_norm is not None,
             HAS_K_NORM=k_norm is not None,
+            FP8=is_fp8(kv),
             **dependent_launch(qkv.device),
         )
     return q_out

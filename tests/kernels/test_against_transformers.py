@@ -35,7 +35,7 @@ def test_rope_turns_q_and_k_alike(dtype: torch.dtype, bound: float) -> None:
     kv = torch.zeros(2, 2, KV_HEADS, 16, DIM, dtype=dtype)
     slots = torch.arange(TOKENS)
     q = rope_write_kv.reference(
-        qkv, torch.arange(TOKENS), half, None, None, EPS, kv, slots, num_q_heads=HEADS
+        qkv, torch.arange(TOKENS), half, None, None, EPS, kv, slots, HEADS, dtype
     )
     heads = qkv.view(1, TOKENS, -1, DIM).transpose(1, 2)
     whole = angle.repeat(1, 2)[None]

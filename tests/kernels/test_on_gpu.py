@@ -89,11 +89,11 @@ def test_rope_write_kv(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     got, wanted = pool.to(dtype), pool.to(dtype)
     with poisoned_memory():
         q = OPS.rope_write_kv(
-            qkv, positions, cos_sin, q_norm, k_norm, EPS, got[:, 1], slots, q_heads
+            qkv, positions, cos_sin, q_norm, k_norm, EPS, got[:, 1], slots, q_heads, dtype
         )
     # The reference was held to float64 on the CPU; rounded, the two may differ in a last bit.
     wanted_q = torch_ops().rope_write_kv(
-        qkv, positions, cos_sin, q_norm, k_norm, EPS, wanted[:, 1], slots, q_heads
+        qkv, positions, cos_sin, q_norm, k_norm, EPS, wanted[:, 1], slots, q_heads, dtype
     )
     assert relative_error(q, wanted_q.double()) < BOUNDS[dtype]
     assert torch.equal(got.isnan(), wanted.isnan())
@@ -147,7 +147,7 @@ def test_a_pool_beyond_two_to_the_31_numbers() -> None:
     slots = torch.tensor([(blocks - 1) * 16 + 7], device="cuda")
     qkv = draw(1, 48 * 128, dtype=torch.bfloat16)
     still = torch.cat((torch.ones(1, 64), torch.zeros(1, 64)), 1).cuda()
-    OPS.rope_write_kv(qkv, slots * 0, still, None, None, EPS, kv, slots, 32)
+    OPS.rope_write_kv(qkv, slots * 0, still, None, None, EPS, kv, slots, 32, kv.dtype)
     assert torch.equal(kv[-1, :, :, 7].flatten(), qkv[0, 32 * 128 :])
 
 

@@ -73,6 +73,7 @@ def run(ops: Ops, geometry: Geometry, inputs: Inputs, q_norm: bool, k_norm: bool
             inputs.pool[:, LAYER],
             inputs.slots,
             geometry.q_heads,
+            geometry.dtype,
         )
 
 
@@ -158,7 +159,9 @@ def test_takes_rows_out_of_a_wider_tensor(ops: Ops) -> None:
 def test_no_tokens_write_nothing(ops: Ops) -> None:
     inputs, none = make_inputs(Geometry()), torch.empty(0, dtype=torch.int64)
     kv = inputs.pool[:, LAYER]
-    q = ops.rope_write_kv(inputs.qkv[:0], none, inputs.cos_sin, None, None, EPS, kv, none, 4)
+    q = ops.rope_write_kv(
+        inputs.qkv[:0], none, inputs.cos_sin, None, None, EPS, kv, none, 4, kv.dtype
+    )
     assert q.shape == (0, 4, 32)
     assert inputs.pool.isnan().all()
 

@@ -1,0 +1,93 @@
+"""Keys and values in fp8 (e4m3), each head of each token with a scale of its own.
+
+    a layer in a block    | keys | values | scales of keys | scales of values |
+                            (Hkv, B, D) e4m3, twice          (Hkv, B) bfloat16, twice
+
+    scale = max(largest of the D numbers, 1e-10) / 448, rounded up to bfloat16
+    values = round(x * (1 / scale)) to e4m3
+
+A layer's view of the pool is the numbers; its scales follow them in the same block. A token's bytes
+depend on that token alone: a block that fills up is never quantised again.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+E4M3 = torch.float8_e4m3fn
+LARGEST = 448.0
+SCALE_BYTES = 2  # of a head's scale
+_LEAST = 1e-10
+
+
+def is_fp8(kv: Tensor) -> bool:
+    """Whether a layer's view (N, 2, Hkv, B, D) has scales after it."""
+    return kv.dtype == E4M3
+
+
+def scales_of(kv: Tensor) -> Tensor:
+    """The scales (N, 2, Hkv, B) bfloat16 of a layer's view; they share its memory."""
+    blocks, _, heads, size, dim = kv.shape
+    memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
+    first = (kv.storage_offset() + 2 * heads * size * dim) // SCALE_BYTES
+    strides = kv.stride(0) // SCALE_BYTES, heads * size, size, 1
+    return memory.as_strided((blocks, 2, heads, size), strides, first)
+
+
+def quantised(heads: Tensor) -> tuple[Tensor, Tensor]:
+    """heads (..., D) -> e4m3 (..., D), scales (...) bfloat16. Plain PyTorch."""
+    wide = heads.float()
+    largest = wide.abs().amax(-1).clamp(min=_LEAST)
+    scales = _rounded_up(largest / torch.full_like(largest, LARGEST))
+    values = (wide * scales.reciprocal()[..., None]).clamp(-LARGEST, LARGEST).to(E4M3)
+    return values, scales.bfloat16()
+
+
+def _rounded_up(scales: Tensor) -> Tensor:
+    """To the next number that bfloat16 has, as float32."""
+    return ((scales.view(torch.int32) + 0xFFFF) & -0x10000).view(torch.float32)
+
+
+def write(kv: Tensor, slots: Tensor, keys_values: Tensor) -> None:
+    """Quantise keys_values (T, 2, Hkv, D) into their slots (T,). Plain PyTorch."""
+    values, scales = quantised(keys_values)
+    block, place = slots // kv.shape[3], slots % kv.shape[3]
+    # The CPU has no indexed stores of fp8.
+    kv.view(torch.uint8)[block, :, :, place] = values.view(torch.uint8)
+    scales_of(kv)[block, :, :, place] = scales
+
+
+def dequantised(kv: Tensor, blocks: Tensor) -> Tensor:
+    """The blocks (n,) int64 of a layer, (n, 2, Hkv, B, D) float32. Plain PyTorch."""
+    numbers = kv.view(torch.uint8).index_select(0, blocks).view(E4M3).float()
+    return numbers * scales_of(kv).index_select(0, blocks).float()[..., None]
+
+
+@triton.jit
+def head_scales(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """The scale (heads, 1) float32 of heads in halves (heads, D / 2) float32, zero after D / 2."""
+    largest = tl.maximum(tl.max(tl.abs(low), axis=1), tl.max(tl.abs(high), axis=1))
+    scale = tl.div_rn(tl.maximum(largest, 1e-10), tl.full(largest.shape, 448.0, tl.float32))
+    bits = (scale.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000
+    return bits.to(tl.float32, bitcast=True)[:, None]
+
+
+@triton.jit
+def to_e4m3(x: tl.tensor, inverse: tl.tensor) -> tl.tensor:
+    """x times the reciprocal of its scale, in e4m3."""
+    return tl.minimum(tl.maximum(x * inverse, -448.0), 448.0).to(tl.float8e4nv)
+
+
+@triton.jit
+def scales_of_head(
+    kv: tl.tensor,
+    kv_head: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    B: tl.constexpr,
+    D: tl.constexpr,
+) -> tl.tensor:
+    """Where the scales of a head's keys begin in block 0 of a layer at `kv`."""
+    return (kv + 2 * KV_HEADS * B * D).to(tl.pointer_type(tl.bfloat16), bitcast=True) + kv_head * B
