@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.attention import decode_attention, fp8_kv, paged_attention, prefill_attention
+from kernels.attention import fp8_kv, paged_attention, prefill_attention
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.tuning import decode_tuning
 from kernels.attention.widen_kv import MAX_WIDENED, widen
 from kernels.ops import Ops, torch_ops, triton_ops
 from storage.device_pool import empty_blocks, layer_views
@@ -203,6 +204,6 @@ def test_bytes_on_the_device_are_those_of_the_reference() -> None:
     assert torch.equal(fp8_kv.scales_of(ours[1]), fp8_kv.scales_of(theirs[1]))
 
 
-def test_more_keys_fit_a_tile(ops: Ops) -> None:
-    plain = decode_attention.decode_tuning(128, torch.bfloat16)
-    assert decode_attention.decode_tuning(128, fp8_kv.E4M3).tile == 2 * plain.tile
+def test_more_keys_fit_a_tile() -> None:
+    plain, fp8 = decode_tuning(128, torch.bfloat16), decode_tuning(128, fp8_kv.E4M3)
+    assert fp8.tile == 2 * plain.tile

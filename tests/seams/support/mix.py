@@ -60,9 +60,9 @@ asks = st.builds(
 Alone = Callable[[Ask], list[int]]
 
 
-def alone_on(model_dir: Path, served: ServedModels = SERVED) -> Alone:
+def alone_on(model_dir: Path, served: ServedModels = SERVED, bounds: Bounds = UNPRESSED) -> Alone:
     """What a prompt gives by itself, nothing reused and nothing else running."""
-    engine = RealEngine(str(model_dir), UNPRESSED, served=served)
+    engine = RealEngine(str(model_dir), bounds, served=served)
     number = 0
 
     @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.config import DeviceName, EngineConfig
+from engine.config import DeviceName, EngineConfig, KvDtype
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.execution.runner import ModelRunner
@@ -45,6 +45,7 @@ class Bounds:
     device: DeviceName = "cpu"
     host_blocks: int = 0
     disk_bytes: int = 0
+    kv_dtype: KvDtype = "auto"
 
 
 @dataclass
@@ -190,6 +191,7 @@ def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
         dtype="float32",
         graph_tokens=bounds.graph_tokens,
         block_size=bounds.block_size,
+        kv_dtype=bounds.kv_dtype,
         cache_tokens=bounds.num_blocks * bounds.block_size,
         num_threads=1,
         max_running=bounds.max_running,

@@ -1,0 +1,86 @@
+"""KV in fp8 through a whole engine: cached equals uncached in every tier, and after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.config import KvDtype
+from engine.link.messages import SamplingParams
+from engine.startup.warm_up import warm_up
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.support.mix import NAMESPACES, UNPRESSED, Ask, alone_on, run_mix
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+FP8 = Bounds(6, 16, 24, 4, kv_dtype="fp8")
+DISK_BYTES = 1 << 20
+PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
+GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
+MIX = [
+    Ask(i % 9, 10 + i % 31, (5 + i % 4,) * (i % 12), 4 + i % 9, NAMESPACES[i % 2], i % 3 or None)
+    for i in range(32)
+]
+PRESSED = {
+    "device": FP8,
+    "graphs": replace(FP8, graph_tokens=64, overlap_scheduling=True),
+    "host": replace(FP8, host_blocks=8),
+    "disk": replace(FP8, host_blocks=4, disk_bytes=DISK_BYTES),
+}
+
+
+@pytest.mark.parametrize("tier", PRESSED)
+def test_any_reuse_gives_the_tokens_of_each_request_alone(
+    tier: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    alone = alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
+    engine = RealEngine(str(checkpoint.model_dir), PRESSED[tier], disk=tmp_path)
+    run_mix(engine, MIX)
+    # A number halfway between two of e4m3 is rounded by the last bit of a sum, which depends on
+    # how many rows are computed at once.
+    assert sum(engine.tokens(str(i)) != alone(ask) for i, ask in enumerate(MIX)) <= 1
+    stats = engine.core.stats()
+    assert stats.preemptions > 0
+    assert stats.windows["all"].hit_tokens > 0
+    moved = {(way.source, way.target) for way in stats.tiers.ways if way.blocks}
+    if tier in ("host", "disk"):
+        assert ("device", "host") in moved
+        assert ("host", "device") in moved
+    engine.expect_nothing_left()
+    engine.close()
+
+
+def test_answers_are_those_of_rounded_keys_and_values(checkpoint: Checkpoint) -> None:
+    """The control: KV in fp8 is not KV in full, and not far from it."""
+    in_fp8 = alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
+    in_full = alone_on(checkpoint.model_dir)
+    same = sum(in_fp8(ask)[0] == in_full(ask)[0] for ask in MIX)
+    assert len(MIX) * 0.6 < same
+    assert any(in_fp8(ask) != in_full(ask) for ask in MIX)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"), [("fp8", "fp8", True), ("fp8", "auto", False),
+                                   ("auto", "fp8", False), ("auto", "auto", True)]
+)  # fmt: skip
+def test_blocks_of_one_format_are_never_found_under_another(
+    checkpoint: Checkpoint, tmp_path: Path, before: KvDtype, after: KvDtype, found: bool
+) -> None:
+    bounds = Bounds(12, 16, 64, 3, disk_bytes=DISK_BYTES)
+    first = RealEngine(str(checkpoint.model_dir), replace(bounds, kv_dtype=before), disk=tmp_path)
+    for name in "ab":
+        first.submit(name, PROMPT, GREEDY, namespace=NAMESPACES[0])
+        first.run()
+    assert first.finished("b").reused.tokens == 64
+    first.core.spill(5.0)
+    first.close()
+    second = RealEngine(str(checkpoint.model_dir), replace(bounds, kv_dtype=after), disk=tmp_path)
+    assert (second.fingerprint == first.fingerprint) == found
+    assert bool(warm_up(second.core.components)) == found
+    second.submit("again", PROMPT, GREEDY, namespace=NAMESPACES[0])
+    second.run()
+    assert second.finished("again").reused.tokens == (64 if found else 0)
+    if found:
+        assert second.tokens("again") == first.tokens("b")
+    second.close()
