@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from engine.models.config import ModelConfig, eos_token_ids, read_json
+from engine.models.config import ModelConfig, read_json
+from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
-from engine.models.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
 
@@ -53,6 +54,7 @@ SERVED = ServedModels(
     {
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
+        "Mistral3ForConditionalGeneration": MISTRAL3,
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
     }
@@ -62,6 +64,7 @@ SERVED = ServedModels(
 class _Named(msgspec.Struct):
     architectures: list[str]
     quantization_config: dict[str, Any] | None = None
+    quantization: Any = None  # of MLX
 
 
 class _MayBeNamed(msgspec.Struct):
@@ -75,9 +78,10 @@ def read_model_config(model_dir: Path, served: ServedModels = SERVED) -> ModelCo
     if len(named.architectures) != 1 or named.architectures[0] not in known:
         names = ", ".join(sorted(known))
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
-    weight_format = _weight_format(named.quantization_config, served)
+    weight_format = _weight_format(named, served)
     model = known[named.architectures[0]].read(path)
-    return replace(model, eos_token_ids=eos_token_ids(model_dir), weight_format=weight_format)
+    eos = eos_token_ids(model_dir, model.vocab_size)
+    return replace(model, eos_token_ids=eos, weight_format=weight_format)
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
@@ -87,14 +91,16 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
     return (known[0] if known else LLAMA).layers(path)
 
 
-def _weight_format(quantization: dict[str, Any] | None, served: ServedModels) -> WeightFormat:
-    if quantization is None:
+def _weight_format(named: _Named, served: ServedModels) -> WeightFormat:
+    quantization = named.quantization_config
+    if quantization is None and named.quantization is None:
         return PLAIN
+    names = ", ".join(("none", *sorted(served.formats)))
+    if quantization is None or (
+        named.quantization is not None and "quant_method" not in quantization
+    ):
+        raise UnsupportedModel(f"quantization: weights quantised by MLX; served are {names}")
     method = str(quantization.get("quant_method"))
     if method not in served.formats:
-        names = ", ".join(sorted(served.formats)) or "none"
-        raise UnsupportedModel(
-            f"quantization_config: weights quantised by {method!r} are not served; served are "
-            f"{names}"
-        )
+        raise UnsupportedModel(f"quantization_config: quant_method {method!r}; served are {names}")
     return served.formats[method](quantization)
