@@ -5,24 +5,33 @@ What the files tell is known in a moment, and is one line; the engine would need
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cli.errors import BadSetting, ModelRefused
-from cli.serving.model_source import ModelSource
-from engine.config import EngineConfig
+from cli.serving.model_source import ModelSource, resolve
+from engine.config import EngineConfig, LoadFormat
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
 from engine.models.errors import ModelNotServed
 from gateway.prompts.sampling_defaults import GenerationConfigBroken, read_sampling_defaults
 
 
-def check_model(source: ModelSource, engine: EngineConfig) -> None:
-    """ModelRefused where an engine of these settings would end; BadSetting where they are wrong."""
-    dummy = engine.load_format == "dummy"
-    model = served_model(source, block_size=engine.block_size, has_weights=not dummy)
+def checked_source(
+    model: str, engine: EngineConfig, resolved: Callable[[str, LoadFormat], ModelSource] = resolve
+) -> ModelSource:
+    """The directory of `model`, whose files are all there and can be served.
+
+    What describes the model is looked at before its weights are downloaded. Raises ModelNotFound,
+    ModelRefused where an engine of these settings would end, BadSetting where they are wrong.
+    """
+    config = served_model(resolved(model, "dummy"), engine.block_size, has_weights=False)
     asked = engine.max_model_len
-    if asked is not None and asked > model.max_positions:
-        raise BadSetting("--max-model-len", f"{asked}: the model has {model.max_positions}")
+    if asked is not None and asked > config.max_positions:
+        raise BadSetting("--max-model-len", f"{asked}: the model has {config.max_positions}")
+    source = resolved(model, engine.load_format)
+    served_model(source, engine.block_size, has_weights=engine.load_format != "dummy")
+    return source
 
 
 def check_defaults(directory: Path) -> None:
@@ -33,9 +42,7 @@ def check_defaults(directory: Path) -> None:
         raise ModelRefused(str(error)) from error
 
 
-def served_model(
-    source: ModelSource, *, block_size: int = 16, has_weights: bool = True
-) -> ModelConfig:
+def served_model(source: ModelSource, block_size: int = 16, *, has_weights: bool) -> ModelConfig:
     """The model; ModelRefused with the line that a start would end with."""
     try:
         return check_served(source.directory, block_size=block_size, has_weights=has_weights)

@@ -26,6 +26,11 @@ from engine.models.weight_formats.plain import PLAIN
 class Architecture(Protocol):
     """What a model of some name in `architectures` is."""
 
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Models that are of it, by the names that people use."""
+        ...
+
     def read(self, path: Path) -> ModelConfig:
         """The model of a config.json, with plain weights and no end-of-sequence tokens.
 
@@ -48,6 +53,8 @@ class ServedModels:
 
     architectures: Mapping[str, Architecture]
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
+    # One of each kind, for plans: what a model would weigh in it.
+    planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
 SERVED = ServedModels(
@@ -61,13 +68,16 @@ SERVED = ServedModels(
 )
 
 
-class _Named(msgspec.Struct):
-    architectures: list[str]
+class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
     quantization: Any = None  # of MLX
 
 
-class _MayBeNamed(msgspec.Struct):
+class _Named(_Quantised):
+    architectures: list[str]
+
+
+class _MayBeNamed(_Quantised):
     architectures: list[str] = []
 
 
@@ -84,6 +94,14 @@ def read_model_config(model_dir: Path, served: ServedModels = SERVED) -> ModelCo
     return replace(model, eos_token_ids=eos, weight_format=weight_format)
 
 
+def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
+    """The format of a config.json's weights; plain for one that is not served."""
+    try:
+        return _weight_format(read_json(path, _MayBeNamed), served)
+    except UnsupportedModel:
+        return PLAIN
+
+
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
     """The sizes of a config.json's layers; those of Llama for what is not served."""
     named = read_json(path, _MayBeNamed).architectures
@@ -91,7 +109,7 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
     return (known[0] if known else LLAMA).layers(path)
 
 
-def _weight_format(named: _Named, served: ServedModels) -> WeightFormat:
+def _weight_format(named: _Quantised, served: ServedModels) -> WeightFormat:
     quantization = named.quantization_config
     if quantization is None and named.quantization is None:
         return PLAIN

@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.models import architecture
 from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
 from kernels.ops import Ops
+from storage.kv_layout import ITEM_BYTES
 
 NAME = "int8_by_channel"
 
@@ -57,12 +58,20 @@ class Int8ByChannel:
         bias = new.empty(config.size_out) if config.bias else None
         return Int8Linear(config, weight, new.empty(config.size_out), bias)
 
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        scale_and_bias = ITEM_BYTES[dtype] * (1 + config.bias)
+        return config.size_out * (config.size_in + scale_and_bias)
+
 
 def read_format(quantization: dict[str, Any]) -> Int8ByChannel:
     return Int8ByChannel(quantization["quant_method"])
 
 
-SERVED = replace(architecture.SERVED, formats={NAME: read_format})
+SERVED = replace(
+    architecture.SERVED,
+    formats={NAME: read_format},
+    planned_formats=(*architecture.SERVED.planned_formats, Int8ByChannel()),
+)
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +66,10 @@ class PlainFormat:
         """As `WeightFormat.linear`."""
         bias = new.empty(config.size_out) if config.bias else None
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
+
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        """As `WeightFormat.num_bytes`."""
+        return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
 
 PLAIN = PlainFormat()

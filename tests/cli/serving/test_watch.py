@@ -83,7 +83,7 @@ async def test_the_gateway_stops_first(tmp_path: Path) -> None:
 async def test_an_engine_that_always_dies_is_given_up(tmp_path: Path) -> None:
     screen = RecordingScreen()
     watch = Watch(watched(tmp_path, deaths=99), screen)
-    with pytest.raises(ServingFailed, match="status 3, 3 times in a row"):
+    with pytest.raises(ServingFailed, match="status 7, 3 times in a row"):
         await asyncio.wait_for(watch.run(), LIMIT_S)
     assert starts(tmp_path) == 3
     assert screen.greetings == 0
