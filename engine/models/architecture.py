@@ -113,7 +113,7 @@ def _weight_format(named: _Quantised, served: ServedModels) -> WeightFormat:
     quantization = named.quantization_config
     if quantization is None and named.quantization is None:
         return PLAIN
-    names = ", ".join(("none", *sorted(served.formats)))
+    names = ", ".join(("plain weights", *sorted(served.formats)))
     if quantization is None or (
         named.quantization is not None and "quant_method" not in quantization
     ):

@@ -169,6 +169,15 @@ class TestEither:
         assert done == [Terminate("engine" if name == "gateway" else "gateway")]
         assert state.failure == f"the {name} cannot start; its own words are above"
 
+    def test_one_that_refuses_the_model_has_said_why(self, name: ChildName) -> None:
+        refused, done = live(SERVING, (1.0, Exited(name, 3)))
+        assert done == [Terminate("engine" if name == "gateway" else "gateway")]
+        other, _ = live(SERVING, (1.0, Exited(name, 2)))
+        assert (refused.refused, other.refused) == (True, False)
+        assert other.failure is not None
+        again, done = live(also(READY, name), (1.0, Exited(name, 3)))
+        assert (again.refused, again.phase) == (False, "serving"), "it was served before"
+
     def test_being_ready_once_starts_the_count_anew(self, name: ChildName) -> None:
         state, _ = live(
             SERVING,
