@@ -155,7 +155,7 @@ MISTRAL3 = replace(
     within="text_config",
     model_type="mistral",
     names=CheckpointNames((("language_model.", ""), ("model.language_model.", "model."))),
-    examples=("Mistral Small 3.1", "Mistral Small 3.2"),
+    examples=("Mistral Small 3.1",),
 )
 QWEN2 = Llama("qwen2", qkv_bias=True, windows_by_flag=True, examples=("Qwen2.5", "Qwen2.5 Coder"))
 QWEN3 = Llama(
