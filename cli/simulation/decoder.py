@@ -62,8 +62,11 @@ class DecoderCounts:
     @property
     def layer_bytes(self) -> int:
         """The matrices of all layers."""
-        matrices = (matrix for layer in self.layers for matrix in layer.matrices())
-        return sum(self.weight_format.num_bytes(matrix, self.dtype) for matrix in matrices)
+        return sum(
+            self.weight_format.num_bytes(matrix, self.dtype)
+            for index, layer in enumerate(self.layers)
+            for matrix in layer.matrices(index)
+        )
 
     @property
     def table_bytes(self) -> int:

@@ -91,10 +91,10 @@ class MlpConfig:
         """The projection back."""
         return LinearConfig(((f"{prefix}down_proj", hidden),), self.size, self.bias, "columns")
 
-    def matrices(self, hidden: int) -> Iterator[LinearConfig]:
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         """All that it holds, which may be more than a token is multiplied with."""
-        yield self.gate_up("", hidden)
-        yield self.down("", hidden)
+        yield self.gate_up(prefix, hidden)
+        yield self.down(prefix, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> GatedMlp:
         """The MLP whose matrices' names begin with `prefix`."""
@@ -124,16 +124,17 @@ class LayerConfig:
         attention = 2 * (self.attention.query_size + self.attention.kv_size)
         return self.hidden_size * attention + self.mlp.num_weights(self.hidden_size)
 
-    def matrices(self) -> Iterator[LinearConfig]:
-        """All that it holds; the names are without their prefixes."""
-        yield self.attention.qkv("", self.hidden_size)
-        yield self.attention.output("", self.hidden_size)
-        yield from self.mlp.matrices(self.hidden_size)
+    def matrices(self, index: int) -> Iterator[LinearConfig]:
+        """All that it holds, at `index` of the model."""
+        prefix, hidden = f"model.layers.{index}.", self.hidden_size
+        yield self.attention.qkv(f"{prefix}self_attn.", hidden)
+        yield self.attention.output(f"{prefix}self_attn.", hidden)
+        yield from self.mlp.matrices(f"{prefix}mlp.", hidden)
 
     @property
     def num_held_weights(self) -> int:
         """That are on the device, with the same left out: more than a token meets in mixtures."""
-        return sum(one.size_out * one.size_in for one in self.matrices())
+        return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
         """The layer at `index` of the model."""

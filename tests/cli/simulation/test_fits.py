@@ -78,9 +78,9 @@ class Mixture(MlpConfig):
     def num_weights(self, hidden: int) -> int:
         return 2 * MlpConfig.num_weights(self, hidden)
 
-    def matrices(self, hidden: int) -> Iterator[LinearConfig]:
-        for _ in range(8):
-            yield from MlpConfig.matrices(self, hidden)
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        for expert in range(8):
+            yield from MlpConfig.matrices(self, f"{prefix}{expert}.", hidden)
 
 
 def test_of_a_mixture_all_weigh_and_some_compute(decoder: DecoderCounts) -> None:
