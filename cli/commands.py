@@ -189,6 +189,10 @@ COMMANDS: Mapping[str, Commands] = {
             "cli.serving.serve:engine",
             "Run the engine alone: it owns the accelerator and the cache.",
         ),
+        "models": Command(
+            "cli.serving.models:models",
+            "List the models that are served, or say whether one is.",
+        ),
     },
     "Operate": {
         "chat": Command(

@@ -3,6 +3,7 @@
 CliError                exit 1
  |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it
  |- ModelNotFound       exit 2  MODEL names nothing that can be loaded
+ |- ModelRefused        exit 3  the model is there, and it is not one that is served
  |- ServerUnreachable   exit 1  no server answers at the URL
  |- ServerRefused       exit 1  the server answered, with an error
  |- NotRatoon           exit 1  the server at the URL is not Ratoon
@@ -36,6 +37,15 @@ class ModelNotFound(CliError):
     """MODEL names nothing that can be loaded."""
 
     exit_code = 2
+
+
+class ModelRefused(CliError):
+    """The model is there, and it is not one that is served.
+
+    The message is empty where a child process has said why.
+    """
+
+    exit_code = 3
 
 
 class ServerUnreachable(CliError):

@@ -18,8 +18,8 @@ from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link.codec import Codec
 from engine.link.socket_link import Link, SocketLink
-from engine.models.errors import ModelError, NotEnoughMemory
-from engine.process import EXIT_CANNOT_START, StopSignal, serve
+from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
+from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED, StopSignal, serve
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
@@ -60,8 +60,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _cannot_start(error: Exception) -> int:
-    _log.error("the engine cannot start: %s", error)
-    return EXIT_CANNOT_START
+    _log.error("the engine cannot start: %s", " ".join(str(error).split()))
+    return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 
 def _opened(

@@ -23,6 +23,7 @@ from engine.errors import EngineError, EngineFailure, EngineUnavailable
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
 EXIT_CANNOT_START = 2
+EXIT_NOT_SERVED = 3  # the model's files are at fault, so no later start can be better
 CHECK_EVERY_S = 60.0
 
 _log = logging.getLogger(__name__)

@@ -140,7 +140,7 @@ async def composed(
         await stack.enter_async_context(permits.kept())
         parts = RouteParts(
             answering,
-            ModelCard(config.model_name, engine, int(time.time())),
+            ModelCard(config.model_name, engine, int(time.time()), state.files.defaults),
             config.bounds,
             authenticator,
             permits,

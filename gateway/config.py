@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from gateway.limits.limits import Prices
+from gateway.prompts.sampling_defaults import GenerationConfigSource
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     engine_silence_s: float | None = None  # after which it counts as hung; None: by its device
     share_all: bool = False  # one owner: all tenants share one namespace
     tool_format: str | None = None  # how the model writes calls of tools; None: by its template
+    # auto: a request that does not say is sampled as the model's generation_config.json has it
+    generation_config: GenerationConfigSource = "auto"
     parse_special: bool = False  # whether special tokens in the text of a prompt are these tokens
     # partitioned: each tenant has a part of every tier; pooled: one's new blocks evict another's
     cache_sharing: Literal["partitioned", "pooled"] = "partitioned"

@@ -5,6 +5,7 @@ If one of them is missing or damaged, the start ends with a single line that say
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +18,19 @@ from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.sampling_defaults import (
+    GenerationConfigBroken,
+    SamplingDefaults,
+    in_words,
+    read_sampling_defaults,
+)
 from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
 from gateway.state.identity import WrongState
 from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.turn_formats.choose import UnknownToolFormat
+
+_LOG = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
@@ -38,6 +47,7 @@ class StartFiles:
     tokenizer: Tokenizer
     template: ChatTemplate | None
     forms: AnswerForms
+    defaults: SamplingDefaults
 
 
 @contextmanager
@@ -46,6 +56,7 @@ def needed_to_start() -> Iterator[None]:
     try:
         yield
     except (
+        GenerationConfigBroken,
         ModelFileBroken,
         PrivateFileError,
         SchemaTooNew,
@@ -68,4 +79,7 @@ def read_start_files(config: GatewayConfig) -> StartFiles:
     tokenizer = Tokenizer.load(model_dir, parse_special=config.parse_special)
     template = ChatTemplate.load(model_dir, tokenizer.control)
     forms = AnswerForms.of(template, tokenizer, config.tool_format)
-    return StartFiles(secrets, admin, scraping, tokenizer, template, forms)
+    defaults = read_sampling_defaults(model_dir, config.generation_config)
+    if given := in_words(defaults):
+        _LOG.info("where a request does not say, as the model's generation_config.json: %s", given)
+    return StartFiles(secrets, admin, scraping, tokenizer, template, forms, defaults)

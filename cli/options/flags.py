@@ -90,7 +90,8 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**given, **values)
         except CliError as error:
-            typer.echo(f"ratoon: {error.message}", err=True)
+            if error.message:
+                typer.echo(f"ratoon: {error.message}", err=True)
             raise typer.Exit(error.exit_code) from error
 
     parameters: list[inspect.Parameter] = []

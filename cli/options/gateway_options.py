@@ -51,6 +51,11 @@ GATEWAY_FLAGS = {
         "[dim]\\[default: by its chat template][/dim]",
         show_default=False,
     ),
+    "generation_config": gateway_flag(
+        "auto: what a request leaves out of temperature, top_p, top_k, min_p, repetition_penalty "
+        "and the longest answer is as in the model's generation_config.json. none: as in the "
+        "dialect."
+    ),
     "parse_special": gateway_flag(
         "Take special tokens in the text prompts of /v1/completions, /tokenize and published "
         "texts as tokens, for clients that apply the chat template themselves. In messages "

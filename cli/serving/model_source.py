@@ -1,7 +1,8 @@
 """From the value of --model to a directory on this machine and the name that clients use.
 
 Knows: the embedded model's place, what a model directory must hold, what a hub id looks like, which
-files of a repository are wanted (never pickles). Does not know: what is inside the files.
+files of a repository are wanted (never pickles). Does not know: what is inside the files
+(`model_check`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from os.path import expanduser
 from pathlib import Path
 from typing import cast
 
-from cli.errors import ModelNotFound
+from cli.errors import ModelNotFound, ModelRefused
 from cli.options.options import EMBEDDED
 from engine.config import LoadFormat
+from engine.models.errors import ModelError
+from engine.models.weight_files import refuse_other_weights
 
-REQUIRED_FILES = ("config.json", "tokenizer.json")
+CONFIG = "config.json"
+REQUIRED_FILES = (CONFIG, "tokenizer.json")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 DESCRIPTION_PATTERNS = ("*.json", "*.jinja", "*.model")
@@ -83,6 +87,8 @@ def resolve(
     if path.is_dir():
         path = path.resolve()
         return ModelSource(_complete(path, model), path.name)
+    if path.suffix == ".gguf":
+        raise ModelRefused(f"{model}: weights in GGUF; served is a directory with safetensors")
     if path.exists():
         raise ModelNotFound(f"{model} is a file; --model needs its directory")
     if not _HUB_ID.fullmatch(model):
@@ -95,6 +101,16 @@ def resolve(
 
 def _complete(directory: Path, model: str) -> Path:
     missing = [name for name in REQUIRED_FILES if not (directory / name).is_file()]
+    if CONFIG in missing:
+        _refuse_what_it_is(directory, model)
     if missing:
         raise ModelNotFound(f"{model} ({directory}) has no {' and no '.join(missing)}")
     return directory
+
+
+def _refuse_what_it_is(directory: Path, model: str) -> None:
+    """ModelRefused for a directory without a config whose weights say what it is instead."""
+    try:
+        refuse_other_weights(directory)
+    except ModelError as error:
+        raise ModelRefused(f"{model} cannot be served: {error}") from error

@@ -24,6 +24,7 @@ from cli.serving.address import ServerAddress, address_told
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
 from cli.serving.screen import StderrScreen, greeting
 from cli.serving.supervisor import ChildName, Patience, Policy
@@ -62,7 +63,9 @@ def serve(
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --host 0.0.0.0
     """
     del config_file  # its settings are the flags' defaults by now
-    source = resolve(model.model, engine.load_format)
+    source = checked_source(model.model, engine)
+    if gateway.generation_config == "auto":
+        check_defaults(source.directory)
     check_ports(gateway)
     address = address_of(gateway)
     with runtime_directory() as directory:
@@ -127,7 +130,7 @@ def engine(
         ratoon engine --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
     """
     del config_file  # its settings are the flags' defaults by now
-    source = resolve(model.model, engine.load_format)
+    source = checked_source(model.model, engine)
     place = meeting_place(model, socket)
     config = engine_config(source, model.data_dir, place, engine)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

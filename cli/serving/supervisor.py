@@ -98,6 +98,7 @@ class Policy:
     backoff: Backoff = Backoff()  # with a child that dies
     max_unready_runs: int = 3  # deaths of one that was never ready: it will not get better
     hopeless_status: int = 2  # with which a child says that it cannot start
+    refused_status: int = 3  # with which the engine says that it never will, for this model
     # A gateway that many clients keep busy may be slow to answer, and its end cuts their streams.
     gateway: Patience = Patience(stop_s=35.0, silent_s=30.0)
     # The gateway waits for an engine before it says that this does not answer.
@@ -132,6 +133,7 @@ class ServingState:
     engine: ChildState = ChildState()
     hurried: bool = False  # the gateway got a second signal: it waits for no stream
     failure: str | None = None  # why serving ended without a signal
+    refused: bool = False  # because of the model: the engine has said why
 
     def child(self, name: ChildName) -> ChildState:
         """What is known of this child."""
@@ -180,7 +182,8 @@ def _exited(
     if state.phase != "serving":
         return _go_on_stopping(state, at, policy)
     if (failure := _hopeless(name, dead, status, policy)) is not None:
-        return _stop(replace(state, failure=failure), at, policy)
+        refused = status == policy.refused_status
+        return _stop(replace(state, failure=failure, refused=refused), at, policy)
     delay = policy.backoff.delay(dead.short_runs)
     said = Say(f"the {name} {describe_status(status)}; starting it again in {delay:g} s")
     return state.having(name, replace(dead, due=at + delay)), [said]
@@ -211,7 +214,7 @@ def _hopeless(name: ChildName, dead: ChildState, status: int, policy: Policy) ->
     """
     if dead.has_been_ready:
         return None
-    if status == policy.hopeless_status:
+    if status in (policy.hopeless_status, policy.refused_status):
         return f"the {name} cannot start; its own words are above"
     if dead.unready_runs < policy.max_unready_runs:
         return None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cli.errors import ServingFailed
+from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import Child
 from cli.serving.supervisor import (
     Action,
@@ -77,12 +77,17 @@ class Watch:
         self._probing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serve until asked to stop; ServingFailed when it ends for any other reason."""
+        """Serve until asked to stop; ServingFailed when it ends for any other reason.
+
+        ModelRefused, without a word, when that is the model: the engine has said why.
+        """
         with self._signals_as_events():
             try:
                 state = await self._until_done()
             finally:
                 await self._sweep()
+        if state.refused:
+            raise ModelRefused("")
         if state.failure is not None:
             raise ServingFailed(state.failure)
 

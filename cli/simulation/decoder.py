@@ -1,19 +1,21 @@
 """What a decoder costs by its config.json: weights, KV bytes, FLOPs. No weights, no torch.
 
-Whether the model can be served is decided by `engine.models.architecture`.
+Whether the model can be served is decided by `engine.models.checks`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape
-from engine.models.architecture import planned_layers
-from engine.models.config import ModelSizes, kv_layout, read_json
-from engine.models.errors import BadConfig
+from engine.models.architecture import planned_format, planned_layers
+from engine.models.config import kv_layout, read_sizes
+from engine.models.errors import ModelError
 from engine.models.layers import LayerConfig
+from engine.models.modules import WeightFormat
+from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
@@ -22,24 +24,35 @@ DEFAULT_DTYPE = "float32"  # of a checkpoint that does not say
 
 @dataclass(frozen=True, slots=True)
 class DecoderCounts:
-    """A decoder's counts."""
+    """A decoder's counts. Norms and biases, a few thousandths, are in bytes alone."""
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
     table_parameters: int  # of the input's embeddings; the output's are as many
     tables: int  # 1 where input and output have one together
-    bytes_per_parameter: int
+    dtype: str
     kv: KvLayout
+    weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are plain in all
 
     @property
     def layer_parameters(self) -> int:
-        """Of all layers. Norms and biases, a few thousandths, are left out."""
+        """Of all layers."""
+        return sum(layer.num_held_weights for layer in self.layers)
+
+    @property
+    def active_layer_parameters(self) -> int:
+        """That a token is multiplied with: in mixtures of experts fewer than there are."""
         return sum(layer.num_weights for layer in self.layers)
 
     @property
     def parameters(self) -> int:
-        """All, with the same left out."""
+        """All."""
         return self.layer_parameters + self.tables * self.table_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """All but those of experts that a token does not meet."""
+        return self.parameters - self.layer_parameters + self.active_layer_parameters
 
     @property
     def rule_of_thumb(self) -> int:
@@ -47,9 +60,23 @@ class DecoderCounts:
         return 12 * len(self.layers) * self.hidden_size**2
 
     @property
+    def layer_bytes(self) -> int:
+        """The matrices of all layers."""
+        return sum(
+            self.weight_format.num_bytes(matrix, self.dtype)
+            for index, layer in enumerate(self.layers)
+            for matrix in layer.matrices(index)
+        )
+
+    @property
+    def table_bytes(self) -> int:
+        """One of the tables."""
+        return self.table_parameters * ITEM_BYTES[self.dtype]
+
+    @property
     def weight_bytes(self) -> int:
         """All weights."""
-        return self.parameters * self.bytes_per_parameter
+        return self.layer_bytes + self.tables * self.table_bytes
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -60,22 +87,32 @@ class DecoderCounts:
     def shape(self) -> ModelShape:
         """What prefill costs: every token goes through the layers, the last alone further.
 
-        A step reads all but the input's embeddings.
+        A step reads all but the input's embeddings, and of a mixture what its rows meet.
         """
-        step = self.layer_parameters + self.table_parameters
+        step = self.layer_bytes + self.table_bytes
+        active = self.active_layer_parameters / self.layer_parameters
         return ModelShape(
-            parameters=float(self.layer_parameters),
+            parameters=float(self.active_layer_parameters),
             kv_bytes_per_token=self.kv_bytes_per_token,
             attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
-            step_bytes=float(step * self.bytes_per_parameter),
+            step_bytes=float(step),
+            row_bytes=self.layer_bytes * active + self.table_bytes,
         )
+
+    def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
+        """The same model in another format."""
+        return replace(self, weight_format=weight_format)
+
+    def with_kv_in(self, dtype: str) -> DecoderCounts:
+        """The same model with keys and values of another type."""
+        return replace(self, kv=kv_layout(self.layers, dtype, BLOCK_SIZE))
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     """Read a config.json; ModelNotFound where it is not there or says too little."""
     try:
-        sizes, layers = read_json(path, ModelSizes), planned_layers(path)
-    except BadConfig as error:
+        sizes, layers, weight_format = read_sizes(path), planned_layers(path), planned_format(path)
+    except ModelError as error:
         raise ModelNotFound(str(error)) from error
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
     if name not in ITEM_BYTES:
@@ -85,6 +122,7 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         hidden_size=sizes.hidden_size,
         table_parameters=sizes.vocab_size * sizes.hidden_size,
         tables=1 if sizes.tie_word_embeddings else 2,
-        bytes_per_parameter=ITEM_BYTES[name],
+        dtype=name,
         kv=kv_layout(layers, name, BLOCK_SIZE),
+        weight_format=weight_format,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import RequestFlags
+from engine.models.weight_formats.plain import PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,14 @@ class ModelCosts:
     """A model. Counts of parameters and FLOPs."""
 
     parameters: int
+    active_parameters: int  # that a token meets: fewer in mixtures of experts
     layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
     weight_bytes: int
+    weight_format: str
     kv_bytes_per_token: int
-    flops_per_token: int  # 2 P
+    flops_per_token: int  # 2 P of the active ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,14 @@ def model_costs(decoder: DecoderCounts) -> ModelCosts:
     """The costs of a model, whoever asks it."""
     return ModelCosts(
         parameters=decoder.parameters,
+        active_parameters=decoder.active_parameters,
         layer_parameters=decoder.layer_parameters,
         layers=len(decoder.layers),
         rule_of_thumb=decoder.rule_of_thumb,
         weight_bytes=decoder.weight_bytes,
+        weight_format=decoder.weight_format.name,
         kv_bytes_per_token=decoder.kv_bytes_per_token,
-        flops_per_token=2 * decoder.parameters,
+        flops_per_token=2 * decoder.active_parameters,
     )
 
 
@@ -70,7 +75,7 @@ def batch_costs(
         prompt_tokens=prompt,
         output_tokens=output,
         kv_bytes=batch * (prompt + output) * decoder.kv_bytes_per_token,
-        prompt_flops=2 * prompt * decoder.parameters,
+        prompt_flops=2 * prompt * decoder.active_parameters,
         ttft_ms=ttft_ms,
         tpot_ms=tpot_ms,
         request_ms=ttft_ms + tpot_ms * output,
@@ -82,8 +87,11 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
     """What, how much, and by which formula."""
     per_layer = costs.layer_parameters / costs.layers
     item = costs.weight_bytes // costs.parameters
+    plain = costs.weight_format == PLAIN.name
+    by = f"P x {item} bytes" if plain else costs.weight_format
     return [
         ("parameters P", f"{costs.parameters / 1e9:,.2f} B", ""),
+        *_active_row(costs),
         (
             f"of its {costs.layers} layers",
             f"{costs.layer_parameters / 1e9:,.2f} B",
@@ -97,7 +105,7 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
         (
             "weights",
             f"{costs.weight_bytes / 1e9:,.1f} GB",
-            f"P x {item} bytes, {costs.weight_bytes / 2**30:,.1f} GiB",
+            f"{by}, {costs.weight_bytes / 2**30:,.1f} GiB",
         ),
         (
             "KV of a token",
@@ -106,6 +114,13 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
         ),
         ("FLOPs of a token", f"{costs.flops_per_token / 1e9:,.1f} G", "2 P"),
     ]
+
+
+def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
+    """Of a mixture, what a token meets; nothing where that is all."""
+    if costs.active_parameters == costs.parameters:
+        return []
+    return [("of them active", f"{costs.active_parameters / 1e9:,.2f} B", "P of a token's FLOPs")]
 
 
 def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:

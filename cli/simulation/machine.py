@@ -24,12 +24,18 @@ class ModelShape(msgspec.Struct, frozen=True):
     parameters: float = 8.03e9  # that a token is multiplied with
     kv_bytes_per_token: int = 131072
     attention_flops: float = 524288.0  # for one token and one position before it
-    step_bytes: float = 15.01e9  # of weights that a decode step reads
+    step_bytes: float = 15.01e9  # of weights that a decode step of many rows reads
+    row_bytes: float | None = None  # that one of a single row reads; None: as many
 
     @property
     def flops_per_token(self) -> float:
         """Of everything but attention."""
         return 2 * self.parameters
+
+    def read_by(self, rows: int) -> float:
+        """Bytes of weights that a decode step reads: of experts, no more than rows can meet."""
+        one = self.step_bytes if self.row_bytes is None else self.row_bytes
+        return min(self.step_bytes, rows * one)
 
 
 class MachineModel(msgspec.Struct, frozen=True):
@@ -49,7 +55,7 @@ class MachineModel(msgspec.Struct, frozen=True):
 
     def step_seconds(self, shape: ModelShape, rows: int, context: float) -> float:
         """Seconds of a decode step: the time per output token (TPOT) of `rows` requests at once."""
-        read = shape.step_bytes + rows * context * shape.kv_bytes_per_token
+        read = shape.read_by(rows) + rows * context * shape.kv_bytes_per_token
         flops = rows * (shape.flops_per_token + context * shape.attention_flops)
         return max(read / (self.device_gb_s * 1e9), flops / (self.tflops * 1e12))
 

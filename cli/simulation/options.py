@@ -125,6 +125,11 @@ class RequestFlags:
 class MemoryFlags:
     """Where KV can lie."""
 
+    gpu: str | None = machine_field(
+        None,
+        "A GPU by its name, such as h100 or l4: its memory, and its rates as far as these are not "
+        "given.",
+    )
     gpu_gib: float = cache_field(141.0, "Memory of one GPU, in GiB.", min=0.001)
     gpus: int = cache_field(1, "GPUs that one model is split over.", min=1)
     host_gib: float = cache_field(0.0, "Pinned host memory for KV, in GiB.", min=0.0)

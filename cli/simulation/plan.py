@@ -24,10 +24,19 @@ from cli.simulation.estimates import (
     model_costs,
     model_rows,
 )
-from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.fits import (
+    GIB,
+    KvFit,
+    WeightsFit,
+    free_bytes,
+    kv_fits,
+    tier_rows,
+    weight_rows,
+    weights_fits,
+)
+from cli.simulation.gpus import on_gpu
+from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
-
-GIB = 1 << 30
 
 ModelName = Annotated[
     str,
@@ -40,7 +49,7 @@ ModelName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """A plan. A break-even length is None where loading never pays."""
+    """A plan. What stands beside `kv` is of its first, the type that was asked for."""
 
     model: str
     kv_bytes_per_token: int
@@ -55,9 +64,12 @@ class CachePlan:
     disk_tokens_per_s: float
     costs: ModelCosts
     requests: BatchCosts
+    weights: list[WeightsFit]  # in each format that is served
+    kv: list[KvFit]  # in the type that was asked for, and in narrower ones
 
 
 def plan(
+    context: typer.Context,
     model: ModelName = EMBEDDED,
     *,
     memory: MemoryFlags,
@@ -67,20 +79,24 @@ def plan(
 ) -> None:
     """Show what a model costs, what fits each tier, and when loading beats computing.
 
-    Weights, KV and FLOPs, the predicted times of a batch of requests, how many tokens fit each
-    tier, and from what length on loading beats computing. Everything comes from the model's
+    Weights, also in each format that is served, KV and FLOPs, the predicted times of a batch of
+    requests, how many tokens fit each tier, and from what length on loading beats computing.
+    Everything comes from the model's
     config.json and the flags, by default those of an H200; nothing is measured. Loading takes
     --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus, a step
     of decoding reads weights and KV by --device-gb-s times --gpus.
 
-    Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; 32 requests of
-    4,096 tokens at once:
+    Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
+    32 requests of 4,096 tokens at once:
 
         ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
+
+        ratoon plan --model Qwen/Qwen3-8B --gpu l4
 
         ratoon plan --model Qwen/Qwen3-8B --batch 32 --prompt-tokens 3840 --output-tokens 256
     """
     decoder = read_decoder(_config_of(model), memory.kv_dtype)
+    memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
     made = make_plan(model, decoder, memory, machine, requests)
 
     def show(made: CachePlan) -> None:
@@ -98,36 +114,39 @@ def make_plan(
     requests: RequestFlags,
 ) -> CachePlan:
     """Compute the plan; BadSetting if the weights do not fit."""
-    free = memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
-    if free <= 0:
+    if free_bytes(decoder, memory) <= 0:
         need = decoder.weight_bytes / GIB
         raise BadSetting("--gpu-gib", f"the weights take {need:.1f} GiB on {memory.gpus} GPUs")
-    per_token, shape = decoder.kv_bytes_per_token, decoder.shape
     whole = msgspec.structs.replace(
         machine,
         tflops=machine.tflops * memory.gpus,
         device_gb_s=machine.device_gb_s * memory.gpus,
         host_gb_s=machine.host_gb_s * memory.gpus,  # each GPU has a link of its own
     )
+    kv = kv_fits(decoder, memory, whole)
     return CachePlan(
         model=model,
-        kv_bytes_per_token=per_token,
+        kv_bytes_per_token=kv[0].bytes_per_token,
         weight_bytes=decoder.weight_bytes,
-        device_tokens=int(free * memory.memory_fraction / per_token),
-        host_tokens=int(memory.host_gib * GIB / per_token),
-        disk_tokens=int(memory.disk_gib * GIB / per_token),
-        host_break_even_tokens=break_even_tokens(
-            whole, shape, whole.host_gb_s, setup_ms=memory.setup_ms
-        ),
-        disk_break_even_tokens=break_even_tokens(
-            whole, shape, whole.disk_gb_s, setup_ms=memory.setup_ms
-        ),
-        prefill_tokens_per_s=4096 / whole.prefill_seconds(shape, 4096),
-        host_tokens_per_s=whole.host_gb_s * 1e9 / per_token,
-        disk_tokens_per_s=whole.disk_gb_s * 1e9 / per_token,
+        device_tokens=kv[0].device_tokens,
+        host_tokens=kv[0].host_tokens,
+        disk_tokens=kv[0].disk_tokens,
+        host_break_even_tokens=kv[0].host_break_even_tokens,
+        disk_break_even_tokens=kv[0].disk_break_even_tokens,
+        prefill_tokens_per_s=4096 / whole.prefill_seconds(decoder.shape, 4096),
+        host_tokens_per_s=kv[0].host_tokens_per_s,
+        disk_tokens_per_s=kv[0].disk_tokens_per_s,
         costs=model_costs(decoder),
         requests=batch_costs(decoder, whole, requests),
+        weights=weights_fits(decoder, memory),
+        kv=kv,
     )
+
+
+def _given(context: typer.Context) -> frozenset[str]:
+    """The names of the flags that have not their defaults."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(name for name, one in sources.items() if one and one.name != "DEFAULT")
 
 
 def _config_of(model: str) -> Path:
@@ -148,24 +167,15 @@ def _show(made: CachePlan) -> None:
         batch_rows(asked),
     )
     print_table(
+        "weights in each format; embedding and head are plain in all",
+        ("format", "weights", "tokens that fit the device"),
+        weight_rows(made.weights),
+    )
+    print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
         f"{made.weight_bytes / GIB:.1f} GiB of weights",
-        ("tier", "tokens that fit", "tokens/s", "beats computing from"),
-        [
-            ("device", f"{made.device_tokens:,}", f"{made.prefill_tokens_per_s:,.0f} computed", ""),
-            (
-                "host",
-                f"{made.host_tokens:,}",
-                f"{made.host_tokens_per_s:,.0f} loaded",
-                _from(made.host_break_even_tokens),
-            ),
-            (
-                "disk",
-                f"{made.disk_tokens:,}",
-                f"{made.disk_tokens_per_s:,.0f} loaded",
-                _from(made.disk_break_even_tokens),
-            ),
-        ],
+        ("tier", "KV", "tokens that fit", "tokens/s", "beats computing from"),
+        tier_rows(made.kv, made.prefill_tokens_per_s),
     )
 
 
@@ -173,10 +183,6 @@ def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:
     """What the plan is for, which need not be what this machine has."""
     return (
         f"Assumed, and not looked for on this machine: {memory.gpus} x {memory.gpu_gib:g} GiB "
-        f"(--gpus, --gpu-gib), {machine.tflops:g} TFLOP/s (--tflops) and "
+        f"(--gpus, --gpu-gib), {machine.tflops:,.4g} TFLOP/s (--tflops) and "
         f"{machine.device_gb_s:,.0f} GB/s (--device-gb-s) each."
     )
-
-
-def _from(tokens: int | None) -> str:
-    return "never" if tokens is None else f"{tokens:,} tokens"

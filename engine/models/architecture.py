@@ -15,10 +15,11 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.config import Quantization
-from engine.models.config import ModelConfig, eos_token_ids, read_json
+from engine.models.config import ModelConfig, read_json
+from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
-from engine.models.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
@@ -27,6 +28,11 @@ from engine.models.weight_formats.plain import PLAIN
 
 class Architecture(Protocol):
     """What a model of some name in `architectures` is."""
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Models that are of it, by the names that people use."""
+        ...
 
     def read(self, path: Path) -> ModelConfig:
         """The model of a config.json, with plain weights and no end-of-sequence tokens.
@@ -50,28 +56,36 @@ class ServedModels:
 
     architectures: Mapping[str, Architecture]
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
+    # One of each kind, for plans: what a model would weigh in it.
+    planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
 SERVED = ServedModels(
     {
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
+        "Mistral3ForConditionalGeneration": MISTRAL3,
         "MixtralForCausalLM": MIXTRAL,
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
     {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
+    (PLAIN, ONLINE_FP8),
 )
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 
-class _Named(msgspec.Struct):
-    architectures: list[str]
+class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
+    quantization: Any = None  # of MLX
 
 
-class _MayBeNamed(msgspec.Struct):
+class _Named(_Quantised):
+    architectures: list[str]
+
+
+class _MayBeNamed(_Quantised):
     architectures: list[str] = []
 
 
@@ -87,9 +101,18 @@ def read_model_config(
     if len(named.architectures) != 1 or named.architectures[0] not in known:
         names = ", ".join(sorted(known))
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
-    weight_format = _weight_format(named.quantization_config, served, quantization)
+    weight_format = _weight_format(named, served, quantization)
     model = known[named.architectures[0]].read(path)
-    return replace(model, eos_token_ids=eos_token_ids(model_dir), weight_format=weight_format)
+    eos = eos_token_ids(model_dir, model.vocab_size)
+    return replace(model, eos_token_ids=eos, weight_format=weight_format)
+
+
+def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
+    """The format of a config.json's weights; plain for one that is not served."""
+    try:
+        return _weight_format(read_json(path, _MayBeNamed), served)
+    except UnsupportedModel:
+        return PLAIN
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
@@ -100,19 +123,19 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
 
 
 def _weight_format(
-    given: dict[str, Any] | None, served: ServedModels, quantization: Quantization
+    named: _Quantised, served: ServedModels, quantization: Quantization = "none"
 ) -> WeightFormat:
-    if given is None:
+    given = named.quantization_config
+    if given is None and named.quantization is None:
         return ONLINE[quantization]
+    names = ", ".join(("plain weights", *sorted(served.formats)))
+    if given is None or (named.quantization is not None and "quant_method" not in given):
+        raise UnsupportedModel(f"quantization: weights quantised by MLX; served are {names}")
     method = str(given.get("quant_method"))
     if quantization != "none":
         raise UnsupportedModel(
             f"quantization {quantization!r}: the checkpoint is quantised already, by {method!r}"
         )
     if method not in served.formats:
-        names = ", ".join(sorted(served.formats)) or "none"
-        raise UnsupportedModel(
-            f"quantization_config: weights quantised by {method!r} are not served; served are "
-            f"{names}"
-        )
+        raise UnsupportedModel(f"quantization_config: quant_method {method!r}; served are {names}")
     return served.formats[method](given)

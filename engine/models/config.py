@@ -12,18 +12,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import AttentionConfig, LayerConfig, RmsNormConfig
 from engine.models.modules import WeightFormat
+from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, FP8_SCALE_BYTES, KvGroup, KvLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 T = TypeVar("T", bound=msgspec.Struct)
+TEXT = "text_config"
+OF_THE_WHOLE = ("dtype", "torch_dtype")
 
 
 class ModelSizes(msgspec.Struct, kw_only=True):
@@ -58,17 +61,39 @@ class ModelSizes(msgspec.Struct, kw_only=True):
         return self.dtype or self.torch_dtype
 
 
-def read_json(path: Path, kind: type[T]) -> T:
-    """The file as a `kind`. Raises BadConfig where it is absent, unreadable or malformed."""
+def read_json(path: Path, kind: type[T], within: str | None = None) -> T:
+    """The file, or the object in its field `within`, as a `kind`.
+
+    What `within` leaves out of `OF_THE_WHOLE` is as the file has it. Raises BadConfig where the
+    file or the field is absent, unreadable or malformed.
+    """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        if within is None:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        whole = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        common = {name: whole[name] for name in OF_THE_WHOLE if name in whole}
+        inner = msgspec.convert(whole.get(within), dict[str, Any])
+        return msgspec.convert({**common, **inner}, kind)
     except OSError as error:
         raise BadConfig(f"{path} is not there or cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path}: {error}") from error
+        place = "" if within is None else f" {within}:"
+        raise BadConfig(f"{path}:{place} {error}") from error
 
 
-TokenIdOrIds = int | list[int] | None
+class _MayHaveText(msgspec.Struct):
+    text_config: dict[str, Any] | None = None
+
+
+def text_field(path: Path) -> str | None:
+    """The field with the config of the text model, where that is one part of several."""
+    return TEXT if read_json(path, _MayHaveText).text_config else None
+
+
+def read_sizes(path: Path) -> ModelSizes:
+    """The sizes of a model, or of its part for text; raises BadConfig."""
+    return read_json(path, ModelSizes, text_field(path))
+
 
 SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
@@ -87,26 +112,12 @@ class ModelConfig:
     dtype: str | None  # of the checkpoint, one of SERVED_DTYPES; None: not said
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
+    names: CheckpointNames = PLAIN_NAMES
 
     @property
     def attentions(self) -> frozenset[AttentionConfig]:
         """Those of all layers."""
         return frozenset(layer.attention for layer in self.layers)
-
-
-class _Generation(msgspec.Struct):
-    eos_token_id: TokenIdOrIds = None
-
-
-def eos_token_ids(model_dir: Path) -> tuple[int, ...]:
-    """Of generation_config.json or else config.json; raises BadConfig."""
-    eos = None
-    for name in ("generation_config.json", "config.json"):
-        if eos is None and (model_dir / name).exists():
-            eos = read_json(model_dir / name, _Generation).eos_token_id
-    if eos is None:
-        return ()
-    return (eos,) if isinstance(eos, int) else tuple(eos)
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:

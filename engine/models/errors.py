@@ -3,9 +3,10 @@
 Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
 
 ModelError
- |- UnsupportedModel    a model that is not served: architecture, weight format, window...
- |- BadConfig           config.json is absent, malformed or contradicts itself
- |- CheckpointError     the weights are absent, unreadable, or not what config.json says
+ |- ModelNotServed      the fault is in the model's files
+ |   |- UnsupportedModel    a model that is not served: architecture, weight format, window...
+ |   |- BadConfig           config.json is absent, malformed or contradicts itself
+ |   `- CheckpointError     the weights are absent, unreadable, or not what config.json says
  |- DeviceUnavailable   the device that was asked for is not there
  |- PoolTooSmall        not one block of KV fits beside the weights
  `- NotEnoughMemory     the host has not the memory that a start takes
@@ -18,15 +19,19 @@ class ModelError(Exception):
     """Base of everything that keeps a model from being served."""
 
 
-class UnsupportedModel(ModelError):
+class ModelNotServed(ModelError):
+    """The model's files are not what can be served: no other machine or setting would do."""
+
+
+class UnsupportedModel(ModelNotServed):
     """A model that is not served: its architecture, weight format, window, or sizes."""
 
 
-class BadConfig(ModelError):
+class BadConfig(ModelNotServed):
     """config.json is absent, malformed or contradicts itself."""
 
 
-class CheckpointError(ModelError):
+class CheckpointError(ModelNotServed):
     """The weights are absent, pickled, unreadable, or not what config.json says."""
 
 

@@ -85,10 +85,6 @@ class MlpConfig:
         """That a token is multiplied with."""
         return 3 * hidden * self.size
 
-    def num_held_weights(self, hidden: int) -> int:
-        """All of them."""
-        return self.num_weights(hidden)
-
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
         """The gate and what it is multiplied with; both are whole when they are read."""
         sizes = {"gate_proj": self.size, "up_proj": self.size}
@@ -97,6 +93,11 @@ class MlpConfig:
     def down(self, prefix: str, hidden: int) -> LinearConfig:
         """The projection back."""
         return LinearConfig(((f"{prefix}down_proj", hidden),), self.size, self.bias, "columns")
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        """All that it holds, which may be more than a token is multiplied with."""
+        yield self.gate_up(prefix, hidden)
+        yield self.down(prefix, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> GatedMlp:
         """The MLP whose matrices' names begin with `prefix`."""
@@ -123,16 +124,20 @@ class LayerConfig:
     @property
     def num_weights(self) -> int:
         """That a token is multiplied with. Norms and biases, a few thousandths, are left out."""
-        return self._num_in_attention + self.mlp.num_weights(self.hidden_size)
+        attention = 2 * (self.attention.query_size + self.attention.kv_size)
+        return self.hidden_size * attention + self.mlp.num_weights(self.hidden_size)
+
+    def matrices(self, index: int) -> Iterator[LinearConfig]:
+        """All that it holds, at `index` of the model."""
+        prefix, hidden = f"model.layers.{index}.", self.hidden_size
+        yield self.attention.qkv(f"{prefix}self_attn.", hidden)
+        yield self.attention.output(f"{prefix}self_attn.", hidden)
+        yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
 
     @property
     def num_held_weights(self) -> int:
-        """Those of all experts among them."""
-        return self._num_in_attention + self.mlp.num_held_weights(self.hidden_size)
-
-    @property
-    def _num_in_attention(self) -> int:
-        return 2 * self.hidden_size * (self.attention.query_size + self.attention.kv_size)
+        """That are on the device, with the same left out: more than a token meets in mixtures."""
+        return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
         """The layer at `index` of the model."""

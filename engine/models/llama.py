@@ -1,16 +1,27 @@
-"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults."""
+"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults.
+
+Of Mistral 3, which sees, the decoder is Mistral's.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from engine.models.config import ModelConfig, ModelSizes, Positive, read_json, served_dtype
+from engine.models.config import (
+    ModelConfig,
+    ModelSizes,
+    Positive,
+    read_json,
+    read_sizes,
+    served_dtype,
+)
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import AttentionConfig, LayerConfig, MlpConfig, RmsNormConfig
+from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.rope import RopeConfig, parse_rope
 
 
@@ -28,6 +39,8 @@ class _Raw(ModelSizes, kw_only=True):
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
     use_sliding_window: bool = False
     layer_types: list[str] | None = None
+    model_type: str | None = None
+    num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,14 @@ class Llama:
     qk_norm: bool = False
     default_sliding_window: int | None = None
     windows_by_flag: bool = False  # sliding_window counts only under use_sliding_window
+    within: str | None = None  # the field of config.json that has the decoder's; None: the file
+    model_type: str | None = None  # of the decoder within it
+    names: CheckpointNames = PLAIN_NAMES
+    examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:
         """As `Architecture.read`."""
-        raw = read_json(path, _Raw)
+        raw = read_json(path, _Raw, self.within)
         self._refuse_unsupported(raw)
         _check_heads(raw, self.default_head_dim)
         scaling, positions = raw.rope_parameters or raw.rope_scaling, raw.max_position_embeddings
@@ -65,11 +82,12 @@ class Llama:
             max_positions=positions,
             tied=raw.tie_word_embeddings,
             dtype=served_dtype(raw),
+            names=self._names(raw),
         )
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         """As `Architecture.layers`."""
-        sizes = read_json(path, ModelSizes)
+        sizes = read_sizes(path)
         return (self._layer(sizes),) * sizes.num_hidden_layers
 
     def _layer(
@@ -93,7 +111,15 @@ class Llama:
         mlp = MlpConfig(sizes.intermediate_size, mlp_bias)
         return LayerConfig(sizes.hidden_size, attention, mlp, RmsNormConfig(eps))
 
+    def _names(self, raw: _Raw) -> CheckpointNames:
+        layers, drafting = raw.num_hidden_layers, raw.num_nextn_predict_layers or 0
+        return replace(self.names, drafting_layers=range(layers, layers + drafting))
+
     def _refuse_unsupported(self, raw: _Raw) -> None:
+        if self.model_type is not None and raw.model_type != self.model_type:
+            raise UnsupportedModel(
+                f"{self.within}.model_type {raw.model_type!r}: served is {self.model_type!r}"
+            )
         if raw.hidden_act != "silu":
             raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
         window = self._sliding_window(raw)
@@ -116,11 +142,29 @@ class Llama:
         return window if window < raw.max_position_embeddings else None
 
 
-LLAMA = Llama("llama", reads_attention_bias=True, reads_mlp_bias=True)
-MISTRAL = Llama("mistral", default_sliding_window=4096)
-QWEN2 = Llama("qwen2", qkv_bias=True, windows_by_flag=True)
+LLAMA = Llama(
+    "llama",
+    reads_attention_bias=True,
+    reads_mlp_bias=True,
+    examples=("Llama 3.3", "DeepSeek R1 Distill Llama", "SmolLM2"),
+)
+MISTRAL = Llama("mistral", default_sliding_window=4096, examples=("Mistral 7B", "Mistral Nemo"))
+# The decoder of a model that sees; what it sees with is left in the files.
+MISTRAL3 = replace(
+    MISTRAL,
+    within="text_config",
+    model_type="mistral",
+    names=CheckpointNames((("language_model.", ""), ("model.language_model.", "model."))),
+    examples=("Mistral Small 3.1",),
+)
+QWEN2 = Llama("qwen2", qkv_bias=True, windows_by_flag=True, examples=("Qwen2.5", "Qwen2.5 Coder"))
 QWEN3 = Llama(
-    "qwen3", default_head_dim=128, reads_attention_bias=True, qk_norm=True, windows_by_flag=True
+    "qwen3",
+    default_head_dim=128,
+    reads_attention_bias=True,
+    qk_norm=True,
+    windows_by_flag=True,
+    examples=("Qwen3 0.6B to 32B",),
 )
 
 

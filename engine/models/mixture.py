@@ -8,6 +8,7 @@ The router is plain in every weight format. Knows: names in checkpoints. Does no
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,18 +39,28 @@ class MixtureConfig:
         """That a token is multiplied with."""
         return hidden * (self.num_experts + 3 * self.top_k * self.size)
 
-    def num_held_weights(self, hidden: int) -> int:
-        """Of all experts."""
-        return hidden * self.num_experts * (1 + 3 * self.size)
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        """All that it holds, each expert's by itself."""
+        yield self._router(prefix, hidden)
+        experts = self._experts(prefix, hidden)
+        for expert in range(self.num_experts):
+            gate, up, down = experts.matrices(expert)
+            yield LinearConfig(((gate, self.size), (up, self.size)), hidden, False, "rows")
+            yield LinearConfig(((down, hidden),), self.size, False, "columns")
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> Mixture:
         """The mixture whose matrices' names begin with `prefix`."""
+        router = PLAIN.linear(self._router(prefix, hidden), new)
+        return Mixture(self, router, new.experts(self._experts(prefix, hidden)))
+
+    def _router(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((f"{prefix}gate", self.num_experts),)
-        router = LinearConfig(rows, hidden, False, "rows", in_parts=False)
-        experts = ExpertsConfig(
+        return LinearConfig(rows, hidden, False, "rows", in_parts=False)
+
+    def _experts(self, prefix: str, hidden: int) -> ExpertsConfig:
+        return ExpertsConfig(
             f"{prefix}experts.", self.names, self.num_experts, hidden, self.size, self.gate
         )
-        return Mixture(self, PLAIN.linear(router, new), new.experts(experts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ class MixtureModel:
     dense: Llama
     read_mixtures: Callable[[Path], InLayer]  # of config.json; raises ModelError
 
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """As `Architecture.examples`."""
+        return self.dense.examples
+
     def read(self, path: Path) -> ModelConfig:
         """As `Architecture.read`."""
         model = self.dense.read(path)
@@ -106,6 +111,13 @@ def _checked(mixture: MixtureConfig) -> MixtureConfig:
 
 
 QWEN3_MOE = MixtureModel(
-    Llama("qwen3_moe", reads_attention_bias=True, qk_norm=True, windows_by_flag=True), _qwen3_moe
+    Llama(
+        "qwen3_moe",
+        reads_attention_bias=True,
+        qk_norm=True,
+        windows_by_flag=True,
+        examples=("Qwen3 30B-A3B", "Qwen3 Coder 30B-A3B"),
+    ),
+    _qwen3_moe,
 )
-MIXTRAL = MixtureModel(Llama("mixtral"), _mixtral)
+MIXTRAL = MixtureModel(Llama("mixtral", examples=("Mixtral 8x7B", "Mixtral 8x22B")), _mixtral)

@@ -181,6 +181,10 @@ class WeightFormat(Protocol):
         """Experts in this format, uninitialised."""
         ...
 
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch."""
+        ...
+
 
 def walk(part: object, kind: type[M]) -> Iterator[M]:
     """Everything of `kind` in `part`: itself, or in its fields and theirs, in order."""

@@ -16,14 +16,14 @@ import msgspec
 import xxhash
 
 from engine.models.config import ModelConfig
-from engine.models.weights import weight_files
+from engine.models.weight_files import weight_files
 from storage.kv_layout import KvLayout
 
 # Version of where a layout's bytes lie in a block; raised whenever that changes.
 LAYOUT_VERSION = 1
 
-# Where a sequence stops and what the files call their dtype change no bit of a block.
-NOT_IN_BLOCKS = ("eos_token_ids", "dtype")
+# Where a sequence stops, and what the files call their dtype and tensors, change no bit of a block.
+NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class BlockOrigin:
 
 
 def weights_digest(model_dir: Path) -> bytes:
-    """A digest of the checkpoint's safetensors, names and bytes; raises CheckpointError."""
+    """A digest of the checkpoint's safetensors, names and bytes; raises ModelError."""
     files = weight_files(model_dir)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_file_digest, files))

@@ -20,9 +20,10 @@ from engine.config import EngineConfig
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
 from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.checks import check_geometry
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
-from engine.models.errors import BadConfig, PoolTooSmall, UnsupportedModel
+from engine.models.errors import BadConfig, PoolTooSmall
 from engine.models.parameters import dummy_parameters
 from engine.models.weights import load_parameters
 from engine.sampling.planner import Planner
@@ -48,10 +49,8 @@ from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
-from kernels.errors import UnsupportedShape
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
-from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
@@ -93,7 +92,7 @@ class OpenedModel(LoadedRunner):
 def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
     model = read_model_config(Path(config.model_dir), served, config.quantization)
-    _check_geometry(model, config.block_size)
+    check_geometry(model, config.block_size)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
@@ -178,19 +177,6 @@ def _bounds(config: EngineConfig, outline: ModelOutline) -> StepBounds:
         graph_tokens=config.graph_tokens,
         group_rows=0 if sharing is None else sharing.most_rows,
     )
-
-
-def _check_geometry(model: ModelConfig, block_size: int) -> None:
-    if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
-        raise UnsupportedModel("layers that differ in KV heads or their size are not served")
-    try:
-        for one in model.attentions:
-            check_attention(
-                one.num_heads, one.num_kv_heads, block_size=block_size, head_dim=one.head_dim
-            )
-        check_hidden_size(model.hidden_size)
-    except UnsupportedShape as error:
-        raise UnsupportedModel(str(error)) from error
 
 
 def _pool(

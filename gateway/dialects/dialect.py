@@ -19,6 +19,7 @@ from gateway.errors import NotFound
 from gateway.generation.answering import Answering
 from gateway.http.error_dialect import ErrorDialect
 from gateway.limits.permits import Permit, Permits
+from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.state.store import ResponseStore
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
@@ -32,6 +33,7 @@ class ModelCard:
     name: str
     engine: Engine
     created: int  # seconds since the epoch
+    defaults: SamplingDefaults = DIALECT_DEFAULTS
 
     @property
     def max_model_len(self) -> int | None:

@@ -16,12 +16,12 @@ def script(name: str, *arguments: object) -> list[str]:
 
 
 def fake_commands(
-    directory: Path, *, deaths: int = 0, gateway: str = ""
+    directory: Path, *, deaths: int = 0, gateway: str = "", status: int = 7
 ) -> dict[ChildName, list[str]]:
-    """A gateway, and an engine that first dies `deaths` times."""
+    """A gateway, and an engine that first dies `deaths` times, each with this status."""
     return {
         "gateway": script("fake_gateway.py", directory, gateway),
-        "engine": script("fake_engine.py", directory, deaths),
+        "engine": script("fake_engine.py", directory, deaths, status),
     }
 
 

@@ -12,6 +12,7 @@ from cli.serving.installation import first_start
 from gateway.auth.first_start import KEYS_FILE
 from gateway.state.home import STATE_FILE
 from tests.cli.fresh import loaded_by
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
 
 OTHERS = {
@@ -32,6 +33,14 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first_start(directory, None)
     (directory / KEYS_FILE).unlink()
     (directory / STATE_FILE).write_bytes(b"not a database" * 100)
+    return directory
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    """A model that would be served, as far as is known before its tensors are read."""
+    directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    (directory / "model.safetensors").touch()
     return directory
 
 

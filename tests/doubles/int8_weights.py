@@ -27,6 +27,7 @@ from engine.models.modules import (
 from engine.models.weight_formats.plain import PLAIN
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
+from storage.kv_layout import ITEM_BYTES
 
 NAME = "int8_by_channel"
 
@@ -70,12 +71,20 @@ class Int8ByChannel:
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
         return PLAIN.experts(config, new)
 
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        scale_and_bias = ITEM_BYTES[dtype] * (1 + config.bias)
+        return config.size_out * (config.size_in + scale_and_bias)
+
 
 def read_format(quantization: dict[str, Any]) -> Int8ByChannel:
     return Int8ByChannel(quantization["quant_method"])
 
 
-SERVED = replace(architecture.SERVED, formats={NAME: read_format})
+SERVED = replace(
+    architecture.SERVED,
+    formats={NAME: read_format},
+    planned_formats=(*architecture.SERVED.planned_formats, Int8ByChannel()),
+)
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -143,6 +143,8 @@ class SandwichConfig(LayerConfig):
 class Odd:
     """Implements `Architecture`."""
 
+    examples = ("none",)
+
     def read(self, path: Path) -> ModelConfig:
         raw = read_json(path, Raw)
         return ModelConfig(

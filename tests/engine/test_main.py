@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 from engine.link.client import EngineClient
 from engine.link.messages import Generate, SamplingParams
 from engine.main import main, step_limits
-from engine.process import EXIT_CANNOT_START, EXIT_STOPPED
+from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.scheduling.step_builder import StepLimits
 from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import collect, welcomed
@@ -142,5 +142,5 @@ def test_a_model_that_is_not_there(
     tmp_path: Path, socket_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = msgspec.json.encode(config(tmp_path / "nowhere", socket_path)).decode()
-    assert main([settings]) == EXIT_CANNOT_START
+    assert main([settings]) == EXIT_NOT_SERVED
     assert "nowhere" in caplog.text

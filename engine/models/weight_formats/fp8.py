@@ -28,6 +28,7 @@ from engine.models.modules import (
 )
 from engine.models.weight_formats.ignored import NOTHING, Ignored
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
+from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
+_SCALE_BYTES = 4  # float32
 BLOCK = 128  # rows and columns that share a scale
 USUAL = 100.0  # of dummy values: one standard deviation in e4m3, of at most 448
 
@@ -244,6 +246,16 @@ class Fp8Format:
         gate_up = self._expert_matrix(config, 2 * config.size, config.size_in, new)
         down = self._expert_matrix(config, config.size_in, config.size, new)
         return Fp8Experts(config, gate_up, down, self.scale_name, self.online)
+
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        """As `WeightFormat.num_bytes`."""
+        if self.ignored.covers([name for name, _ in config.rows]):
+            return PLAIN.num_bytes(config, dtype)
+        blocks = -(-config.size_out // BLOCK) * (config.size_in // BLOCK)
+        scales = blocks if self.weights == "block" else config.size_out
+        bias = ITEM_BYTES[dtype] * config.size_out * config.bias
+        static = _SCALE_BYTES * (self.inputs == "static")
+        return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
 
     def _expert_matrix(
         self, config: ExpertsConfig, rows: int, columns: int, new: Allocator

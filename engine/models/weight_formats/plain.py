@@ -20,6 +20,7 @@ from engine.models.modules import (
     Linear,
     LinearConfig,
 )
+from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +101,10 @@ class PlainFormat:
         gate_up = new.empty(config.num_experts, 2 * config.size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)
         return PlainExperts(config, ExpertMatrix(gate_up), ExpertMatrix(down))
+
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        """As `WeightFormat.num_bytes`."""
+        return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
 
 PLAIN = PlainFormat()

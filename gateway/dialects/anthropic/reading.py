@@ -30,6 +30,7 @@ from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
+from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class MessagesReader:
         self.card.check(wire.model)
         request_id = request_id_of(request.scope)
         wanted = await self._off_the_loop(
-            permit, lambda: generation_request(wire, request_id, self.bounds)
+            permit, lambda: generation_request(wire, request_id, self.bounds, self.card.defaults)
         )
         hour_marks = sum(mark.seconds == AN_HOUR for mark in wanted.marks)
         rendering = MessageRendering(
@@ -83,7 +84,12 @@ class MessagesReader:
         return await self.admission.off_the_loop(permit.caller, work(), size)
 
 
-def generation_request(wire: MessagesRequest, request_id: str, bounds: Bounds) -> GenerationRequest:
+def generation_request(
+    wire: MessagesRequest,
+    request_id: str,
+    bounds: Bounds,
+    defaults: SamplingDefaults = DIALECT_DEFAULTS,
+) -> GenerationRequest:
     """What `wire` asks for; BadRequest names the field that is wrong.
 
     A `max_tokens` beyond what the context leaves is cut to that, as Anthropic does.
@@ -95,9 +101,11 @@ def generation_request(wire: MessagesRequest, request_id: str, bounds: Bounds) -
         choices=1,
         sampling=SamplingParams(
             max_tokens=wire.max_tokens,
-            temperature=1.0 if wire.temperature is None else wire.temperature,
-            top_p=1.0 if wire.top_p is None else wire.top_p,
-            top_k=wire.top_k or 0,
+            temperature=defaults.temperature if wire.temperature is None else wire.temperature,
+            top_p=defaults.top_p if wire.top_p is None else wire.top_p,
+            top_k=defaults.top_k if wire.top_k is None else wire.top_k,
+            min_p=defaults.min_p,
+            repetition_penalty=defaults.repetition_penalty,
         ),
         max_tokens_may_shrink=True,
         text=TextRules(stops=_stops(wire.stop_sequences or (), bounds)),

@@ -29,9 +29,15 @@ from gateway.prompts.chat_json import (
 from gateway.prompts.chat_template import Scalar
 from gateway.prompts.explaining import message_parts, tool_parts
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
 
-def request_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> GenerationRequest:
+def request_of_chat(
+    wire: ChatRequest,
+    request_id: str,
+    bounds: Bounds,
+    defaults: SamplingDefaults = DIALECT_DEFAULTS,
+) -> GenerationRequest:
     """What the request asks for; BadRequest names the field that is wrong or not supported."""
     _refuse(wire)
     prompt = chat_of(wire.messages, wire, bounds)
@@ -40,8 +46,9 @@ def request_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Gener
         request_id,
         (prompt,),
         bounds,
+        defaults,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
-        default_max_tokens=bounds.default_max_tokens,
+        default_max_tokens=defaults.max_tokens or bounds.default_max_tokens,
         num_logprobs=_num_logprobs(wire),
         form=form_of_chat(wire, prompt.tools),
         explain=explain_of(wire.ratoon, partial(_parts, prompt)),

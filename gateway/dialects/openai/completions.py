@@ -29,13 +29,18 @@ from gateway.errors import BadRequest
 from gateway.generation.choice import Delta, Event
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import GenerationRequest, Prompt
+from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.usage.request_metrics import Usage
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's own
 
 
 def request_of_completion(
-    wire: CompletionRequest, request_id: str, bounds: Bounds, context: int
+    wire: CompletionRequest,
+    request_id: str,
+    bounds: Bounds,
+    context: int,
+    defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
     """What the request asks for; BadRequest names the field that is wrong or not supported.
 
@@ -47,6 +52,7 @@ def request_of_completion(
         request_id,
         prompts_of(wire.prompt, bounds.max_prompts, context),
         bounds,
+        defaults,
         max_tokens=wire.max_tokens,
         default_max_tokens=max(_DEFAULT_MAX_TOKENS, wire.min_tokens or 0),
         num_logprobs=None if wire.logprobs is None else ("logprobs", wire.logprobs),

@@ -87,7 +87,7 @@ class Reader:
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
         wanted = await self._understood(
-            permit, lambda bounds: request_of_chat(wire, request_id, bounds)
+            permit, lambda bounds: request_of_chat(wire, request_id, bounds, self.card.defaults)
         )
         reply = ChatReply(
             id=f"chatcmpl-{request_id}",
@@ -103,7 +103,10 @@ class Reader:
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
         wanted = await self._understood(
-            permit, lambda bounds: request_of_completion(wire, request_id, bounds, context)
+            permit,
+            lambda bounds: request_of_completion(
+                wire, request_id, bounds, context, self.card.defaults
+            ),
         )
         reply = CompletionReply(
             id=f"cmpl-{request_id}",

@@ -17,6 +17,7 @@ from gateway.prompts.generation_request import (
     Prompt,
     TextRules,
 )
+from gateway.prompts.sampling_defaults import SamplingDefaults
 
 _MAX_ID = 2**31 - 1  # ids travel as int32
 
@@ -26,6 +27,7 @@ def generation_request(
     request_id: str,
     prompts: tuple[Prompt, ...],
     bounds: Bounds,
+    defaults: SamplingDefaults,
     *,
     max_tokens: int | None,
     default_max_tokens: int,
@@ -36,6 +38,7 @@ def generation_request(
 ) -> GenerationRequest:
     """What `wire` asks for; BadRequest names the field that exceeds a bound.
 
+    `defaults` hold for what `wire` leaves out.
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
     """
     if wire.stream_options is not None and not wire.stream:
@@ -51,7 +54,9 @@ def generation_request(
         request_id=request_id,
         prompts=prompts,
         choices=choices,
-        sampling=_sampling(wire, bounds, max_tokens or default_max_tokens, wanted_logprobs),
+        sampling=_sampling(
+            wire, bounds, defaults, max_tokens or default_max_tokens, wanted_logprobs
+        ),
         max_tokens_may_shrink=max_tokens is None,
         text=_text_rules(wire, bounds),
         salt=wire.cache_salt,
@@ -65,7 +70,11 @@ def generation_request(
 
 
 def _sampling(
-    wire: Generating, bounds: Bounds, max_tokens: int, num_logprobs: int | None
+    wire: Generating,
+    bounds: Bounds,
+    defaults: SamplingDefaults,
+    max_tokens: int,
+    num_logprobs: int | None,
 ) -> SamplingParams:
     at_most("logit_bias", len(wire.logit_bias or ()), bounds.max_logit_bias)
     at_most("stop_token_ids", len(wire.stop_token_ids or ()), bounds.max_stops)
@@ -74,13 +83,14 @@ def _sampling(
     return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=wire.min_tokens or 0,
-        temperature=_or(wire.temperature, 1.0),
-        top_k=max(0, wire.top_k or 0),  # vLLM's clients say -1 for off
-        top_p=_or(wire.top_p, 1.0),
-        min_p=_or(wire.min_p, 0.0),
+        temperature=_or(wire.temperature, defaults.temperature),
+        # vLLM's clients say -1 for off
+        top_k=defaults.top_k if wire.top_k is None else max(0, wire.top_k),
+        top_p=_or(wire.top_p, defaults.top_p),
+        min_p=_or(wire.min_p, defaults.min_p),
         presence_penalty=_or(wire.presence_penalty, 0.0),
         frequency_penalty=_or(wire.frequency_penalty, 0.0),
-        repetition_penalty=_or(wire.repetition_penalty, 1.0),
+        repetition_penalty=_or(wire.repetition_penalty, defaults.repetition_penalty),
         logit_bias=_logit_bias(wire.logit_bias),
         seed=wire.seed,
         num_logprobs=num_logprobs,

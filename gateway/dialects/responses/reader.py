@@ -42,7 +42,9 @@ class ResponsesReader:
             before = [] if previous is None else items_of(previous)
             yield
             items, name = resolved(sent, found), parts.card.name
-            return understood(wire, before, items, request_id, name, parts.bounds)
+            return understood(
+                wire, before, items, request_id, name, parts.bounds, parts.card.defaults
+            )
 
         size = (permit.body.size + _size(previous)) // BYTES_PER_CHARACTER
         return await parts.answering.admission.off_the_loop(permit.caller, work(), size)

@@ -40,6 +40,7 @@ from gateway.prompts.generation_request import (
     GenerationRequest,
     TextRules,
 )
+from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
 # Beyond these an answer would have to have what it has not.
 _INCLUDABLE = {
@@ -82,6 +83,7 @@ def understood(
     request_id: str,
     model: str,
     bounds: Bounds,
+    defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
     """What `wire` asks for after the items `before`; BadRequest names the field that is wrong."""
     placed = [Placed(item, STORED) for item in before]
@@ -100,11 +102,11 @@ def understood(
     )
     return Understood(
         replace(
-            _generation_request(wire, prompt, form, request_id, bounds),
+            _generation_request(wire, prompt, form, request_id, bounds, defaults),
             marks=marks_of_response(wire, kept, prompt),
             explain=explain_of(wire.ratoon, partial(_parts, wire, prompt, kept)),
         ),
-        _begun(wire, request_id, model),
+        _begun(wire, request_id, model, defaults),
         msgspec.json.encode([one.item for one in kept]),
         len(kept),
     )
@@ -116,15 +118,19 @@ def _generation_request(
     form: AnswerForm,
     request_id: str,
     bounds: Bounds,
+    defaults: SamplingDefaults,
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=request_id,
         prompts=(prompt,),
         choices=1,
         sampling=SamplingParams(
-            max_tokens=wire.max_output_tokens or bounds.default_max_tokens,
-            temperature=1.0 if wire.temperature is None else wire.temperature,
-            top_p=1.0 if wire.top_p is None else wire.top_p,
+            max_tokens=(wire.max_output_tokens or defaults.max_tokens or bounds.default_max_tokens),
+            temperature=defaults.temperature if wire.temperature is None else wire.temperature,
+            top_p=defaults.top_p if wire.top_p is None else wire.top_p,
+            top_k=defaults.top_k,
+            min_p=defaults.min_p,
+            repetition_penalty=defaults.repetition_penalty,
         ),
         max_tokens_may_shrink=wire.max_output_tokens is None,
         text=TextRules(),
@@ -164,7 +170,9 @@ def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
     return {"reasoning_effort": effort, "enable_thinking": effort != "none"}
 
 
-def _begun(wire: ResponsesRequest, request_id: str, model: str) -> ResponseReply:
+def _begun(
+    wire: ResponsesRequest, request_id: str, model: str, defaults: SamplingDefaults
+) -> ResponseReply:
     asked = wire.text or TextOptions()
     return ResponseReply(
         id=f"resp_{request_id}",
@@ -183,11 +191,11 @@ def _begun(wire: ResponsesRequest, request_id: str, model: str) -> ResponseReply
         safety_identifier=wire.safety_identifier,
         service_tier="flex" if wire.service_tier == "flex" else "default",
         store=wire.store is not False,
-        temperature=1.0 if wire.temperature is None else wire.temperature,
+        temperature=defaults.temperature if wire.temperature is None else wire.temperature,
         text=TextOptions(format=asked.format or TextFormat(type="text"), verbosity=asked.verbosity),
         tool_choice=_given(wire.tool_choice, b'"auto"'),
         tools=_given(wire.tools, b"[]"),
-        top_p=1.0 if wire.top_p is None else wire.top_p,
+        top_p=defaults.top_p if wire.top_p is None else wire.top_p,
         user=wire.user,
     )
 

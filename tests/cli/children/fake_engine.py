@@ -1,7 +1,7 @@
 """Dies as often as it is told to, then says it is ready and lives until SIGTERM.
 
-usage: fake_engine.py DIRECTORY DEATHS. Leaves in DIRECTORY: `starts` (a line each), `ready` while
-it is ready, `log`.
+usage: fake_engine.py DIRECTORY DEATHS [STATUS]. Leaves in DIRECTORY: `starts` (a line each),
+`ready` while it is ready, `log`.
 """
 
 import signal
@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 
-def main(directory: Path, deaths: int) -> int:
+def main(directory: Path, deaths: int, status: int = 7) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     starts = directory / "starts"
     with starts.open("a") as file:
         file.write("start\n")
     if len(starts.read_text().splitlines()) <= deaths:
         sys.stderr.write("no such model\n")
-        return 3
+        return status
     (directory / "ready").touch()
     signal.sigwait({signal.SIGTERM})
     with (directory / "log").open("a") as log:
@@ -25,4 +25,4 @@ def main(directory: Path, deaths: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), *map(int, sys.argv[2:])))

@@ -100,6 +100,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         replicas=2,
         share_all=True,
         tool_format="hermes",
+        generation_config="none",
         parse_special=True,
         cache_sharing="pooled",
         redis_url="redis://redis:6379/0",

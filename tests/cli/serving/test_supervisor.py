@@ -149,18 +149,18 @@ class TestEither:
     def test_one_that_never_gets_ready_is_given_up(self, name: ChildName) -> None:
         state, done = live(
             SERVING,
-            (1.0, Exited(name, 3)),
+            (1.0, Exited(name, 7)),
             (1.1, Tick()),
-            (2.0, Exited(name, 3)),
+            (2.0, Exited(name, 7)),
             (3.0, Tick()),
         )
         assert done == [Start(name), Start(name)]
         assert state.phase == "serving"
-        state, done = live(state, (4.0, Exited(name, 3)))
+        state, done = live(state, (4.0, Exited(name, 7)))
         other: ChildName = "engine" if name == "gateway" else "gateway"
         assert done == [Terminate(other)]
         assert state.failure is not None
-        assert f"the {name} ended with status 3, 3 times in a row" in state.failure
+        assert f"the {name} ended with status 7, 3 times in a row" in state.failure
         state, done = live(state, (5.0, Exited(other, 0)))
         assert (state.phase, done) == ("done", [])
 
@@ -169,15 +169,24 @@ class TestEither:
         assert done == [Terminate("engine" if name == "gateway" else "gateway")]
         assert state.failure == f"the {name} cannot start; its own words are above"
 
+    def test_one_that_refuses_the_model_has_said_why(self, name: ChildName) -> None:
+        refused, done = live(SERVING, (1.0, Exited(name, 3)))
+        assert done == [Terminate("engine" if name == "gateway" else "gateway")]
+        other, _ = live(SERVING, (1.0, Exited(name, 2)))
+        assert (refused.refused, other.refused) == (True, False)
+        assert other.failure is not None
+        again, done = live(also(READY, name), (1.0, Exited(name, 3)))
+        assert (again.refused, again.phase) == (False, "serving"), "it was served before"
+
     def test_being_ready_once_starts_the_count_anew(self, name: ChildName) -> None:
         state, _ = live(
             SERVING,
-            (1.0, Exited(name, 3)),
+            (1.0, Exited(name, 7)),
             (1.1, Tick()),
-            (2.0, Exited(name, 3)),
+            (2.0, Exited(name, 7)),
             (3.0, Tick()),
             (4.0, Ready(name)),
-            (5.0, Exited(name, 3)),
+            (5.0, Exited(name, 7)),
         )
         assert state.phase == "serving"
         assert state.child(name).unready_runs == 0

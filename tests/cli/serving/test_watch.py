@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import ServingFailed
+from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import python_environment
 from cli.serving.supervisor import ChildName, Patience, Policy
 from cli.serving.watch import Watch, WatchedChild
@@ -44,10 +44,15 @@ class RecordingScreen:
 
 
 def watched(
-    directory: Path, *, deaths: int = 0, gateway: str = "", policy: Policy | None = None
+    directory: Path,
+    *,
+    deaths: int = 0,
+    gateway: str = "",
+    status: int = 7,
+    policy: Policy | None = None,
 ) -> WatchedChild:
     return WatchedChild(
-        commands=fake_commands(directory, deaths=deaths, gateway=gateway),
+        commands=fake_commands(directory, deaths=deaths, gateway=gateway, status=status),
         probe=lambda: probe(directory),
         policy=policy or quick_policy(),
         poll_s=0.01,
@@ -83,12 +88,22 @@ async def test_the_gateway_stops_first(tmp_path: Path) -> None:
 async def test_an_engine_that_always_dies_is_given_up(tmp_path: Path) -> None:
     screen = RecordingScreen()
     watch = Watch(watched(tmp_path, deaths=99), screen)
-    with pytest.raises(ServingFailed, match="status 3, 3 times in a row"):
+    with pytest.raises(ServingFailed, match="status 7, 3 times in a row"):
         await asyncio.wait_for(watch.run(), LIMIT_S)
     assert starts(tmp_path) == 3
     assert screen.greetings == 0
     assert screen.heard.count(("engine", "no such model")) == 3
     assert (tmp_path / "log").read_text() == "gateway stops\n"
+
+
+async def test_an_engine_that_refuses_the_model_is_not_asked_again(tmp_path: Path) -> None:
+    screen = RecordingScreen()
+    watch = Watch(watched(tmp_path, deaths=99, status=3), screen)
+    with pytest.raises(ModelRefused) as refused:
+        await asyncio.wait_for(watch.run(), LIMIT_S)
+    assert (refused.value.exit_code, refused.value.message) == (3, "")
+    assert screen.heard.count(("engine", "no such model")) == starts(tmp_path) == 1
+    assert not screen.said
 
 
 @dataclass

@@ -93,6 +93,8 @@ def test_a_model_whose_kv_differs_between_layers_is_refused(
     class Uneven:
         """The odd model, with a wider head in its last layer."""
 
+        examples = ("none",)
+
         def read(self, path: Path) -> Any:
             model = SERVED.architectures["OddForCausalLM"].read(path)
             last = model.layers[-1]
@@ -115,6 +117,11 @@ def test_the_planner_counts_each_layer_by_itself(odd: tuple[Path, dict[str, Tens
     for index, layer in enumerate(layers):
         own = [w for name, w in weights.items() if f"layers.{index}." in name and w.dim() == 2]
         assert layer.num_weights == sum(weight.numel() for weight in own)
+        assert layer.num_held_weights == layer.num_weights
+        rows = {row for matrix in layer.matrices(index) for row in matrix.rows}
+        shapes = {(name.removesuffix(".weight"), len(w)) for name, w in weights.items()}
+        assert len(rows) == 7
+        assert rows <= shapes, "under the names that checkpoints have"
     assert len({layer.num_weights for layer in layers}) == 2
 
 

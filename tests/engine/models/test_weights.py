@@ -22,7 +22,8 @@ from engine.models.parameters import (
     dummy_parameters,
     empty_parameters,
 )
-from engine.models.weights import load_parameters, weight_files
+from engine.models.weight_files import weight_files
+from engine.models.weights import load_parameters
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 

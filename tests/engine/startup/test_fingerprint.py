@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.config import EngineConfig
 from engine.models.config import ModelConfig
+from engine.models.names import CheckpointNames
 from engine.startup.fingerprint import (
     BlockOrigin,
     dummy_digest,
@@ -35,7 +36,7 @@ def test_every_field_of_the_origin_counts(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [f.name for f in fields(ModelConfig) if f.name not in ("eos_token_ids", "dtype")],
+    [f.name for f in fields(ModelConfig) if f.name not in ("eos_token_ids", "dtype", "names")],
 )
 def test_every_field_of_the_model_counts_that_computes(name: str) -> None:
     model = replace(MODEL, **{name: another(getattr(MODEL, name))})
@@ -69,8 +70,9 @@ def test_every_field_of_the_last_layer_counts(part: str) -> None:
         assert replace(ORIGIN, model=model).fingerprint() != ORIGIN.fingerprint(), name
 
 
-def test_where_sequences_stop_does_not_count() -> None:
-    model = replace(MODEL, eos_token_ids=(5, 6), dtype=None)
+def test_where_sequences_stop_and_what_tensors_are_called_does_not_count() -> None:
+    names = CheckpointNames((("language_model.", ""),))
+    model = replace(MODEL, eos_token_ids=(5, 6), dtype=None, names=names)
     assert replace(ORIGIN, model=model).fingerprint() == ORIGIN.fingerprint()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.config import EngineConfig
 from engine.models.architecture import read_model_config
 from engine.models.errors import CheckpointError, UnsupportedModel
-from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat
+from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
 from engine.models.weight_formats.plain import PLAIN
 from engine.models.weights import load_parameters
@@ -73,6 +73,16 @@ def test_logits_are_those_of_the_numbers_written_out(
     assert (got - expected).abs().max() < TOLERANCE
     unquantised = logits(checkpoint("llama-biases").model_dir)
     assert (expected - unquantised).abs().max() > 10 * TOLERANCE, "rounding shows"
+
+
+@pytest.mark.parametrize("weight_format", SERVED.planned_formats, ids=lambda one: one.name)
+@pytest.mark.parametrize("bias", [False, True])
+def test_plans_count_the_bytes_that_are_held(weight_format: WeightFormat, *, bias: bool) -> None:
+    config = LinearConfig((("a", 256), ("b", 128)), 512, bias, "rows")
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        made = weight_format.linear(config, Allocator(weight_format, dtype, CPU))
+        held = sum(tensor.numel() * tensor.element_size() for tensor in walk(made, Tensor))
+        assert weight_format.num_bytes(config, name) == held > 0
 
 
 def test_a_quarter_of_the_bytes_is_held(quantised_dirs: Quantised) -> None:

@@ -1,0 +1,56 @@
+"""Whether a model can be served, asked before any process is started.
+
+What the files tell is known in a moment, and is one line; the engine would need seconds to say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.errors import BadSetting, ModelRefused
+from cli.serving.model_source import ModelSource, resolve
+from engine.config import EngineConfig, LoadFormat
+from engine.models.checks import check_served
+from engine.models.config import ModelConfig
+from engine.models.errors import ModelNotServed
+from gateway.prompts.sampling_defaults import GenerationConfigBroken, read_sampling_defaults
+
+
+def checked_source(
+    model: str, engine: EngineConfig, resolved: Callable[[str, LoadFormat], ModelSource] = resolve
+) -> ModelSource:
+    """The directory of `model`, whose files are all there and can be served.
+
+    What describes the model is looked at before its weights are downloaded. Raises ModelNotFound,
+    ModelRefused where an engine of these settings would end, BadSetting where they are wrong.
+    """
+    described = resolved(model, "dummy")
+    config = served_model(described, engine, has_weights=False)
+    asked = engine.max_model_len
+    if asked is not None and asked > config.max_positions:
+        raise BadSetting("--max-model-len", f"{asked}: the model has {config.max_positions}")
+    source = resolved(model, engine.load_format)
+    served_model(source, engine, has_weights=engine.load_format != "dummy")
+    return source
+
+
+def check_defaults(directory: Path) -> None:
+    """ModelRefused where generation_config.json has a default that no request could have."""
+    try:
+        read_sampling_defaults(directory)
+    except GenerationConfigBroken as error:
+        raise ModelRefused(str(error)) from error
+
+
+def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool) -> ModelConfig:
+    """The model; ModelRefused with the line that a start would end with."""
+    try:
+        return check_served(
+            source.directory,
+            block_size=engine.block_size,
+            has_weights=has_weights,
+            quantization=engine.quantization,
+        )
+    except ModelNotServed as error:
+        raise ModelRefused(f"{source.name} cannot be served: {error}") from error

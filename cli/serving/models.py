@@ -1,0 +1,148 @@
+"""`ratoon models`: which models are served, and whether one is. From the registry that serves them.
+
+No torch, and nothing is started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os.path import expanduser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.errors import CliError, ModelNotFound, ModelRefused
+from cli.options.engine_options import ENGINE_DEFAULTS
+from cli.options.options import Json
+from cli.output import print_result, print_table
+from cli.serving.model_check import check_defaults, served_model
+from cli.serving.model_source import CONFIG, ModelSource, resolve
+from engine.models.architecture import SERVED, ServedModels
+from engine.models.config import SERVED_DTYPES, ModelConfig
+from engine.models.weight_formats.plain import PLAIN
+from storage.kv_layout import ITEM_BYTES
+
+Asked = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model's directory, its config.json, or a hub id (owner/name).",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedArchitecture:
+    """A name in `architectures` of config.json, and models that have it."""
+
+    name: str
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIsServed:
+    """All that config.json may say of architecture, weights and dtype, and the types of KV."""
+
+    architectures: list[ServedArchitecture]
+    weight_formats: list[str]  # `quant_method`; the first is of files that have none
+    dtypes: list[str]
+    kv_dtypes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that is served."""
+
+    model: str
+    family: str
+    layers: int
+    context: int  # tokens
+    weight_format: str
+    dtype: str | None  # None: the files do not say
+
+
+def models(model: Asked = None, *, json: Json = False) -> None:
+    """List the models that are served, or say whether one is.
+
+    Architectures, formats of weights and types of KV, as config.json names them. With MODEL,
+    whether it would be served; if not, the line is the one that 'ratoon serve' would end with, and
+    the exit status is 1. Its tensors are not opened, and of a hub id no weights are downloaded.
+
+    Examples:
+
+        ratoon models
+
+        ratoon models ./my-model
+
+        ratoon models Qwen/Qwen3-8B
+    """
+    if model is None:
+        print_result(what_is_served(), _show, as_json=json)
+        return
+    try:
+        found = _checked(model)
+    except (ModelNotFound, ModelRefused) as error:
+        raise CliError(error.message) from error
+    print_result(found, _say, as_json=json)
+
+
+def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
+    """The registry, as data."""
+    return WhatIsServed(
+        architectures=[
+            ServedArchitecture(name, one.examples) for name, one in served.architectures.items()
+        ],
+        weight_formats=[PLAIN.name, *served.formats],
+        dtypes=list(SERVED_DTYPES),
+        kv_dtypes=list(ITEM_BYTES),
+    )
+
+
+def _checked(model: str) -> Served:
+    path = Path(expanduser(model))
+    if path.is_file() and path.name == CONFIG:
+        return _served(
+            model, served_model(ModelSource(path.parent, model), ENGINE_DEFAULTS, has_weights=False)
+        )
+    source = resolve(model, "dummy")
+    config = served_model(source, ENGINE_DEFAULTS, has_weights=path.is_dir())
+    check_defaults(source.directory)
+    return _served(model, config)
+
+
+def _served(model: str, config: ModelConfig) -> Served:
+    return Served(
+        model=model,
+        family=config.family,
+        layers=len(config.layers),
+        context=config.max_positions,
+        weight_format=config.weight_format.name,
+        dtype=config.dtype,
+    )
+
+
+def _show(served: WhatIsServed) -> None:
+    print_table(
+        "architectures, as config.json names them",
+        ("architecture", "such as"),
+        [(one.name, ", ".join(one.examples)) for one in served.architectures],
+    )
+    print_table(
+        "formats",
+        ("", "served"),
+        [
+            ("weights", ", ".join(served.weight_formats)),
+            ("dtype of plain weights", ", ".join(served.dtypes)),
+            ("KV", ", ".join(served.kv_dtypes)),
+        ],
+    )
+
+
+def _say(served: Served) -> None:
+    typer.echo(
+        f"{served.model} is served: {served.family}, {served.layers} layers, "
+        f"{served.context:,} tokens of context, {served.weight_format} weights"
+        f"{'' if served.dtype is None else f' ({served.dtype})'}"
+    )

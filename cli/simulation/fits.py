@@ -1,0 +1,121 @@
+"""What fits a machine's memory: weights in each format that is served, and tokens of KV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cli.simulation.decoder import DecoderCounts
+from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.options import MemoryFlags
+from engine.models.architecture import SERVED, ServedModels
+from storage.kv_layout import ITEM_BYTES
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFit:
+    """A model's weights in one format."""
+
+    format: str
+    weight_bytes: int
+    device_tokens: int  # that fit beside them; 0 where not even the weights do
+
+
+@dataclass(frozen=True, slots=True)
+class KvFit:
+    """A model's KV in one type. A break-even length is None where loading never pays."""
+
+    dtype: str
+    bytes_per_token: int
+    device_tokens: int
+    host_tokens: int
+    disk_tokens: int
+    host_break_even_tokens: int | None  # from here on loading takes no longer than computing
+    disk_break_even_tokens: int | None
+    host_tokens_per_s: float
+    disk_tokens_per_s: float
+
+
+def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
+    """Of all GPUs, without the weights; negative where these do not fit."""
+    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
+
+
+def weights_fits(
+    decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
+) -> list[WeightsFit]:
+    """The model in each format, its embedding and head plain in all of them."""
+    return [
+        WeightsFit(one.name, found.weight_bytes, _device_tokens(found, memory))
+        for one in served.planned_formats
+        for found in [decoder.with_weights_in(one)]
+    ]
+
+
+def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:
+    """The model with KV of its own type, and of every narrower one. `machine`: all GPUs."""
+    return [_kv_fit(one, memory, machine) for one in _by_kv(decoder)]
+
+
+def _by_kv(decoder: DecoderCounts) -> Iterator[DecoderCounts]:
+    yield decoder
+    seen = {ITEM_BYTES[decoder.kv.groups[0].dtype]}
+    for dtype, item_bytes in ITEM_BYTES.items():
+        if item_bytes < min(seen):
+            seen.add(item_bytes)
+            yield decoder.with_kv_in(dtype)
+
+
+def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> KvFit:
+    per_token, shape = decoder.kv_bytes_per_token, decoder.shape
+
+    def break_even(gb_s: float) -> int | None:
+        return break_even_tokens(machine, shape, gb_s, setup_ms=memory.setup_ms)
+
+    return KvFit(
+        dtype=decoder.kv.groups[0].dtype,
+        bytes_per_token=per_token,
+        device_tokens=_device_tokens(decoder, memory),
+        host_tokens=int(memory.host_gib * GIB / per_token),
+        disk_tokens=int(memory.disk_gib * GIB / per_token),
+        host_break_even_tokens=break_even(machine.host_gb_s),
+        disk_break_even_tokens=break_even(machine.disk_gb_s),
+        host_tokens_per_s=machine.host_gb_s * 1e9 / per_token,
+        disk_tokens_per_s=machine.disk_gb_s * 1e9 / per_token,
+    )
+
+
+def _device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    free = free_bytes(decoder, memory) * memory.memory_fraction
+    return max(0, int(free / decoder.kv_bytes_per_token))
+
+
+def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, str, str]]:
+    """Format, GiB, tokens."""
+    return [
+        (one.format, f"{one.weight_bytes / GIB:,.1f} GiB", f"{one.device_tokens:,}") for one in fits
+    ]
+
+
+def tier_rows(fits: list[KvFit], computed_per_s: float) -> list[tuple[str, ...]]:
+    """Tier, type of KV, tokens, tokens a second, and from when on loading pays."""
+    rows: list[tuple[str, ...]] = []
+    for one in fits:
+        tiers = (
+            ("host", one.host_tokens, one.host_tokens_per_s, one.host_break_even_tokens),
+            ("disk", one.disk_tokens, one.disk_tokens_per_s, one.disk_break_even_tokens),
+        )
+        rows.append(
+            ("device", one.dtype, f"{one.device_tokens:,}", f"{computed_per_s:,.0f} computed", "")
+        )
+        rows += (
+            (tier, one.dtype, f"{tokens:,}", f"{rate:,.0f} loaded", _from(pays))
+            for tier, tokens, rate, pays in tiers
+        )
+    return rows
+
+
+def _from(tokens: int | None) -> str:
+    return "never" if tokens is None else f"{tokens:,} tokens"

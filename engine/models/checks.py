@@ -1,0 +1,59 @@
+"""Whether a model of a directory can be served, as far as its files tell before they are loaded.
+
+No torch: the command line asks before it starts anything, and `ratoon models` asks alone. What is
+left to the start itself: the tensors, the device and its memory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.config import Quantization
+from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.config import ModelConfig
+from engine.models.errors import UnsupportedModel
+from engine.models.weight_files import weight_files
+from kernels.errors import UnsupportedShape
+from kernels.limits import MIN_BLOCK_SIZE, check_attention, check_hidden_size
+
+
+def check_served(
+    model_dir: Path,
+    *,
+    block_size: int = MIN_BLOCK_SIZE,
+    has_weights: bool = True,
+    served: ServedModels = SERVED,
+    quantization: Quantization = "none",
+) -> ModelConfig:
+    """The model, if a start gets as far as its tensors; else raises ModelError, as the start does.
+
+    `has_weights`: dummy weights need no files.
+    """
+    model = read_model_config(model_dir, served, quantization)
+    check_geometry(model, block_size)
+    if has_weights:
+        weight_files(model_dir)
+    return model
+
+
+def check_geometry(model: ModelConfig, block_size: int) -> None:
+    """Raises UnsupportedModel for sizes that the kernels do not compute."""
+    if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
+        raise UnsupportedModel("layers that differ in KV heads or their size are not served")
+    for one in model.attentions:
+        heads, kv_heads, head_dim = one.num_heads, one.num_kv_heads, one.head_dim
+        try:
+            check_attention(heads, kv_heads, block_size=MIN_BLOCK_SIZE, head_dim=head_dim)
+        except UnsupportedShape as error:
+            raise UnsupportedModel(
+                f"num_attention_heads {heads}, num_key_value_heads {kv_heads}, "
+                f"head_dim {head_dim}: {error}"
+            ) from error
+    try:
+        check_hidden_size(model.hidden_size)
+        for one in model.attentions:
+            check_attention(
+                one.num_heads, one.num_kv_heads, block_size=block_size, head_dim=one.head_dim
+            )
+    except UnsupportedShape as error:
+        raise UnsupportedModel(str(error)) from error

@@ -1,0 +1,83 @@
+"""A checkpoint's names: those of the decoder, and what else may be in its files.
+
+Checkpoints of models that see keep the decoder below a prefix, beside the tower that sees. Others
+carry heads that draft, scales of a cache in fp8, or tables that the config gives anyway. None of
+that is needed to serve text, so it is left in the files; whatever else is too much ends the start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+# What no decoder's own tensors begin with: the parts that see or hear, and heads that draft.
+SURPLUS_PREFIXES = (
+    "visual.",
+    "model.visual.",
+    "vision_tower.",
+    "model.vision_tower.",
+    "multi_modal_projector.",
+    "model.multi_modal_projector.",
+    "mtp.",
+)
+# What they end with: scales of KV in fp8, and frequencies that the config gives.
+SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointNames:
+    """How a checkpoint names the decoder's tensors, and what it may have beside them."""
+
+    # Prefixes, and what the decoder's names begin with instead; the first that fits counts.
+    prefixes: tuple[tuple[str, str], ...] = ()
+    surplus: tuple[str, ...] = SURPLUS_PREFIXES
+    # Layers after the last that only draft: `num_nextn_predict_layers`.
+    drafting_layers: range = range(0)
+
+    def own(self, name: str) -> str:
+        """The name as a decoder without prefixes has it."""
+        for prefix, instead in self.prefixes:
+            if name.startswith(prefix):
+                return instead + name.removeprefix(prefix)
+        return name
+
+    def surplus_kind(self, own: str) -> str | None:
+        """What a tensor of that own name belongs to, as a pattern; None: it is not known."""
+        for prefix in self.surplus:
+            if own.startswith(prefix):
+                return f"{prefix}*"
+        for suffix in SURPLUS_SUFFIXES:
+            if own.endswith(suffix):
+                return f"*{suffix}"
+        layer = _LAYER.match(own)
+        if layer is not None and int(layer[1]) in self.drafting_layers:
+            return f"{layer[0]}*"
+        return None
+
+
+PLAIN_NAMES = CheckpointNames()
+
+
+class Surplus:
+    """What was left in the files, by kind."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._counts: Counter[str] = Counter()
+
+    def add(self, kind: str, num_bytes: int) -> None:
+        """One more tensor."""
+        self._counts[kind] += 1
+        self.num_bytes += num_bytes
+
+    def __str__(self) -> str:
+        """How many, of which kinds, how many bytes; empty where there is nothing."""
+        if not self._counts:
+            return ""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))
+        return (
+            f"left {self._counts.total()} tensors in the files, {self.num_bytes / 1e6:,.1f} MB, "
+            f"which text does not need: {kinds}"
+        )

@@ -1,0 +1,116 @@
+"""Which files of a directory are a checkpoint's weights, and which weights are of no use here.
+
+    model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
+    the only file of safetensors, whatever its name
+
+Knows: names of files, and the header of safetensors. Does not know: what tensors are for (`names`),
+nor torch: the command line looks here before anything is started.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from engine.models.errors import CheckpointError, ModelError, UnsupportedModel
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+_SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
+_SERVED = "served are safetensors with Hugging Face's names"
+# By the pattern of their files, what a directory has that has no such weights.
+_OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
+    ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
+    ("*.gguf", UnsupportedModel, "weights in GGUF"),
+    ("consolidated*", UnsupportedModel, "weights with their maker's own names"),
+    ("*.bin", CheckpointError, "pickled weights, which are never opened,"),
+    ("*.pt*", CheckpointError, "pickled weights, which are never opened,"),
+    ("*.npz", UnsupportedModel, "weights of MLX"),
+    ("*.msgpack", UnsupportedModel, "weights of Flax"),
+    ("*.h5", UnsupportedModel, "weights of TensorFlow"),
+)
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
+class _Entry(msgspec.Struct):
+    data_offsets: tuple[int, int]
+
+
+def weight_files(model_dir: Path) -> list[Path]:
+    """The safetensors of a checkpoint, in order of name.
+
+    Raises CheckpointError where they are absent or incomplete, UnsupportedModel for weights of
+    another format.
+    """
+    if (model_dir / SINGLE_FILE).exists():
+        return [model_dir / SINGLE_FILE]
+    if (model_dir / INDEX_FILE).exists():
+        return _indexed_files(model_dir)
+    refuse_other_weights(model_dir)
+    found = sorted(model_dir.glob("*.safetensors"))
+    if shards := [path for path in found if _SHARD.fullmatch(path.name)]:
+        return _whole(model_dir, shards)
+    if len(found) == 1:
+        return found
+    if found:
+        names = ", ".join(path.name for path in found)
+        raise CheckpointError(f"{model_dir} has {names}, and no {INDEX_FILE} that says which count")
+    raise CheckpointError(f"{model_dir} has neither {SINGLE_FILE} nor {INDEX_FILE}")
+
+
+def refuse_other_weights(model_dir: Path) -> None:
+    """Raises ModelError for a directory whose weights are of a format that is not served."""
+    ours = any(not path.name.startswith(("adapter", "consolidated")) for path in _ours(model_dir))
+    if ours:
+        return
+    for pattern, error, what in _OTHERS:
+        if found := sorted(path.name for path in model_dir.glob(pattern)):
+            raise error(f"{model_dir} has only {what} in {found[0]}; {_SERVED}")
+
+
+def _ours(model_dir: Path) -> list[Path]:
+    return [*model_dir.glob("*.safetensors"), *model_dir.glob(INDEX_FILE)]
+
+
+def _whole(model_dir: Path, shards: list[Path]) -> list[Path]:
+    """The shards; CheckpointError where one is absent, or they are of several checkpoints."""
+    matches = [_SHARD.fullmatch(path.name) for path in shards]
+    kinds = {(match["stem"], int(match["count"])) for match in matches if match}
+    if len(kinds) > 1:
+        names = ", ".join(f"{stem}-...-of-{count}" for stem, count in sorted(kinds))
+        raise CheckpointError(f"{model_dir} has shards of several checkpoints: {names}")
+    [(_, count)] = kinds
+    if len(shards) != count:
+        raise CheckpointError(
+            f"{model_dir} has {len(shards)} of {count} shards: {shards[0].name}..."
+        )
+    return shards
+
+
+def _indexed_files(model_dir: Path) -> list[Path]:
+    path = model_dir / INDEX_FILE
+    try:
+        index = msgspec.json.decode(path.read_bytes(), type=_Index)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    names = sorted(set(index.weight_map.values()))
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise CheckpointError(f"{path} points to {name!r}, which is no file beside it")
+        if not (model_dir / name).exists():
+            raise CheckpointError(f"{path} points to {name}, which is not there")
+    return [model_dir / name for name in names]
+
+
+def tensor_bytes(path: Path) -> dict[str, int]:
+    """The bytes of each tensor of a file of safetensors that could be opened."""
+    with path.open("rb") as file:
+        header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
+    header.pop("__metadata__", None)
+    entries = msgspec.convert(header, dict[str, _Entry])
+    return {name: entry.data_offsets[1] - entry.data_offsets[0] for name, entry in entries.items()}

@@ -1,0 +1,78 @@
+"""How a model wants to be sampled where a request does not say: generation_config.json.
+
+Makers publish it with their models; a request's own fields always count first. Which fields it has,
+and that `do_sample` has no effect, is as vLLM's `--generation-config auto` has it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+FILE = "generation_config.json"
+GenerationConfigSource = Literal["auto", "none"]
+
+
+class GenerationConfigBroken(ValueError):
+    """A default of the model is none that a request could have."""
+
+
+class SamplingDefaults(msgspec.Struct, frozen=True):
+    """What holds where a request does not say; as in `SamplingParams`."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    max_tokens: int | None = None  # of a chat or a response; None: the server's own
+
+
+DIALECT_DEFAULTS = SamplingDefaults()
+
+
+class _File(msgspec.Struct):
+    """Bounds are those of the dialects' own fields."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
+    max_new_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+def read_sampling_defaults(
+    model_dir: Path, source: GenerationConfigSource = "auto"
+) -> SamplingDefaults:
+    """Of the model's directory; those of the dialects for `none`, and where there is no file.
+
+    Raises GenerationConfigBroken for a value out of bounds or of another type.
+    """
+    path = model_dir / FILE
+    if source == "none" or not path.exists():
+        return DIALECT_DEFAULTS
+    try:
+        read = msgspec.json.decode(path.read_bytes(), type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise GenerationConfigBroken(
+            f"{path}: {error}; --generation-config none leaves it alone"
+        ) from error
+    given = {
+        name: value for name, value in msgspec.structs.asdict(read).items() if value is not None
+    }
+    if "max_new_tokens" in given:
+        given["max_tokens"] = given.pop("max_new_tokens")
+    if "top_k" in given:
+        given["top_k"] = max(0, given["top_k"])  # -1 is off, too
+    return SamplingDefaults(**given)
+
+
+def in_words(defaults: SamplingDefaults) -> str:
+    """Those that are not the dialects' own; empty where all are."""
+    plain = msgspec.structs.asdict(DIALECT_DEFAULTS)
+    given = msgspec.structs.asdict(defaults).items()
+    return ", ".join(f"{name} {value:g}" for name, value in given if value != plain[name])

@@ -1,0 +1,209 @@
+"""What is not served ends a start with one line that names it, and with a status of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.errors import BadSetting, ModelRefused
+from cli.options.engine_options import ENGINE_DEFAULTS
+from cli.serving.model_check import checked_source
+from cli.serving.model_source import ModelSource
+from engine.config import LoadFormat
+from tests.cli.console import Console
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+
+Spoil = Callable[[Path], object]
+MISTRAL = {"architectures": ["MistralForCausalLM"]}
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"]}
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    """A model that would be served, as far as its files tell."""
+    directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    (directory / "model.safetensors").touch()
+    return directory
+
+
+def config(**fields: Any) -> Spoil:
+    """Another config.json; None takes a field away."""
+    changed = {name: value for name, value in {**RUNNABLE, **fields}.items() if value is not None}
+    return lambda directory: (directory / "config.json").write_text(json.dumps(changed))
+
+
+def weights_only_in(name: str) -> Spoil:
+    """Another file in place of the weights."""
+
+    def spoil(directory: Path) -> None:
+        (directory / "model.safetensors").unlink()
+        (directory / name).touch()
+
+    return spoil
+
+
+def without(*names: str, beside: str | None = None) -> Spoil:
+    """Files that are gone, and one that is there."""
+
+    def spoil(directory: Path) -> None:
+        for name in names:
+            (directory / name).unlink()
+        if beside is not None:
+            (directory / beside).touch()
+
+    return spoil
+
+
+REFUSED: Mapping[str, tuple[Spoil, str]] = {
+    "another architecture": (
+        config(architectures=["GPT2LMHeadModel"]),
+        "architectures ['GPT2LMHeadModel']: served are LlamaForCausalLM, ",
+    ),
+    "an encoder": (config(architectures=["BertModel"]), "architectures ['BertModel']: served are"),
+    "one that sees": (
+        config(architectures=["Qwen2_5_VLForConditionalGeneration"]),
+        "architectures ['Qwen2_5_VLForConditionalGeneration']: served are",
+    ),
+    "two architectures": (config(architectures=["A", "B"]), "architectures ['A', 'B']: served are"),
+    "no architecture": (config(architectures=None), "missing required field `architectures`"),
+    "quantised another way": (
+        config(quantization_config={"quant_method": "hqq"}),
+        "quantization_config: quant_method 'hqq'; served are plain weights",
+    ),
+    "quantised by MLX": (
+        config(quantization={"group_size": 64, "bits": 4}),
+        "quantization: weights quantised by MLX; served are plain weights",
+    ),
+    "another activation": (config(hidden_act="gelu"), "hidden_act 'gelu': only 'silu' is served"),
+    "another rope": (
+        config(rope_scaling={"rope_type": "spiral", "factor": 4.0}),
+        "rope scaling 'spiral': served are default, linear",
+    ),
+    "odd heads": (config(head_dim=15), "head_dim 15 is odd"),
+    "wide heads": (config(head_dim=4096), "head_dim 4096: head dim 4096 is not an even number in"),
+    "too many query heads": (
+        config(num_attention_heads=64, num_key_value_heads=1, head_dim=16),
+        "num_attention_heads 64, num_key_value_heads 1, head_dim 16: 64 query heads",
+    ),
+    "uneven groups": (
+        config(num_key_value_heads=3),
+        "num_attention_heads 4 is no multiple of num_key_value_heads 3",
+    ),
+    "another dtype": (
+        config(torch_dtype="float8_e4m3fn"),
+        "dtype 'float8_e4m3fn': served are float32, bfloat16, float16",
+    ),
+    "a wrong type": (
+        config(hidden_size="64"),
+        "config.json: Expected `int`, got `str` - at `$.hid",
+    ),
+    "no vocabulary": (config(vocab_size=None), "missing required field `vocab_size`"),
+    "no JSON": (lambda directory: (directory / "config.json").write_text("{"), "config.json: "),
+    "GGUF": (weights_only_in("q4.gguf"), "only weights in GGUF in q4.gguf; served are safetensors"),
+    "pickles": (weights_only_in("pytorch_model.bin"), "only pickled weights, which are never open"),
+    "its maker's names": (
+        weights_only_in("consolidated.safetensors"),
+        "only weights with their maker's own names in consolidated.safetensors; served are",
+    ),
+    "an adapter": (
+        weights_only_in("adapter_config.json"),
+        "only a LoRA adapter, to be merged into",
+    ),
+    "an adapter alone": (
+        without("config.json", "model.safetensors", beside="adapter_config.json"),
+        "only a LoRA adapter, to be merged into its model, in adapter_config.json; served are",
+    ),
+    "GGUF alone": (
+        without("config.json", "model.safetensors", beside="q4.gguf"),
+        "only weights in GGUF in q4.gguf; served are safetensors",
+    ),
+    "no weights": (without("model.safetensors"), "has neither model.safetensors nor model.safe"),
+    "a shard of three": (
+        weights_only_in("model-00001-of-00003.safetensors"),
+        "has 1 of 3 shards: model-00001-of-00003.safetensors",
+    ),
+    "defaults that cannot be": (
+        lambda directory: (directory / "generation_config.json").write_text('{"top_p": 7}'),
+        "generation_config.json: Expected `float` <= 1.0 - at `$.top_p`",
+    ),
+}
+ABSENT: Mapping[str, tuple[Spoil, str]] = {
+    "no config": (without("config.json"), "has no config.json"),
+    "no tokenizer": (without("tokenizer.json"), "has no tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says", "status"),
+    [
+        *((spoil, says, 3) for spoil, says in REFUSED.values()),
+        *((spoil, says, 2) for spoil, says in ABSENT.values()),
+    ],
+    ids=[*REFUSED, *ABSENT],
+)
+def test_a_start_ends_with_one_line(
+    console: Console, model_dir: Path, tmp_path: Path, spoil: Spoil, says: str, status: int
+) -> None:
+    assert console.type("models", str(model_dir)).status == 0, "the control"
+    spoil(model_dir)
+    words = ("--model", str(model_dir), "--data-dir", str(tmp_path / "data"))
+    served = console.type("serve", *words)
+    assert (served.status, served.out) == (status, "")
+    [line] = served.err.splitlines()
+    assert line.startswith("ratoon: ")
+    assert says in line
+    assert not (tmp_path / "data").exists(), "nothing was begun"
+    asked = console.type("models", str(model_dir))
+    assert (asked.status, asked.err) == (1, served.err)
+
+
+@pytest.mark.parametrize("name", ["another architecture", "no weights", "GGUF"])
+def test_an_engine_alone_ends_as_well(
+    console: Console, model_dir: Path, tmp_path: Path, name: str
+) -> None:
+    spoil, says = REFUSED[name]
+    spoil(model_dir)
+    printed = console.type("engine", "--model", str(model_dir), "--data-dir", str(tmp_path / "d"))
+    assert printed.status == 3
+    assert says in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_file_of_gguf_is_refused(console: Console, tmp_path: Path) -> None:
+    file = tmp_path / "q4.gguf"
+    file.touch()
+    printed = console.type("serve", "--model", str(file), "--data-dir", str(tmp_path / "data"))
+    assert (printed.status, printed.out) == (3, "")
+    assert "weights in GGUF; served is a directory with safetensors" in printed.err
+
+
+def test_defaults_that_are_not_used_may_be_anything(model_dir: Path) -> None:
+    (model_dir / "generation_config.json").write_text('{"top_p": 7}')
+    assert checked_source(str(model_dir), ENGINE_DEFAULTS).directory == model_dir
+
+
+def test_a_context_longer_than_the_models_is_the_flags_fault(model_dir: Path) -> None:
+    flags = [type(ENGINE_DEFAULTS)(model_dir="", socket="", max_model_len=n) for n in (2048, 2049)]
+    assert checked_source(str(model_dir), flags[0]).directory == model_dir
+    with pytest.raises(BadSetting, match="--max-model-len: 2049: the model has 2048"):
+        checked_source(str(model_dir), flags[1])
+
+
+def test_a_hub_models_weights_are_not_downloaded_to_be_refused(model_dir: Path) -> None:
+    asked: list[LoadFormat] = []
+
+    def resolved(_: str, load_format: LoadFormat) -> ModelSource:
+        asked.append(load_format)
+        return ModelSource(model_dir, "owner/name")
+
+    assert checked_source("owner/name", ENGINE_DEFAULTS, resolved).name == "owner/name"
+    assert asked == ["dummy", "safetensors"]
+    asked.clear()
+    REFUSED["another architecture"][0](model_dir)
+    with pytest.raises(ModelRefused, match=r"owner/name cannot be served: architectures \['GPT2"):
+        checked_source("owner/name", ENGINE_DEFAULTS, resolved)
+    assert asked == ["dummy"]

@@ -1,0 +1,149 @@
+"""What fits a GPU: weights in each format of the registry, KV in each type, mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.errors import BadSetting
+from cli.simulation.decoder import DecoderCounts, read_decoder
+from cli.simulation.estimates import model_costs, model_rows
+from cli.simulation.fits import GIB, kv_fits, tier_rows, weights_fits
+from cli.simulation.gpus import GPUS, on_gpu
+from cli.simulation.machine import MachineModel
+from cli.simulation.options import MemoryFlags
+from engine.models.layers import MlpConfig
+from engine.models.modules import LinearConfig
+from tests.cli.console import Console
+from tests.cli.simulation.checkpoint import config
+from tests.doubles import int8_weights
+
+TABLES = 2 * 2 * 128256 * 4096  # bytes of embedding and head
+
+
+@pytest.fixture
+def decoder(tmp_path: Path) -> DecoderCounts:
+    return read_decoder(config(tmp_path))
+
+
+def test_each_format_of_the_registry_is_weighed(decoder: DecoderCounts) -> None:
+    memory = MemoryFlags(gpu_gib=24.0)
+    plain, int8 = weights_fits(decoder, memory, int8_weights.SERVED)
+    assert (plain.format, int8.format) == ("plain", "int8_by_channel")
+    assert plain.weight_bytes == decoder.weight_bytes
+    halved = int8.weight_bytes - TABLES
+    assert halved == pytest.approx((plain.weight_bytes - TABLES) / 2, rel=0.001)
+    freed = plain.weight_bytes - int8.weight_bytes
+    assert int8.device_tokens - plain.device_tokens == pytest.approx(0.9 * freed / 131072, abs=1)
+
+
+def test_where_weights_do_not_fit_no_token_does(decoder: DecoderCounts) -> None:
+    plain, int8 = weights_fits(decoder, MemoryFlags(gpu_gib=12.0), int8_weights.SERVED)
+    assert plain.device_tokens == 0 < int8.device_tokens
+
+
+def test_a_checkpoint_that_is_quantised_is_counted_as_it_is(
+    decoder: DecoderCounts, tmp_path: Path
+) -> None:
+    quantised = replace(decoder, weight_format=int8_weights.Int8ByChannel())
+    assert quantised.shape.step_bytes < 0.6 * decoder.shape.step_bytes
+    assert quantised.shape.parameters == decoder.shape.parameters
+    unknown = read_decoder(config(tmp_path, quantization_config={"quant_method": "hqq"}))
+    assert unknown.weight_bytes == decoder.weight_bytes, "as if it were plain"
+
+
+def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
+    wide = read_decoder(config(tmp_path), "float32")
+    memory = MemoryFlags(host_gib=16.0)
+    own, half, *_ = kv_fits(wide, memory, MachineModel())
+    assert (own.dtype, own.bytes_per_token) == ("float32", 262144)
+    assert half.bytes_per_token == own.bytes_per_token / 2
+    assert half.host_tokens == 2 * own.host_tokens == 2 * 16 * GIB // 262144
+    rows = tier_rows([own, half], computed_per_s=1.0)
+    assert [row[:2] for row in rows[:4]] == [
+        ("device", "float32"),
+        ("host", "float32"),
+        ("disk", "float32"),
+        ("device", half.dtype),
+    ]
+
+
+class Mixture(MlpConfig):
+    """Eight experts, of which a token meets two."""
+
+    def num_weights(self, hidden: int) -> int:
+        return 2 * MlpConfig.num_weights(self, hidden)
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        for expert in range(8):
+            yield from MlpConfig.matrices(self, f"{prefix}{expert}.", hidden)
+
+
+def test_of_a_mixture_all_weigh_and_some_compute(decoder: DecoderCounts) -> None:
+    expert = 3 * 4096 * 14336 * 32
+    layers = tuple(replace(layer, mlp=Mixture(14336)) for layer in decoder.layers)
+    mixture = replace(decoder, layers=layers)
+    assert mixture.parameters - decoder.parameters == 7 * expert
+    assert mixture.active_parameters - decoder.parameters == expert
+    assert mixture.weight_bytes - decoder.weight_bytes == 2 * 7 * expert
+    costs = model_costs(mixture)
+    assert costs.flops_per_token == 2 * mixture.active_parameters
+    assert ("of them active", "13.67 B", "P of a token's FLOPs") in model_rows(costs)
+    assert not any(name == "of them active" for name, *_ in model_rows(model_costs(decoder)))
+
+
+def test_a_step_of_a_mixture_reads_what_its_rows_meet(decoder: DecoderCounts) -> None:
+    layers = tuple(replace(layer, mlp=Mixture(14336)) for layer in decoder.layers)
+    shape = replace(decoder, layers=layers).shape
+    assert shape.row_bytes is not None
+    assert shape.read_by(1) == shape.row_bytes < shape.step_bytes / 3
+    assert shape.read_by(64) == shape.step_bytes
+    dense = decoder.shape
+    assert dense.read_by(1) == dense.read_by(64) == dense.step_bytes
+
+
+def test_a_gpu_by_its_name_has_its_memory_and_rates() -> None:
+    memory, machine = on_gpu("L4", MemoryFlags(), MachineModel(), given=())
+    assert memory.gpu_gib == 24.0
+    assert machine.device_gb_s < MachineModel().device_gb_s / 10
+    memory, machine = on_gpu("h200", MemoryFlags(), MachineModel(), given=())
+    assert (memory, machine) == (MemoryFlags(), MachineModel()), "the defaults are an H200's"
+    memory, machine = on_gpu("l4", MemoryFlags(gpu_gib=20.0), MachineModel(), given={"gpu_gib"})
+    assert memory.gpu_gib == 20.0
+
+
+def test_the_command_takes_it_and_names_those_it_knows(console: Console, tmp_path: Path) -> None:
+    words = ("plan", "--model", str(config(tmp_path)), "--json")
+    named = console.type(*words, "--gpu", "l4").json
+    sized = console.type(*words, "--gpu-gib", "24").json
+    assert named["device_tokens"] == sized["device_tokens"]
+    assert named["requests"]["tpot_ms"] > sized["requests"]["tpot_ms"]
+    given = console.type(*words, "--gpu", "l4", "--device-gb-s", "3700", "--tflops", "600").json
+    assert given["requests"]["tpot_ms"] == pytest.approx(sized["requests"]["tpot_ms"])
+    refused = console.type(*words, "--gpu", "l5")
+    assert refused.status == 2
+    assert f"--gpu: 'l5' is none of {', '.join(GPUS)}" in refused.err
+    with pytest.raises(BadSetting):
+        on_gpu("", MemoryFlags(), MachineModel(), given=())
+
+
+def test_the_plan_of_a_part_for_text_is_that_parts(tmp_path: Path) -> None:
+    plain = read_decoder(config(tmp_path))
+    whole = {"architectures": ["SomeForConditionalGeneration"], "torch_dtype": "bfloat16"}
+    text = {
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    }
+    path = tmp_path / "config.json"
+    path.write_bytes(msgspec.json.encode({**whole, "text_config": text}))
+    seeing = read_decoder(path)
+    assert seeing.weight_bytes == plain.weight_bytes
+    assert seeing.kv_bytes_per_token == plain.kv_bytes_per_token

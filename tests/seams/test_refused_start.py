@@ -1,0 +1,52 @@
+"""A checkpoint that only its tensors give away: real gateway, real engine, one line, status 3."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cli.serving.child import python_environment
+from engine.models.architecture import read_model_config
+from engine.models.parameters import checkpoint_tensors, dummy_parameters
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.ports import free_port
+
+RATOON = "from cli.main import main; main()"
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    """A whole model, but for one tensor too many."""
+    directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    config = read_model_config(directory)
+    parameters = dummy_parameters(config, torch.float32, torch.device("cpu"), seed=0)
+    tensors = {name: one.view.clone() for name, one in checkpoint_tensors(parameters).items()}
+    extra = {"audio_tower.weight": torch.zeros(4), "visual.weight": torch.zeros(4)}
+    save_file({**tensors, **extra}, directory / "model.safetensors")
+    return directory
+
+
+@pytest.mark.parametrize("command", ["serve", "engine"])
+def test_the_engines_own_line_is_the_only_one(
+    tmp_path: Path, model_dir: Path, command: str
+) -> None:
+    words = [command, "--model", str(model_dir), "--data-dir", str(tmp_path / "data")]
+    port = ["--port", str(free_port())] if command == "serve" else []
+    done = subprocess.run(
+        [sys.executable, "-c", RATOON, *words, *port, "--device=cpu", "--cache-tokens=4096"],
+        env={**python_environment(), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "cannot" in line]
+    assert line.endswith("the engine cannot start: audio_tower.weight has no place in this model")
+    assert "Traceback" not in done.stderr
+    assert "above" not in done.stderr
