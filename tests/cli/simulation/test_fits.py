@@ -12,7 +12,7 @@ import pytest
 from cli.errors import BadSetting
 from cli.simulation.decoder import DecoderCounts, read_decoder
 from cli.simulation.estimates import model_costs, model_rows
-from cli.simulation.fits import GIB, kv_fits, tier_rows, weights_fits
+from cli.simulation.fits import GIB, WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.simulation.gpus import GPUS, on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags
@@ -30,10 +30,15 @@ def decoder(tmp_path: Path) -> DecoderCounts:
     return read_decoder(config(tmp_path))
 
 
+def plain_and_int8(decoder: DecoderCounts, memory: MemoryFlags) -> tuple[WeightsFit, WeightsFit]:
+    fits = {one.format: one for one in weights_fits(decoder, memory, int8_weights.SERVED)}
+    assert list(fits) == [one.name for one in int8_weights.SERVED.planned_formats]
+    return fits["plain"], fits[int8_weights.NAME]
+
+
 def test_each_format_of_the_registry_is_weighed(decoder: DecoderCounts) -> None:
     memory = MemoryFlags(gpu_gib=24.0)
-    plain, int8 = weights_fits(decoder, memory, int8_weights.SERVED)
-    assert (plain.format, int8.format) == ("plain", "int8_by_channel")
+    plain, int8 = plain_and_int8(decoder, memory)
     assert plain.weight_bytes == decoder.weight_bytes
     halved = int8.weight_bytes - TABLES
     assert halved == pytest.approx((plain.weight_bytes - TABLES) / 2, rel=0.001)
@@ -42,7 +47,7 @@ def test_each_format_of_the_registry_is_weighed(decoder: DecoderCounts) -> None:
 
 
 def test_where_weights_do_not_fit_no_token_does(decoder: DecoderCounts) -> None:
-    plain, int8 = weights_fits(decoder, MemoryFlags(gpu_gib=12.0), int8_weights.SERVED)
+    plain, int8 = plain_and_int8(decoder, MemoryFlags(gpu_gib=12.0))
     assert plain.device_tokens == 0 < int8.device_tokens
 
 
