@@ -37,6 +37,7 @@ from cli.simulation.fits import (
 from cli.simulation.gpus import on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
+from engine.models.architecture import SERVED, ServedModels
 
 ModelName = Annotated[
     str,
@@ -112,11 +113,12 @@ def make_plan(
     memory: MemoryFlags,
     machine: MachineModel,
     requests: RequestFlags,
+    served: ServedModels = SERVED,
 ) -> CachePlan:
     """Compute the plan; BadSetting if the weights do not fit."""
+    weights = weights_fits(decoder, memory, served)
     if free_bytes(decoder, memory) <= 0:
-        need = decoder.weight_bytes / GIB
-        raise BadSetting("--gpu-gib", f"the weights take {need:.1f} GiB on {memory.gpus} GPUs")
+        raise BadSetting("--gpu-gib", _too_large(decoder, memory, weights))
     whole = msgspec.structs.replace(
         machine,
         tflops=machine.tflops * memory.gpus,
@@ -138,9 +140,18 @@ def make_plan(
         disk_tokens_per_s=kv[0].disk_tokens_per_s,
         costs=model_costs(decoder),
         requests=batch_costs(decoder, whole, requests),
-        weights=weights_fits(decoder, memory),
+        weights=weights,
         kv=kv,
     )
+
+
+def _too_large(decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit]) -> str:
+    """What the weights take, and in which formats they would fit."""
+    fitting = [
+        f"in {one.format} {one.weight_bytes / GIB:.1f}" for one in weights if one.device_tokens
+    ]
+    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {memory.gpus} GPUs"
+    return "; ".join([taken, *fitting])
 
 
 def _given(context: typer.Context) -> frozenset[str]:

@@ -15,7 +15,8 @@ from cli.simulation.estimates import model_costs, model_rows
 from cli.simulation.fits import GIB, WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.simulation.gpus import GPUS, on_gpu
 from cli.simulation.machine import MachineModel
-from cli.simulation.options import MemoryFlags
+from cli.simulation.options import MemoryFlags, RequestFlags
+from cli.simulation.plan import make_plan
 from engine.models.layers import MlpConfig
 from engine.models.modules import LinearConfig
 from tests.cli.console import Console
@@ -49,6 +50,14 @@ def test_each_format_of_the_registry_is_weighed(decoder: DecoderCounts) -> None:
 def test_where_weights_do_not_fit_no_token_does(decoder: DecoderCounts) -> None:
     plain, int8 = plain_and_int8(decoder, MemoryFlags(gpu_gib=12.0))
     assert plain.device_tokens == 0 < int8.device_tokens
+
+
+def test_what_does_not_fit_is_told_in_which_format_it_would(decoder: DecoderCounts) -> None:
+    asked = decoder, MemoryFlags(gpu_gib=12.0), MachineModel(), RequestFlags()
+    with pytest.raises(BadSetting, match=r"take 15\.0 GiB on 1 GPUs.*; in int8_by_channel 8\.5$"):
+        make_plan("m", *asked, served=int8_weights.SERVED)
+    roomy = replace(asked[1], gpu_gib=24.0)
+    assert make_plan("m", decoder, roomy, *asked[2:], served=int8_weights.SERVED).device_tokens
 
 
 def test_a_checkpoint_that_is_quantised_is_counted_as_it_is(
