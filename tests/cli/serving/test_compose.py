@@ -59,6 +59,8 @@ def test_every_engine_flag_arrives() -> None:
         disk_cache_gib=3.0,
         disk_encryption=True,
         cache_policy="value",
+        quantization="fp8",
+        kv_dtype="fp8",
         spill_grace_s=1.0,
         memory_fraction=0.5,
         max_model_len=2048,
