@@ -1,6 +1,7 @@
 """The named workloads of `ratoon bench` through a real server with random weights.
 
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
+        [--kv-dtype fp8]
 
 Reports the time until the server took requests, then each phase. The cache is flushed before each
 workload. Knows: the command lines of both. Does not know: what the workloads are.
@@ -26,14 +27,16 @@ QUICK = "mixed,ttft-hot"
 COMPARED = ("requests", "succeeded", "errors", "wall_s", "output_tokens_per_s", "hit_rate")
 
 
-def main(model: str = "handbook", quick: bool = False, workloads: str = "") -> None:
+def main(
+    model: str = "handbook", quick: bool = False, workloads: str = "", kv_dtype: str = "auto"
+) -> None:
     """Print one JSON line a phase."""
     names = (workloads or (QUICK if quick else ",".join(WORKLOADS))).split(",")
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = model_directory(model, Path(scratch))
         vocab = json.loads((directory / "config.json").read_text())["vocab_size"]
         progress("starting the server")
-        settings = {"cache_tokens": "16384"} if quick else {}
+        settings = {"kv_dtype": kv_dtype} | ({"cache_tokens": "16384"} if quick else {})
         data = Path(scratch, "data")
         with running(directory, data, start_s=START_S, load_format="dummy", **settings) as server:
             emit("ready", model=model, ready_s=server.ready_s)

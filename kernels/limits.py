@@ -12,6 +12,7 @@ MAX_HEAD_DIM = 256
 MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
+KV_SCALE_BYTES = 2  # of each head's key or value of a token, in fp8 (`attention.fp8_kv`)
 
 
 def check_hidden_size(hidden_size: int) -> None:

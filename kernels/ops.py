@@ -32,8 +32,8 @@ AddRmsNorm = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 SiluMul = Callable[[Tensor], Tensor]
 """gate_up (T, 2I) -> (T, I)."""
 
-ToFp8 = Callable[[Tensor, Scaling, Tensor | None], Fp8Rows]
-"""x (T, K), scales by token or group, the static scale (1,) or None -> (T, K)."""
+ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
+"""x (T, K), scales by token or group, the static scale (1,) or None -> (T, K); fp8 as it is."""
 
 AddRmsNormFp8 = Callable[[Tensor, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]]
 """As AddRmsNorm, with what is normed in fp8."""

@@ -21,7 +21,6 @@ from storage.errors import UnevenSlices
 
 FP8 = "float8_e4m3fn"
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}  # by the names that configs use
-FP8_SCALE_BYTES = 2  # of each head's key or value of a token (`kernels.attention.fp8_kv`)
 ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
 
 

@@ -105,7 +105,11 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda") -> Batch:
 
 
 def replayed_seconds(call: Callable[[], object]) -> float:
-    """Median time of one call, replayed from a graph."""
+    """Median time of one call, replayed from a graph.
+
+    The graph is captured on a stream of its own, which would not wait for what the call reads.
+    """
+    torch.cuda.synchronize()
     return float(do_bench_cudagraph(call, rep=60, return_mode="median")) / 1e3
 
 

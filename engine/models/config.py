@@ -21,7 +21,8 @@ from engine.models.layers import AttentionConfig, LayerConfig, RmsNormConfig
 from engine.models.modules import WeightFormat
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import FP8, FP8_SCALE_BYTES, KvGroup, KvLayout
+from kernels.limits import KV_SCALE_BYTES
+from storage.kv_layout import FP8, KvGroup, KvLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 T = TypeVar("T", bound=msgspec.Struct)
@@ -142,4 +143,4 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
 
 def _scale_bytes(num_kv_heads: int, dtype: str, block_size: int) -> int:
     """Of a layer's keys and values in a block."""
-    return 2 * num_kv_heads * block_size * FP8_SCALE_BYTES if dtype == FP8 else 0
+    return 2 * num_kv_heads * block_size * KV_SCALE_BYTES if dtype == FP8 else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from engine.models.modules import Allocator, Experts, ExpertsConfig, Linear, LinearConfig
 from engine.models.weight_formats.plain import PLAIN
@@ -78,9 +78,6 @@ class Mixture:
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """x (T, H) -> (T, H), whole or in parts."""
-        from torch import Tensor
-
-        assert isinstance(x, Tensor), "as `takes_fp8` says"
         logits = self.router.product(ops, x)
         routed = ops.route(logits, self.config.top_k, self.config.renormalise)
-        return self.experts.product(ops, x, routed)
+        return self.experts.product(ops, cast("Tensor", x), routed)  # `takes_fp8` is None

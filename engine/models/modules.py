@@ -136,11 +136,6 @@ class Experts(Module):
         """x (T, H) -> (T, H), whole or in parts."""
         return ops.mixture(x, routed, self.gate_up, self.down, self.config.gate)
 
-    def split(self, matrix: Tensor, expert: int) -> tuple[Tensor, Tensor]:
-        """Of an expert, the gate's half of a tensor like `gate_up` and the other one."""
-        gate, up = matrix[expert].chunk(2)
-        return gate, up
-
 
 @dataclass(frozen=True, slots=True)
 class Allocator:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from engine.config import DeviceName, DtypeName
 from engine.models.errors import DeviceUnavailable
 from storage.free_memory import host_free_bytes
 
+FP8_CHIP = (8, 9)
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -37,6 +40,18 @@ def resolve_dtype(
     if device.type == "cpu":
         return torch.float32
     return DTYPES[checkpoint_dtype or "bfloat16"]
+
+
+def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
+    """Raise DeviceUnavailable where a CUDA device has no fp8 and something `uses` it.
+
+    `chip` is its compute capability; (0, 0) is a CPU, which computes fp8 as it computes all else.
+    """
+    if uses and (0, 0) < chip < FP8_CHIP:
+        have, need = (".".join(str(part) for part in one) for one in (chip, FP8_CHIP))
+        raise DeviceUnavailable(
+            f"{' and '.join(uses)}: fp8 needs compute capability {need}, the device has {have}"
+        )
 
 
 def usual_threads(num_cores: int) -> int:

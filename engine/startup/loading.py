@@ -25,6 +25,7 @@ from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.errors import BadConfig, PoolTooSmall
 from engine.models.parameters import dummy_parameters
+from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weights import load_parameters
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
@@ -32,6 +33,7 @@ from engine.sampling.tables import SlotTables
 from engine.startup.activation import StepBounds, activation_bytes
 from engine.startup.assembly import LoadedRunner
 from engine.startup.device import (
+    check_fp8,
     dtype_name,
     free_bytes,
     resolve_device,
@@ -49,6 +51,7 @@ from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
+from kernels.launch.capability import capability
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
 from kernels.ops import ops_for
@@ -96,6 +99,8 @@ def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelO
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
+    weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
+    check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     layout = kv_layout(model.layers, kv_dtype, config.block_size)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     batch_tokens = config.max_batch_tokens or usual

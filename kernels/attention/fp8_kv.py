@@ -17,9 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-E4M3 = torch.float8_e4m3fn
-LARGEST = 448.0
-SCALE_BYTES = 2  # of a head's scale
+from kernels.e4m3 import E4M3, fits, rounded
+from kernels.limits import KV_SCALE_BYTES
+
 _LEAST = 1e-10
 
 
@@ -32,8 +32,8 @@ def scales_of(kv: Tensor) -> Tensor:
     """The scales (N, 2, Hkv, B) bfloat16 of a layer's view; they share its memory."""
     blocks, _, heads, size, dim = kv.shape
     memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
-    first = (kv.storage_offset() + 2 * heads * size * dim) // SCALE_BYTES
-    strides = kv.stride(0) // SCALE_BYTES, heads * size, size, 1
+    first = (kv.storage_offset() + 2 * heads * size * dim) // KV_SCALE_BYTES
+    strides = kv.stride(0) // KV_SCALE_BYTES, heads * size, size, 1
     return memory.as_strided((blocks, 2, heads, size), strides, first)
 
 
@@ -41,9 +41,8 @@ def quantised(heads: Tensor) -> tuple[Tensor, Tensor]:
     """heads (..., D) -> e4m3 (..., D), scales (...) bfloat16. Plain PyTorch."""
     wide = heads.float()
     largest = wide.abs().amax(-1).clamp(min=_LEAST)
-    scales = _rounded_up(largest / torch.full_like(largest, LARGEST))
-    values = (wide * scales.reciprocal()[..., None]).clamp(-LARGEST, LARGEST).to(E4M3)
-    return values, scales.bfloat16()
+    scales = _rounded_up(fits(largest))
+    return rounded(wide * scales.reciprocal()[..., None]), scales.bfloat16()
 
 
 def _rounded_up(scales: Tensor) -> Tensor:
@@ -73,12 +72,6 @@ def head_scales(low: tl.tensor, high: tl.tensor) -> tl.tensor:
     scale = tl.div_rn(tl.maximum(largest, 1e-10), tl.full(largest.shape, 448.0, tl.float32))
     bits = (scale.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000
     return bits.to(tl.float32, bitcast=True)[:, None]
-
-
-@triton.jit
-def to_e4m3(x: tl.tensor, inverse: tl.tensor) -> tl.tensor:
-    """x times the reciprocal of its scale, in e4m3."""
-    return tl.minimum(tl.maximum(x * inverse, -448.0), 448.0).to(tl.float8e4nv)
 
 
 @triton.jit

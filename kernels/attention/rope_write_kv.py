@@ -21,7 +21,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention import fp8_kv
-from kernels.attention.fp8_kv import head_scales, is_fp8, scales_of_head, to_e4m3
+from kernels.attention.fp8_kv import head_scales, is_fp8, scales_of_head
+from kernels.e4m3 import to_e4m3
 from kernels.launch.dependent_launch import (
     dependent_launch,
     launch_dependents,

@@ -2,10 +2,11 @@
 
     rows         on Hopper                                              elsewhere
     up to 64     `hopper_linear`, bound by reading the weight           dequantised
+    up to 128    the same, where all its programs run at once           dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
-x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would depend on whether it
-was computed in a large step or a small one.
+x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would be of another model in
+a large step than in a small one. Torch's scaled product gives bfloat16, which is cast.
 """
 
 from __future__ import annotations
@@ -52,27 +53,28 @@ def _launch(
         return hopper_linear.gemm_fp8(x, weight, bias, dtype, in_parts=in_parts)
     if capability(x.values.device) != HOPPER:
         return F.linear(x.dequantised().to(dtype), weight.dequantised().to(dtype), bias)
-    product = _by_block(x, weight, dtype) if weight.by_block else _by_channel(x, weight, dtype)
-    return product if bias is None else product.add_(bias)
+    product = _by_block(x, weight) if weight.by_block else _by_channel(x, weight)
+    whole = product.to(dtype)
+    return whole if bias is None else whole.add_(bias)
 
 
-def _by_channel(x: Fp8Rows, weight: Fp8Matrix, dtype: torch.dtype) -> Tensor:
+def _by_channel(x: Fp8Rows, weight: Fp8Matrix) -> Tensor:
     return torch._scaled_mm(
         x.values,
         weight.values.T,
         scale_a=x.scales,
         scale_b=weight.scales.T,
-        out_dtype=dtype,
+        out_dtype=torch.bfloat16,
         use_fast_accum=True,
     )
 
 
-def _by_block(x: Fp8Rows, weight: Fp8Matrix, dtype: torch.dtype) -> Tensor:
+def _by_block(x: Fp8Rows, weight: Fp8Matrix) -> Tensor:
     rows = x.values.shape[0]
     spare = -rows % _ROWS_AT_ONCE
     values = F.pad(x.values.view(torch.int8), (0, 0, 0, spare)).view(x.values.dtype)
     scales = F.pad(x.scales, (0, 0, 0, spare)).T.contiguous().T
     product = torch._scaled_mm(
-        values, weight.values.T, scale_a=scales, scale_b=weight.scales.T, out_dtype=dtype
+        values, weight.values.T, scale_a=scales, scale_b=weight.scales.T, out_dtype=torch.bfloat16
     )
     return product[:rows]

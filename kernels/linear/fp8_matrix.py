@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from kernels.linear.fp8_rows import E4M3, LARGEST
+from kernels.e4m3 import fits, rounded
 
 BLOCK = 128
 LEAST_SCALE = 1e-12  # of a channel of zeros
@@ -37,6 +36,5 @@ class Fp8Matrix:
 def scaled_to_e4m3(weight: Tensor) -> tuple[Tensor, Tensor]:
     """weight (N, K) of any float dtype -> values (N, K) e4m3 and scales (N, 1) float32."""
     largest = weight.abs().amax(1, keepdim=True).float()
-    scales = (largest / LARGEST).clamp(min=LEAST_SCALE)
-    values = torch.clamp(weight.float() / scales, -LARGEST, LARGEST).to(E4M3)
-    return values, scales
+    scales = fits(largest).clamp(min=LEAST_SCALE)
+    return rounded(weight.float() / scales), scales

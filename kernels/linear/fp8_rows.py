@@ -8,8 +8,7 @@
 
 Scales are vLLM's (`dynamic_per_token_scaled_fp8_quant`, `per_token_group_quant_fp8`). It is
 multiplied by the reciprocal, since divisions take most of the kernel's time: of numbers that lie
-between two of e4m3 a few round to the other one. A row's values depend on that row alone, so a
-token's KV is the same however many tokens a step has.
+between two of e4m3 a few round to the other one. A row's values depend on that row alone.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.e4m3 import E4M3, LARGEST, fits, rounded, to_e4m3
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import next_power_of_2
+from kernels.launch.row_warps import row_warps
 
-E4M3 = torch.float8_e4m3fn
-LARGEST = 448.0  # of e4m3
 GROUP = 128  # columns that share a scale
 LEAST_TOKEN_SCALE = 1.0 / (LARGEST * 512.0)
 LEAST_OF_GROUP = 1e-10
+MOST_WARPS = 32  # of a program that has a row
 
 Scaling = Literal["token", "group"]
 
@@ -49,25 +49,25 @@ class Fp8Rows:
         return (wide * self.scales[:, :, None]).view(rows, width)
 
 
-def reference(x: Tensor, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """x (T, K) -> values and scales. `static` (1,) float32: the scale of all rows. Plain PyTorch.
+def reference(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
+    """x (T, K) -> values and scales; what is in fp8 already is returned. Plain PyTorch.
 
-    K is a multiple of 128 for groups.
+    `static` (1,) float32: the scale of all rows. K is a multiple of 128 for groups.
     """
+    if isinstance(x, Fp8Rows):
+        return x
     (rows, width), wide = x.shape, x.float()
     groups = wide.view(rows, width // GROUP, GROUP) if by == "group" else wide[:, None]
     found = _scales(groups.abs().amax(-1), by) if static is None else static.expand(rows, 1)
     scales = found.contiguous()
-    values = (groups * scales.reciprocal()[:, :, None]).clamp(-LARGEST, LARGEST).to(E4M3)
+    values = rounded(groups * scales.reciprocal()[:, :, None])
     return Fp8Rows(values.view(rows, width), scales)
 
 
 def _scales(largest: Tensor, by: Scaling) -> Tensor:
-    # By a tensor: division by a number becomes a product with its reciprocal on a GPU.
-    whole = torch.full_like(largest, LARGEST)
     if by == "token":
-        return (largest / whole).clamp(min=LEAST_TOKEN_SCALE)
-    return largest.clamp(min=LEAST_OF_GROUP) / whole
+        return fits(largest).clamp(min=LEAST_TOKEN_SCALE)
+    return fits(largest.clamp(min=LEAST_OF_GROUP))
 
 
 @triton.jit
@@ -94,10 +94,9 @@ def store_scaled(
         scale = tl.div_rn(tl.maximum(largest, 1e-10), 448.0)
     else:
         scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
-    scaled = grouped * tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
-    scaled = tl.minimum(tl.maximum(scaled, -448.0), 448.0)
+    inverse = tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
     column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    tl.store(values + row * WIDTH + column, scaled.to(tl.float8e4nv), mask=column < WIDTH)
+    tl.store(values + row * WIDTH + column, to_e4m3(grouped, inverse), mask=column < WIDTH)
     REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1
     group = first // SIZE + tl.arange(0, NUM)
     tl.store(scales + row * REAL + group, scale, mask=group < REAL)
@@ -122,15 +121,17 @@ def _kernel(
     wide = tl.load(x + row * x_stride + column, mask=column < WIDTH, other=0.0).to(tl.float32)
     if STATIC:
         scale = tl.load(static)
-        scaled = tl.minimum(tl.maximum(wide * tl.div_rn(1.0, scale), -448.0), 448.0)
-        tl.store(values + row * WIDTH + column, scaled.to(tl.float8e4nv), mask=column < WIDTH)
+        kept = to_e4m3(wide, tl.div_rn(1.0, scale))
+        tl.store(values + row * WIDTH + column, kept, mask=column < WIDTH)
         tl.store(scales + row, scale)
     else:
         store_scaled(wide, values, scales, row, 0, WIDTH, PADDED, GROUP)
 
 
-def launch(x: Tensor, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
+def launch(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
     """As `reference`, on the device, for rows that are contiguous; any row stride."""
+    if isinstance(x, Fp8Rows):
+        return x
     rows, width = x.shape
     made = empty_rows(rows, width, by, x.device)
     if rows:
@@ -145,7 +146,7 @@ def launch(x: Tensor, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
             PADDED=padded,
             GROUP=group_of(by),
             STATIC=static is not None,
-            num_warps=row_warps(padded),
+            num_warps=row_warps(padded, MOST_WARPS),
             **dependent_launch(x.device),
         )
     return made
@@ -163,8 +164,3 @@ def empty_rows(rows: int, width: int, by: Scaling, device: torch.device) -> Fp8R
 def group_of(by: Scaling) -> int:
     """The GROUP of `store_scaled`."""
     return GROUP if by == "group" else 0
-
-
-def row_warps(padded: int) -> int:
-    """Warps for one row of `padded` numbers: 16 numbers a thread or so, 4 to 32 warps."""
-    return min(max(padded // 512, 4), 32)

@@ -24,10 +24,11 @@ from torch import Tensor
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.e4m3 import E4M3
 from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.linear.fp8_matrix import Fp8Matrix
-from kernels.linear.fp8_rows import E4M3, Fp8Rows
+from kernels.linear.fp8_rows import Fp8Rows
 from kernels.linear.hopper_gemm import gemm_kernel
 
 MAX_ROWS = 8  # N of the smallest WGMMA instruction

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import next_power_of_2
+from kernels.launch.row_warps import row_warps
 from kernels.limits import check_hidden_size
 from kernels.linear import fp8_rows
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.linear.split_k import load_summed
 from kernels.norms import rms_norm
-from kernels.norms.rms_norm import row_warps, scaled_rows
+from kernels.norms.rms_norm import scaled_rows
 
 
 def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

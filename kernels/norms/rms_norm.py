@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch.rounding import next_power_of_2
+from kernels.launch.row_warps import row_warps
 from kernels.limits import check_hidden_size
 
 
@@ -65,8 +66,3 @@ def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
             x, weight, out, eps, x.stride(0), H=hidden, H_PADDED=padded, num_warps=warps
         )
     return out
-
-
-def row_warps(padded: int) -> int:
-    """Warps for one row of `padded` numbers: 16 numbers a thread or so, 4 to 16 warps."""
-    return min(max(padded // 512, 4), 16)

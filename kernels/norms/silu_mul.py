@@ -16,8 +16,9 @@ from torch import Tensor
 
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.launch.row_warps import row_warps
 from kernels.linear import fp8_rows
-from kernels.linear.fp8_rows import Fp8Rows, Scaling, row_warps, store_scaled
+from kernels.linear.fp8_rows import MOST_WARPS, Fp8Rows, Scaling, store_scaled
 
 _COLUMNS = 1024
 
@@ -89,6 +90,6 @@ def _launch(gate_up: Tensor, out: Tensor, scales: Tensor, columns: int, by: Scal
             C=columns,
             FP8=by is not None,
             GROUP=0 if by is None else fp8_rows.group_of(by),
-            num_warps=row_warps(columns),
+            num_warps=row_warps(columns, MOST_WARPS),
             **dependent_launch(gate_up.device),
         )

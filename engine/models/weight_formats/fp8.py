@@ -70,9 +70,7 @@ class Fp8Linear(Linear):
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """As `Linear.product`."""
-        from kernels.linear.fp8_rows import Fp8Rows  # where torch is
-
-        rows = x if isinstance(x, Fp8Rows) else ops.to_fp8(x, self._scaling, self.input_scale)
+        rows = ops.to_fp8(x, self._scaling, self.input_scale)
         compute = ops.linear_fp8_split_k if self.config.in_parts else ops.linear_fp8
         return compute(rows, self.weight, self.bias, self.dtype)
 
@@ -137,8 +135,8 @@ class Fp8Experts(Experts):
         assert self.down.scales is not None
         for expert in range(self.config.num_experts):
             gate, up, down = self.config.matrices(expert)
-            values = *self.split(self.gate_up.values, expert), self.down.values[expert]
-            scales = *self.split(self.gate_up.scales, expert), self.down.scales[expert]
+            values = *self.gate_up.values[expert].chunk(2), self.down.values[expert]
+            scales = *self.gate_up.scales[expert].chunk(2), self.down.scales[expert]
             yield from self._matrix(gate, values[0], scales[0], 0, 0)
             yield from self._matrix(up, values[1], scales[1], 0, 0)
             yield from self._matrix(down, values[2], scales[2], 1, of_columns)

@@ -67,7 +67,7 @@ class PlainExperts(Experts):
         """The weights of each expert."""
         for expert in range(self.config.num_experts):
             gate, up, down = self.config.matrices(expert)
-            gate_view, up_view = self.split(self.gate_up.values, expert)
+            gate_view, up_view = self.gate_up.values[expert].chunk(2)
             yield CheckpointTensor(f"{gate}.weight", gate_view, 0)
             yield CheckpointTensor(f"{up}.weight", up_view, 0)
             yield CheckpointTensor(f"{down}.weight", self.down.values[expert], 1)

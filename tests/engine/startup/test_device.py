@@ -7,6 +7,7 @@ import torch
 
 from engine.models.errors import DeviceUnavailable
 from engine.startup.device import (
+    check_fp8,
     dtype_name,
     free_bytes,
     mark,
@@ -16,6 +17,24 @@ from engine.startup.device import (
 )
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("chip", "uses"),
+    [
+        ((0, 0), ["fp8 weights"]),
+        ((8, 9), ["fp8 weights"]),
+        ((9, 0), ["kv_dtype fp8"]),
+        ((8, 0), []),
+    ],
+)
+def test_fp8_on_what_computes_it(chip: tuple[int, int], uses: list[str]) -> None:
+    check_fp8(chip, uses)
+
+
+def test_fp8_on_an_older_chip_is_refused_by_what_uses_it() -> None:
+    with pytest.raises(DeviceUnavailable, match=r"fp8 weights and kv_dtype fp8: .*8\.9.* has 8\.0"):
+        check_fp8((8, 0), ["fp8 weights", "kv_dtype fp8"])
 
 
 def test_cpu_is_always_there() -> None:

@@ -13,6 +13,8 @@ from kernels.attention import fp8_kv, paged_attention, prefill_attention
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning
 from kernels.attention.widen_kv import MAX_WIDENED, widen
+from kernels.e4m3 import E4M3, LARGEST
+from kernels.limits import KV_SCALE_BYTES
 from kernels.ops import Ops, torch_ops, triton_ops
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8, KvGroup, KvLayout
@@ -25,7 +27,7 @@ ROWS = [(1, 5), (1, 16), (1, 47), (3, 3), (20, 20), (7, 40), (1, 33)]  # new tok
 
 
 def layout_of(heads: int = KV_HEADS, dim: int = DIM, layers: int = LAYERS) -> KvLayout:
-    scale_bytes = 2 * heads * SIZE * fp8_kv.SCALE_BYTES
+    scale_bytes = 2 * heads * SIZE * KV_SCALE_BYTES
     group = KvGroup(tuple(range(layers)), heads, dim, FP8, scale_bytes=scale_bytes)
     return KvLayout((group,), SIZE)
 
@@ -50,8 +52,8 @@ def test_a_head_is_kept_to_half_a_step_and_none_is_cut_off() -> None:
     least = scales.float()[..., None] * 2.0**-9
     assert ((kept - x).abs() <= x.abs() * (STEP / 2) * 1.0001 + least).all()
     largest = values.float().abs().amax(-1)[:-1]
-    assert (largest <= fp8_kv.LARGEST).all()
-    assert (largest > fp8_kv.LARGEST * 0.96).all(), "a scale is rounded up by 2^-7 at most"
+    assert (largest <= LARGEST).all()
+    assert (largest > LARGEST * 0.96).all(), "a scale is rounded up by 2^-7 at most"
     assert (values[-1].float() == 0).all()
 
 
@@ -97,7 +99,7 @@ def test_keys_and_values_are_written_to_their_slots(ops: Ops) -> None:
     values, scales = fp8_kv.quantised(heads[:, HEADS:].view(5, 2, KV_HEADS, DIM))
     block, place = slots // SIZE, slots % SIZE
     torch.testing.assert_close(fp8_kv.scales_of(kv)[block, :, :, place], scales)
-    got = kv.view(torch.uint8)[block, :, :, place].view(fp8_kv.E4M3).float()
+    got = kv.view(torch.uint8)[block, :, :, place].view(E4M3).float()
     # The interpreter loses the carry of a number that is rounded up to a power of two.
     near = (got - values.float()).abs() <= values.float().abs() * STEP + 2.0**-9
     assert (near | (got * 2 == values.float())).all()
@@ -205,5 +207,5 @@ def test_bytes_on_the_device_are_those_of_the_reference() -> None:
 
 
 def test_more_keys_fit_a_tile() -> None:
-    plain, fp8 = decode_tuning(128, torch.bfloat16), decode_tuning(128, fp8_kv.E4M3)
+    plain, fp8 = decode_tuning(128, torch.bfloat16), decode_tuning(128, E4M3)
     assert fp8.tile == 2 * plain.tile

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels.e4m3 import E4M3, LARGEST
 from kernels.experts import add_experts, mixture, order, products, route
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
@@ -17,7 +18,6 @@ from kernels.experts.route import Routed
 from kernels.experts.tiles import tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, scaled_to_e4m3
-from kernels.linear.fp8_rows import E4M3, LARGEST
 from kernels.linear.split_k import whole
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error

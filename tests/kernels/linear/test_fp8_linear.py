@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.e4m3 import E4M3, LARGEST
 from kernels.linear import fp8_linear, fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3
-from kernels.linear.fp8_rows import E4M3, LARGEST, Fp8Rows
+from kernels.linear.fp8_rows import Fp8Rows
 from kernels.linear.split_k import whole
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.e4m3 import E4M3, LARGEST
 from kernels.linear import fp8_rows
-from kernels.linear.fp8_rows import E4M3, GROUP, LARGEST, Fp8Rows, Scaling
+from kernels.linear.fp8_rows import GROUP, Fp8Rows, Scaling
 from kernels.norms import add_rms_norm, silu_mul
 from kernels.ops import Ops
 

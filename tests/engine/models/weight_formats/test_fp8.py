@@ -28,9 +28,10 @@ from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.plain import PLAIN, PlainLinear
 from engine.models.weights import load_parameters
 from engine.startup.loading import open_model, outline_model
+from kernels.e4m3 import E4M3, LARGEST
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3
-from kernels.linear.fp8_rows import E4M3, LARGEST, Scaling
+from kernels.linear.fp8_rows import Scaling
 from kernels.ops import torch_ops
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, FP8_BY_CHANNEL
 from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
