@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from engine.models.shards import RankGroup
     from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
@@ -166,6 +167,7 @@ class LayerConfig:
             num_heads=attention.num_heads,
             scale=attention.head_dim**-0.5,
             eps=self.norm.eps,
+            group=new.group,
         )
 
 
@@ -238,6 +240,7 @@ class DecoderLayer:
     num_heads: int  # as `config` has it; so is what follows
     scale: float
     eps: float
+    group: RankGroup | None  # whose products are added up; None: it is alone
 
     def write_kv(
         self,
@@ -289,6 +292,9 @@ class DecoderLayer:
         attended = ops.paged_attention(queries, kv, layout, self.scale).flatten(1)
         if outputs is not None:  # of the other tokens only the KV is read
             attended, residual = attended[outputs], residual[outputs]
-        projected = self.output.product(ops, attended)
+        projected = self._of_all_ranks(self.output.product(ops, attended), residual)
         normed, residual = self.post_norm.add(ops, projected, residual)
-        return self.mlp.product(ops, normed), residual
+        return self._of_all_ranks(self.mlp.product(ops, normed), residual), residual
+
+    def _of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor:
+        return product if self.group is None else self.group.total(product, residual.dtype)

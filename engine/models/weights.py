@@ -18,6 +18,8 @@ from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
 from engine.models.names import CheckpointNames, Surplus
 from engine.models.parameters import Parameters, checkpoint_tensors, empty_parameters
+from engine.models.shard_slices import ShardSlices
+from engine.models.shards import RankGroup
 from engine.models.weight_files import tensor_bytes, weight_files
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
@@ -28,23 +30,42 @@ _log = logging.getLogger(__name__)
 
 @torch.inference_mode()
 def load_parameters(
-    model_dir: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+    model_dir: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    group: RankGroup | None = None,
 ) -> Parameters:
-    """Read all weights of `model_dir` onto `device` as `dtype`; raises ModelError."""
+    """Read the weights of `model_dir` onto `device` as `dtype`; raises ModelError.
+
+    All of them, or what this rank of a `group` has of each.
+    """
     files = weight_files(model_dir)
-    parameters = empty_parameters(config, dtype, device)
-    loading = _Loading(parameters, config.names)
+    parameters = empty_parameters(config, dtype, device, group)
+    slices = _slices(config, dtype, parameters, group)
+    loading = _Loading(parameters, config.names, slices)
     for path in files:
         loading.read_file(path, device)
     loading.finish()
     return parameters
 
 
+def _slices(
+    config: ModelConfig, dtype: torch.dtype, parameters: Parameters, group: RankGroup | None
+) -> ShardSlices:
+    parts = checkpoint_tensors(parameters)
+    if group is None:
+        return ShardSlices(parts, parts, 0, 1)
+    whole = checkpoint_tensors(empty_parameters(config, dtype, torch.device("meta")))
+    return ShardSlices(whole, parts, group.rank, group.num_ranks)
+
+
 class _Loading:
     """What is still to be filled while the files are read one after the other."""
 
-    def __init__(self, parameters: Parameters, names: CheckpointNames) -> None:
+    def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names
+        self._slices = slices
         self._surplus = Surplus()
         self._unfilled = checkpoint_tensors(parameters)
         self._wanted = frozenset(self._unfilled)
@@ -59,9 +80,11 @@ class _Loading:
                 sizes = tensor_bytes(path)
                 for name in file.keys():  # noqa: SIM118 - not a mapping
                     own = self._names.own(name)
+                    if not self._slices.has(own):
+                        continue
                     kind = None if own in self._wanted else self._names.surplus_kind(own)
                     if kind is None:
-                        self._fill(own, file.get_tensor(name))
+                        self._fill(own, self._slices.read(file, name, own))
                     else:
                         self._surplus.add(kind, sizes[name])
         except (SafetensorError, OSError) as error:
