@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import resource
 import sys
 from contextlib import ExitStack, closing
 
@@ -19,7 +18,17 @@ from engine.core import EngineCore
 from engine.link.codec import Codec
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
-from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED, StopSignal, serve
+from engine.no_core import leave_no_core
+from engine.process import (
+    EXIT_CANNOT_START,
+    EXIT_NOT_SERVED,
+    EXIT_STOPPED,
+    StopSignal,
+    serve,
+)
+from engine.ranks.leader import RankGone
+from engine.ranks.team import Team, started_ranks, why_not_started
+from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
@@ -37,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
-    _leave_no_core()
+    leave_no_core()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments
@@ -48,15 +57,18 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as opened:
         try:
             with enough_memory():
-                model, link, ahead = _opened(config, opened)
+                model, link, ahead, team = _opened(config, opened)
         except (ModelError, OSError) as error:
             return _cannot_start(error)
         try:
             with enough_memory():
-                core = _warm_core(config, model, link, ahead, opened)
-        except NotEnoughMemory as error:
+                core = _warm_core(config, model, link, ahead, team, opened)
+        except (NotEnoughMemory, RankGone) as error:
             return _cannot_start(error)
-        return _run(config, core)
+        code = _run(config, core)
+        if team is not None and code == EXIT_STOPPED:
+            team.dismiss()
+        return code
 
 
 def _cannot_start(error: Exception) -> int:
@@ -66,13 +78,15 @@ def _cannot_start(error: Exception) -> int:
 
 def _opened(
     config: EngineConfig, opened: ExitStack
-) -> tuple[OpenedModel, SocketLink, HostAhead | None]:
+) -> tuple[OpenedModel, SocketLink, HostAhead | None, Team | None]:
     outline = outline_model(config)
+    team = opened.enter_context(started_ranks(config, outline.device))
     ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
-    model = open_model(config, outline)
+    with why_not_started(team):
+        model = open_model(config, outline, team)
     opened.enter_context(closing(model.grammars))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec())))
-    return model, link, ahead
+    return model, link, ahead, team
 
 
 def _warm_core(
@@ -80,26 +94,21 @@ def _warm_core(
     model: OpenedModel,
     link: Link,
     ahead: HostAhead | None,
+    team: Team | None,
     opened: ExitStack,
 ) -> EngineCore:
-    tiers = open_tiers(config, model.pool, model.num_blocks, model.welcome.fingerprint, ahead)
+    group, fingerprint = None if team is None else team.group, model.welcome.fingerprint
+    tiers = open_tiers(config, model.pool, model.num_blocks, fingerprint, ahead, group)
     opened.enter_context(closing(tiers))
-    core = build_core(config, model, link, tiers.lower)
+    lower = tiers.lower
+    if team is not None:
+        lower = ranks_tiers(lower, team.others)
+        team.await_started()
+    core = build_core(config, model, link, lower)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
     return core
-
-
-def _leave_no_core() -> None:
-    """Have no core dump written when this process or a child of it crashes: it would hold prompts.
-
-    The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
-    the limit, but for the special value 1 (fs/coredump.c).
-    """
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    most = 0 if hard == 0 else 1
-    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 def _run(config: EngineConfig, core: EngineCore) -> int:

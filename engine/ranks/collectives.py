@@ -96,6 +96,12 @@ class Collectives:
         self._hosts.broadcast([content], _from_first()).wait()
         return content.numpy().tobytes()
 
+    def close(self) -> None:
+        """Leave the group without waiting for anybody; its calls in graphs are of no use then."""
+        if self._group is not self._hosts:
+            self._group.abort()
+        self._hosts.shutdown()
+
     def _is_small(self, x: Tensor) -> bool:
         num_bytes = x.numel() * x.element_size()
         return (

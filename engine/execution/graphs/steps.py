@@ -117,6 +117,8 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
         inputs.field("temperature").view(torch.float32),
         inputs.field("keys").view(-1, 2),
     )
+    if machine.decoder.group is not None:  # of several ranks the first one's tokens count
+        machine.decoder.group.share(tokens)
     machine.last_tokens.index_copy_(0, inputs.field("output_slots").long(), tokens)
     packed = torch.stack((tokens.int(), finite.int()))
     return logits, packed, token_ids.index_select(0, outputs)
