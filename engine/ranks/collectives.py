@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
 
 from kernels.linear import split_k as parts
+
+c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types
 
 LOOPBACK = "127.0.0.1"
 # Of a rank that the others wait for. A start loads weights meanwhile, and compiles kernels.
@@ -54,11 +57,11 @@ class Collectives:
         """Wait for all ranks. Raises RuntimeError where one does not come or is gone."""
         self.rank = meeting.rank
         self.num_ranks = meeting.num_ranks
-        store = dist.FileStore(meeting.path, meeting.num_ranks)
-        self._hosts = _gloo(dist.PrefixStore("hosts", store), meeting)
+        store = c10d.FileStore(meeting.path, meeting.num_ranks)
+        self._hosts = _gloo(c10d.PrefixStore("hosts", store), meeting)
         self._group = self._hosts
         if device.type == "cuda":
-            self._group = _nccl(dist.PrefixStore("devices", store), meeting)
+            self._group = _nccl(c10d.PrefixStore("devices", store), meeting)
             self._warm_up(device)
 
     def total(self, product: Tensor, dtype: torch.dtype) -> Tensor:
@@ -68,7 +71,7 @@ class Collectives:
             return self.gather(mine)
         # Slice r of what each rank has goes to rank r, which adds them up.
         sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
-        options = dist.AllToAllOptions()
+        options = c10d.AllToAllOptions()
         self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options).wait()
         return self.gather(sliced.sum(0)).view_as(mine)
 
@@ -97,10 +100,15 @@ class Collectives:
         return content.numpy().tobytes()
 
     def close(self) -> None:
-        """Leave the group without waiting for anybody; its calls in graphs are of no use then."""
+        """Leave the group without waiting for anybody; before the file it met at is closed.
+
+        Its calls in graphs are of no use then.
+        """
         if self._group is not self._hosts:
             self._group.abort()
         self._hosts.shutdown()
+        # Torch's store looks at its file a last time when it goes.
+        self._group = self._hosts = None
 
     def _is_small(self, x: Tensor) -> bool:
         num_bytes = x.numel() * x.element_size()
@@ -120,21 +128,21 @@ class Collectives:
         torch.cuda.synchronize(device)
 
 
-def _gloo(store: dist.Store, meeting: Meeting) -> dist.ProcessGroup:
-    options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
+def _gloo(store: Any, meeting: Meeting) -> Any:
+    options = c10d.ProcessGroupGloo._Options()
+    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
     options._timeout = meeting.patience
-    return dist.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
+    return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
 
 
-def _nccl(store: dist.Store, meeting: Meeting) -> dist.ProcessGroup:
-    options = dist.ProcessGroupNCCL.Options()
+def _nccl(store: Any, meeting: Meeting) -> Any:
+    options = c10d.ProcessGroupNCCL.Options()
     options._timeout = meeting.patience
-    return dist.ProcessGroupNCCL(store, meeting.rank, meeting.num_ranks, options)
+    return c10d.ProcessGroupNCCL(store, meeting.rank, meeting.num_ranks, options)
 
 
-def _from_first() -> dist.BroadcastOptions:
-    options = dist.BroadcastOptions()
+def _from_first() -> Any:
+    options = c10d.BroadcastOptions()
     options.rootRank = options.rootTensor = 0
     return options
 

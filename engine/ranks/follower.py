@@ -137,8 +137,9 @@ class Follower:
         """Until there is a message, or copies may have ended. Raises WireBroken."""
         mover, disk = self._parts.mover, self._parts.disk
         timeout_s = COPY_WAIT_S if mover.pending else None if disk is None else DISK_LOOK_S
-        readable, _, _ = select.select([self._ring, self._channel.socket], [], [], timeout_s)
-        if self._channel.socket in readable:  # rank 0 sends nothing here any more
+        ring, channel = self._ring.fileno(), self._channel.socket.fileno()
+        readable, _, _ = select.select([ring, channel], [], [], timeout_s)
+        if channel in readable:  # rank 0 sends nothing here any more
             self._channel.receive()
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter
-from storage.disk.wire import Channel, WireBroken, decode
+from storage.disk.wire import Channel, WireBroken
 
 R = TypeVar("R", bound=RankMessage)
 
@@ -75,6 +75,6 @@ class OtherRanks:
     def _receive(self, place: int) -> None:
         try:
             while (content := self._channels[place].receive(socket.MSG_DONTWAIT)) is not None:
-                self._reports[place].append(decode(REPORTS, content))
+                self._reports[place].append(REPORTS.decode(content))
         except WireBroken:
             self._gone.add(place)

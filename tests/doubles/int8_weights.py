@@ -71,6 +71,9 @@ class Int8ByChannel:
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
         return PLAIN.experts(config, new)
 
+    def check_shard(self, config: LinearConfig) -> None:
+        return PLAIN.check_shard(config)
+
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         scale_and_bias = ITEM_BYTES[dtype] * (1 + config.bias)
         return config.size_out * (config.size_in + scale_and_bias)

@@ -108,6 +108,7 @@ class RealEngine:
             self.ranks.await_started()
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
+        self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
         self.core: EngineCore = assemble(
