@@ -62,6 +62,7 @@ class RankProcess:
             self._child.kill()
             self._child.wait()
         os.close(self.descriptor)
+        self.socket.close()
 
 
 class Watch:
