@@ -22,6 +22,7 @@ from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import AttentionConfig, LayerConfig
 from engine.models.mixture import MixtureConfig
+from engine.models.modules import WeightFormat
 
 if TYPE_CHECKING:
     import torch
@@ -64,15 +65,22 @@ class RankGroup(Protocol):
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:
     """Raises UnsupportedModel for a model that so many ranks cannot divide."""
+    check_layer_shards(model.layers, model.weight_format, num_ranks)
+
+
+def check_layer_shards(
+    layers: Sequence[LayerConfig], weight_format: WeightFormat, num_ranks: int
+) -> None:
+    """As `check_shards`, of layers in this format."""
     if num_ranks == 1:
         return
-    for index, layer in enumerate(model.layers):
+    for index, layer in enumerate(layers):
         _check_attention(layer.attention, num_ranks)
         _check_mlp(layer, num_ranks)
         part = shard_layer(layer, num_ranks)
         for whole, cut in zip(layer.matrices(index), part.matrices(index), strict=True):
             if cut != whole:
-                model.weight_format.check_shard(cut)
+                weight_format.check_shard(cut)
 
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
