@@ -10,12 +10,15 @@ import gc
 import logging
 import sys
 from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link.codec import Codec
+from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
 from engine.no_core import leave_no_core
@@ -57,18 +60,25 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as opened:
         try:
             with enough_memory():
-                model, link, ahead, team = _opened(config, opened)
-        except (ModelError, OSError) as error:
+                loaded = _opened(config, opened)
+        except (ModelError, BadLinkKey, OSError) as error:
             return _cannot_start(error)
         try:
-            with enough_memory():
-                core = _warm_core(config, model, link, ahead, team, opened)
+            with enough_memory(), why_not_started(loaded.team):
+                core = _warm_core(config, loaded, opened)
         except (NotEnoughMemory, RankGone) as error:
             return _cannot_start(error)
         code = _run(config, core)
-        if team is not None and code == EXIT_STOPPED:
-            team.dismiss()
+        if loaded.team is not None and code == EXIT_STOPPED:
+            loaded.team.dismiss()
         return code
+
+
+class _Loaded(NamedTuple):
+    model: OpenedModel
+    link: SocketLink
+    ahead: HostAhead | None
+    team: Team | None  # None: this rank is alone
 
 
 def _cannot_start(error: Exception) -> int:
@@ -76,35 +86,28 @@ def _cannot_start(error: Exception) -> int:
     return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 
-def _opened(
-    config: EngineConfig, opened: ExitStack
-) -> tuple[OpenedModel, SocketLink, HostAhead | None, Team | None]:
+def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
     team = opened.enter_context(started_ranks(config, outline.device))
     ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
     with why_not_started(team):
         model = open_model(config, outline, team)
     opened.enter_context(closing(model.grammars))
-    link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec())))
-    return model, link, ahead, team
+    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
+    return _Loaded(model, link, ahead, team)
 
 
-def _warm_core(
-    config: EngineConfig,
-    model: OpenedModel,
-    link: Link,
-    ahead: HostAhead | None,
-    team: Team | None,
-    opened: ExitStack,
-) -> EngineCore:
+def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:
+    model, team = loaded.model, loaded.team
     group, fingerprint = None if team is None else team.group, model.welcome.fingerprint
-    tiers = open_tiers(config, model.pool, model.num_blocks, fingerprint, ahead, group)
+    tiers = open_tiers(config, model.pool, model.num_blocks, fingerprint, loaded.ahead, group)
     opened.enter_context(closing(tiers))
     lower = tiers.lower
     if team is not None:
         lower = ranks_tiers(lower, team.others)
         team.await_started()
-    core = build_core(config, model, link, lower)
+    core = build_core(config, model, loaded.link, lower)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
