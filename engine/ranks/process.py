@@ -2,8 +2,8 @@
 
 A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
 ends with a rank: a thread waits for the end of each process, kills the others, and gives the engine
-a moment to tell its clients. Where it cannot, because it waits for the GPU or for the rank, the
-process ends at once; the supervisor starts another.
+a moment to tell its clients, or the operator why the rank could not start. Where it cannot, because
+it waits for the GPU or for the rank, the process ends at once; the supervisor starts another.
 
 A rank that hangs holds up the engine's steps. That is found as for any engine that hangs, by the
 heartbeat.
@@ -23,9 +23,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import engine
+from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
 
 # After a rank's death, until the process ends: enough to tell all clients.
 GRACE_S = 2.0
+# The same after a start that failed: this rank sees it once it has loaded its own weights.
+START_GRACE_S = 60.0
+NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # of ranks that were asked to end, until they are killed
 
 _log = logging.getLogger(__name__)
@@ -49,6 +53,11 @@ class RankProcess:
             )
         self.descriptor = os.pidfd_open(self._child.pid)  # readable once it has ended
 
+    @property
+    def status(self) -> int | None:
+        """With which it has ended; None: it has not."""
+        return self._child.poll()
+
     def kill(self) -> None:
         """Kill it, stopped or not."""
         self._child.kill()
@@ -71,10 +80,10 @@ class Watch:
     def __init__(
         self,
         processes: Sequence[RankProcess],
-        end: Callable[[], None],
+        end: Callable[[int], None],
         grace_s: float = GRACE_S,
     ) -> None:
-        """`end` ends this process at once; called on the thread."""
+        """`end` ends this process at once, with that status; called on the thread."""
         self._processes = processes
         self._end = end
         self._grace_s = grace_s
@@ -93,11 +102,17 @@ class Watch:
         ready, _, _ = select.select([self._is_over, *ends], [], [])
         if self._is_over in ready:
             return
-        _log.error("rank %d has ended, so the engine ends", ends[ready[0]].rank)
+        gone = ends[ready[0]]
+        status, grace_s = gone.status, self._grace_s
+        if status in NOT_STARTED:
+            grace_s = max(grace_s, START_GRACE_S)  # who waits for it says why
+        else:
+            status = EXIT_BROKEN
+            _log.error("rank %d has ended, so the engine ends", gone.rank)
         for process in self._processes:
             process.kill()  # whoever waits for them goes on
-        if not select.select([self._is_over], [], [], self._grace_s)[0]:
-            self._end()
+        if not select.select([self._is_over], [], [], grace_s)[0]:
+            self._end(status)
 
 
 def _environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ import logging
 from contextlib import ExitStack, closing
 
 from engine.models.errors import ModelError, ModelNotServed
-from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_STOPPED
+from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
@@ -37,9 +37,9 @@ def serve(channel: Channel) -> int:
             with enough_memory():
                 parts = opened_rank(start, opened)
         except (ModelError, OSError) as error:
-            text = " ".join(str(error).split())
-            _send(channel, NotStarted(text, isinstance(error, ModelNotServed)))
-            return EXIT_CANNOT_START
+            is_refused = isinstance(error, ModelNotServed)
+            _send(channel, NotStarted(" ".join(str(error).split()), is_refused))
+            return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
         _send(channel, Started())
         try:
             Follower(parts, ring, channel).run()

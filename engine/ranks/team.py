@@ -18,7 +18,6 @@ import torch
 
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
-from engine.process import EXIT_BROKEN
 from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
@@ -88,11 +87,12 @@ class Team:
 def started_ranks(
     config: EngineConfig,
     device: torch.device,
-    end: Callable[[], None] = lambda: os._exit(EXIT_BROKEN),
+    end: Callable[[int], None] = os._exit,
 ) -> Iterator[Team | None]:
     """Start the ranks from 1 on and meet them; None where there is one alone.
 
-    `end` ends this process, after the death of a rank. Raises ModelError where one cannot start.
+    `end` ends this process, after the death of a rank, with a status. Raises ModelError where one
+    cannot start.
     """
     if config.tensor_parallel == 1:
         yield None

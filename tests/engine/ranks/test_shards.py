@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.models.architecture import read_model_config
+from engine.models.architecture import SERVED, read_model_config
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
@@ -28,8 +29,17 @@ from tests.engine.rigs.ranks import CPU, on_ranks
 BLOCK_SIZE, NUM_TOKENS = 16, 40
 BLOCKS = Fp8Format("fp8", "block", "group")
 
-# Biases, ties, GQA whose KV heads are fewer than four ranks, mixtures beside a dense layer.
-DIVIDED = [("llama-biases", 2), ("llama-tied-mha", 4), ("qwen3", 4), ("qwen3-moe", 2)]
+# By architecture, a model of it. Biases, ties, GQA whose KV heads are fewer than four ranks,
+# mixtures beside a dense layer. Mistral 3's decoder is Mistral's.
+DIVIDED = {
+    "LlamaForCausalLM": [("llama-biases", 2), ("llama-tied-mha", 4)],
+    "MistralForCausalLM": [("mistral", 2)],
+    "Mistral3ForConditionalGeneration": [("mistral", 2)],
+    "MixtralForCausalLM": [("mixtral", 4)],
+    "Qwen2ForCausalLM": [("qwen2", 2)],
+    "Qwen3ForCausalLM": [("qwen3", 4)],
+    "Qwen3MoeForCausalLM": [("qwen3-moe", 2)],
+}
 
 
 @torch.inference_mode()
@@ -46,7 +56,11 @@ def logits(model_dir: Path, model: ModelConfig, group: RankGroup | None = None) 
     return decoder.logits(ids, batch.layout, pool.layers, torch.arange(NUM_TOKENS))
 
 
-@pytest.mark.parametrize(("name", "num_ranks"), DIVIDED)
+def test_every_architecture_that_is_served_is_divided_below() -> None:
+    assert SERVED.architectures.keys() == DIVIDED.keys()
+
+
+@pytest.mark.parametrize(("name", "num_ranks"), sorted(set(chain(*DIVIDED.values()))))
 def test_ranks_compute_what_one_computes(
     checkpoint: MakeCheckpoint, name: str, num_ranks: int
 ) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from engine.process import EXIT_BROKEN
 from engine.ranks.process import RankProcess, Watch
 from tests.doubles.waiting import wait_for
 from tests.seams.faults.test_engine_death import Stream
@@ -107,24 +108,24 @@ class TestWatch:
     """Of processes that do nothing but wait."""
 
     def test_the_death_of_one_ends_all_and_then_this_process(self) -> None:
-        ended = threading.Event()
+        ended = SimpleQueue[int]()
         ranks = [waiting_rank(number) for number in (1, 2)]
-        watch = Watch(ranks, ended.set, grace_s=0.0)
+        watch = Watch(ranks, ended.put, grace_s=0.0)
         os.kill(ranks[0]._child.pid, signal.SIGSTOP)  # a rank that is stopped can be killed
         ranks[1].kill()
-        assert ended.wait(30)
+        assert ended.get(timeout=30) == EXIT_BROKEN
         watch.close()
         for rank in ranks:
             rank.finish(deadline=0.0)
 
     def test_who_ends_in_time_is_not_ended(self) -> None:
-        ended = threading.Event()
+        ended = SimpleQueue[int]()
         ranks = [waiting_rank(1)]
-        watch = Watch(ranks, ended.set, grace_s=60.0)
+        watch = Watch(ranks, ended.put, grace_s=60.0)
         ranks[0].kill()
         ranks[0].finish(deadline=0.0)
         watch.close()
-        assert not ended.is_set()
+        assert ended.empty()
 
 
 def waiting_rank(number: int) -> RankProcess:
