@@ -50,7 +50,7 @@ def test_a_ranks_own_words_are_the_error(
 ) -> None:
     other.report(NotStarted("not one block fits", is_refused))
     other.end.close()
-    with pytest.raises(kind, match="^rank 1: not one block fits$"):
+    with pytest.raises(kind, match=r"^rank 1: not one block fits$"):
         fail_beside(other)
 
 
