@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,20 +24,22 @@ SETTINGS = {
     "RATOON_TENSOR_PARALLEL": "2",
     "RATOON_ENGINE_SILENCE_S": "4",
     "RATOON_NUM_THREADS": "1",
-    "RATOON_CACHE_TOKENS": "4096",
+    "RATOON_CACHE_TOKENS": "1024",
+    "RATOON_HOST_CACHE_TOKENS": "0",
 }
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One whose ranks' disks hold PROMPT since the server before was stopped."""
-    data_dir = tmp_path_factory.mktemp("ranks") / "data"
-    with running_server(data_dir, SETTINGS) as before:
-        assert ask(before)[1] == 0
-        ask(before)
-        rank = rank_of(before)
-    assert is_gone(rank)
-    with running_server(data_dir, SETTINGS) as running:
+    """One whose ranks' disks hold PROMPT: it was found once, and others took its place."""
+    with running_server(tmp_path_factory.mktemp("ranks") / "data", SETTINGS) as running:
+        assert ask(running)[1] == 0
+        assert ask(running)[1] >= 64, "the control: it is cached"
+        for number in range(20):
+            other = {"prompt": list(range(100 + number, 180 + number)), "max_tokens": 1}
+            with running.client() as client:
+                client.post("/v1/completions", json=PROMPT | other).raise_for_status()
+        wait_for(lambda: running.stats()["tiers"]["disk"]["records"] >= 4, 30)
         yield running
 
 
@@ -84,24 +87,48 @@ def expect_an_end_and_a_successor(server: Server, stream: Stream, engine: int, r
 
 
 @pytest.mark.parametrize(
-    ("victim", "number"),
-    [("rank", signal.SIGKILL), ("engine", signal.SIGKILL), ("rank", signal.SIGSTOP)],
-    ids=["a rank is killed", "rank 0 is killed", "a rank hangs"],
+    "number", [signal.SIGKILL, signal.SIGSTOP], ids=["a rank is killed", "a rank hangs"]
 )
-def test_clients_are_told_and_the_engine_comes_back(
-    server: Server, victim: str, number: signal.Signals
-) -> None:
-    before, cached = ask(server)
-    assert cached >= 64, "what a stop has left on disk is found"
+def test_clients_are_told_and_the_engine_comes_back(server: Server, number: signal.Signals) -> None:
+    """Of a rank that hangs, rank 0 is killed."""
+    before, _ = ask(server)
     engine, rank = server.children()["engine"], rank_of(server)
-    stream = Stream(server)
+    stream = Stream(server, max_tokens=800)
     stream.start()
     wait_for(lambda: server.stats()["queue"]["running"] == 1, 30)
-    os.kill(rank if victim == "rank" else engine, number)
+    os.kill(rank, number)
     expect_an_end_and_a_successor(server, stream, engine, rank)
     after, cached = ask(server)
     assert after == before
     assert cached >= 64, "the successor is warm"
+
+
+def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Also one that is stopped, and so sees nothing of its socket."""
+    note = tmp_path / "pid"
+    code = (
+        "import sys, pathlib, time; from engine.ranks.process import RankProcess; "
+        "rank = RankProcess(1, ()); "
+        f"pathlib.Path({str(note)!r}).write_text(str(rank._child.pid)); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        wait_for(lambda: note.exists() and note.read_text(), 30)
+        rank = int(note.read_text())
+        wait_for(lambda: is_tied(rank), 30)
+        os.kill(rank, signal.SIGSTOP)
+        assert not is_gone(rank), "the control: it lives"
+    finally:
+        parent.kill()
+        parent.wait(30)
+    wait_for(lambda: is_gone(rank), 30)
+
+
+def is_tied(pid: int) -> bool:
+    """Whether it has got to where it ignores SIGINT, which is after it has been tied."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [ignored] = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
+    return bool(int(ignored, 16) & 1 << (signal.SIGINT - 1))
 
 
 class TestWatch:
