@@ -9,8 +9,9 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from engine.ranks.collectives import Collectives
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel, WireBroken
@@ -78,3 +79,17 @@ class OtherRanks:
                 self._reports[place].append(REPORTS.decode(content))
         except WireBroken:
             self._gone.add(place)
+
+
+class Ranks(Protocol):
+    """The ranks of an engine, as its first one has them (`engine.ranks.team`)."""
+
+    @property
+    def group(self) -> Collectives:
+        """All of them."""
+        ...
+
+    @property
+    def others(self) -> OtherRanks:
+        """All but this one."""
+        ...

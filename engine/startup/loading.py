@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 from uuid import uuid4
 
 import torch
 
 from engine.config import EngineConfig
+from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
 from engine.models.architecture import SERVED, ServedModels, read_model_config
@@ -30,7 +30,7 @@ from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weights import load_parameters
 from engine.ranks.collectives import Collectives
-from engine.ranks.leader import OtherRanks
+from engine.ranks.leader import Ranks
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
 from engine.sampling.planner import Planner
@@ -47,15 +47,9 @@ from engine.startup.device import (
     usual_threads,
 )
 from engine.startup.enough_memory import warn_of_little_room
-from engine.startup.fingerprint import (
-    DIGEST_BYTES,
-    BlockOrigin,
-    dummy_digest,
-    tokenizer_digest,
-    weights_digest,
-)
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
+from engine.startup.origin import DUMMY_SEED, origin_of
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
 from engine.step import Runner
@@ -67,15 +61,12 @@ from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import FP8, KvLayout
 
-DUMMY_SEED = 0
 SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
 CPU_BATCH_TOKENS = 512
 CUDA_BATCH_TOKENS = 8192
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
 # of the weights are read, the weights' bytes divided by this can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
-# Raised whenever a kernel's results may differ in a bit from those of the release before.
-NUMERICS_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +82,6 @@ class ModelOutline:
     batch_tokens: int  # of the largest step
 
 
-class Ranks(Protocol):
-    """The ranks of an engine, as its first one has them (`engine.ranks.team`)."""
-
-    @property
-    def group(self) -> Collectives:
-        """All of them."""
-        ...
-
-    @property
-    def others(self) -> OtherRanks:
-        """All but this one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedModel(LoadedRunner):
-    """A model ready to compute steps, its config and its pool."""
-
-    pool: DevicePool
-    model: ModelConfig
-    max_batch_tokens: int
-    grammars: Grammars
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
     """What computes the steps of one rank, or of one that is alone.
@@ -127,6 +94,22 @@ class OpenedPart:
     num_blocks: int
     max_model_len: int
     fingerprint: bytes
+
+    def drop_graphs(self) -> None:
+        """Give up captured graphs; no step is computed any more. Before the group of ranks ends."""
+        if isinstance(self.runner, GraphRunner):
+            self.runner.steps.drop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedModel(LoadedRunner):
+    """A model ready to compute steps, its config and its pool."""
+
+    part: OpenedPart
+    pool: DevicePool
+    model: ModelConfig
+    max_batch_tokens: int
+    grammars: Grammars
 
 
 def outline_model(
@@ -185,6 +168,7 @@ def open_model(
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,
         masks=grammars.masks,
+        part=part,
         pool=part.pool,
         model=model,
         max_batch_tokens=outline.batch_tokens,
@@ -219,7 +203,7 @@ def open_part(
         pool,
         num_blocks,
         max_model_len,
-        _origin(config, outline, group).fingerprint(),
+        origin_of(config, outline, group).fingerprint(),
     )
 
 
@@ -309,23 +293,4 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
         activations=activations,
         fraction=config.memory_fraction,
         bytes_per_block=layout.block_bytes,
-    )
-
-
-def _origin(config: EngineConfig, outline: ModelOutline, group: Collectives | None) -> BlockOrigin:
-    """Of several ranks, the first one alone reads all weights for their digest."""
-    model_dir = Path(config.model_dir)
-    if config.load_format == "dummy":
-        weights = dummy_digest(DUMMY_SEED)
-    elif group is None or not group.rank:
-        weights = weights_digest(model_dir)
-    else:
-        weights = bytes(DIGEST_BYTES)
-    return BlockOrigin(
-        weights=weights if group is None else group.of_first(weights),
-        model=outline.model,
-        tokenizer=tokenizer_digest(model_dir),
-        weight_dtype=dtype_name(outline.dtype),
-        kv=outline.layout,
-        numerics=f"{outline.device.type}-{NUMERICS_VERSION}",
     )

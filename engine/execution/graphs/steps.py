@@ -81,6 +81,12 @@ class CapturedSteps:
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
+    def drop(self) -> None:
+        """Give up all graphs. Those of ranks hold calls of their group, which ends after them."""
+        for steps in self._steps.values():
+            for step in steps:
+                step.captured.drop()
+
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
     """The inputs of each bucket in turn, all in one tensor, which is padding when they come."""

@@ -14,6 +14,8 @@ import msgspec
 import pytest
 import torch
 
+from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.models.architecture import read_model_config
 from engine.models.config import kv_layout
@@ -105,6 +107,10 @@ def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int)
         else:
             for frame in iter(frames.get, None):
                 runner.launch(msgspec.msgpack.decode(frame, type=Step))
+        if isinstance(runner, GraphRunner):
+            runner.steps.drop()
+            with pytest.raises(AssertionError):
+                runner.steps.find(GraphBucket(1, 0, 0)).captured.replay()  # type: ignore[union-attr]
         return tokens, eager.last_tokens[: len(EVERY_WISH)].tolist()
 
     (tokens, first), (_, second) = on_ranks(2, run)

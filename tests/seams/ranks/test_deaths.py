@@ -113,7 +113,7 @@ def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
-        wait_for(lambda: note.exists() and note.read_text(), 30)
+        wait_for(lambda: note.exists() and bool(note.read_text()), 30)
         rank = int(note.read_text())
         wait_for(lambda: is_tied(rank), 30)
         os.kill(rank, signal.SIGSTOP)
