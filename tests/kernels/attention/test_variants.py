@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -57,7 +58,8 @@ def test_a_window_with_capped_scores_and_sinks(ops: Ops, window: int | None) -> 
 @pytest.mark.parametrize("part", ["softcap", "sinks"])
 def test_each_alone(ops: Ops, part: str) -> None:
     case = make_case(Geometry(), FEW_ROWS)
-    case = replace(case, **{part: 1.5 if part == "softcap" else sinks_for(case)})
+    changed: dict[str, Any] = {part: 1.5 if part == "softcap" else sinks_for(case)}
+    case = replace(case, **changed)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 
 
@@ -65,7 +67,8 @@ def test_each_alone(ops: Ops, part: str) -> None:
 def test_each_shows(ops: Ops, part: str) -> None:
     """The control: without one of them attention is another one."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
-    without = replace(case, **{part: None})
+    changed: dict[str, Any] = {part: None}
+    without = replace(case, **changed)
     assert relative_error(attend(ops, without), case.truth()) > 0.05
 
 
