@@ -11,6 +11,8 @@ from torch import Tensor
 
 from kernels.attention.split_sizes import most_window_tiles, split_window
 from kernels.attention.tuning import decode_tuning, prefill_tuning, window_tuning
+from kernels.attention.variant import AttentionVariant
+from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
 from tests.kernels.cases import (
     NO_BLOCK_IDS,
@@ -168,3 +170,9 @@ def test_the_splits_of_a_window_hold_it(head_dim: int, window: int, heads: int) 
     # What memory is kept free for covers them.
     bound = decode_tuning(head_dim, torch.bfloat16).splits + heads
     assert heads * cut.splits <= bound
+
+
+@pytest.mark.parametrize(("field", "value"), [("window", 0), ("window", -5), ("softcap", 0.0)])
+def test_refuses_what_means_nothing(field: str, value: Any) -> None:
+    with pytest.raises(UnsupportedShape, match=str(value)):
+        replace(AttentionVariant(0.1, window=1, softcap=1.0), **{field: value})
