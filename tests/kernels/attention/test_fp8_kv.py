@@ -110,6 +110,9 @@ def test_keys_and_values_are_written_to_their_slots(ops: Ops) -> None:
     assert not fp8_kv.scales_of(kv).transpose(1, 3).flatten(0, 1)[others].any()
 
 
+How = tuple[AttentionVariant, Tensor | None]
+
+
 class Filled:
     """Rows over a pool in fp8 whose numbers are known."""
 
@@ -120,7 +123,8 @@ class Filled:
         most = -(-max(contexts) // SIZE)
         tables = torch.randperm(len(ROWS) * most).view(len(ROWS), most)
         kv = pool_of(len(ROWS) * most, layout_of(kv_heads, dim), device)[1]
-        self.kv, self.scale = kv, 1 / math.sqrt(dim)
+        self.kv = kv
+        self.how: How = (AttentionVariant(1 / math.sqrt(dim)), None)
         numbers = torch.randn(kv.shape, device=device)
         numbers[..., :2] *= 20  # channels that lie far out, as keys have them
         values, scales = fp8_kv.quantised(numbers)
@@ -138,10 +142,6 @@ class Filled:
             num_decodes=3,
             max_context_len=max(contexts),
         )
-
-    @property
-    def how(self) -> tuple[AttentionVariant, None]:
-        return AttentionVariant(self.scale), None
 
     def truth(self) -> Tensor:
         """(T, Hq, D) float64, over the numbers written out."""
@@ -173,6 +173,14 @@ def test_values_of_any_size_are_as_exact(ops: Ops, size: float) -> None:
     fp8_kv.scales_of(case.kv)[:, 1] *= size
     got = ops.paged_attention(case.q, case.kv, replace(case.layout), *case.how)
     assert relative_error(got[:3], case.truth()[:3]) < (2e-3 if size > 1 else 3e-2)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_with_all_that_attention_may_have_beside(ops: Ops, window: int | None) -> None:
+    case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
+    case.how = AttentionVariant(0.2, window, softcap=3.0), torch.linspace(-3.0, 6.0, HEADS)
+    got = ops.paged_attention(case.q, case.kv, case.layout, *case.how)
+    assert relative_error(got, case.truth()) < 1e-5
 
 
 def test_scales_matter() -> None:
