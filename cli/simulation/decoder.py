@@ -12,7 +12,7 @@ from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape
 from engine.models.architecture import planned_format, planned_layers
 from engine.models.config import kv_layout, read_sizes
-from engine.models.errors import ModelError
+from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
@@ -69,6 +69,15 @@ class DecoderCounts:
         )
 
     @property
+    def is_served(self) -> bool:
+        """Whether all matrices are in this format."""
+        try:
+            _ = self.layer_bytes
+        except UnsupportedModel:
+            return False
+        return True
+
+    @property
     def table_bytes(self) -> int:
         """One of the tables."""
         return self.table_parameters * ITEM_BYTES[self.dtype]
@@ -117,7 +126,7 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
     if name not in ITEM_BYTES:
         raise ModelNotFound(f"{path}: dtype {name!r} is none of {', '.join(ITEM_BYTES)}")
-    return DecoderCounts(
+    decoder = DecoderCounts(
         layers=layers,
         hidden_size=sizes.hidden_size,
         table_parameters=sizes.vocab_size * sizes.hidden_size,
@@ -126,3 +135,4 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         kv=kv_layout(layers, name, BLOCK_SIZE),
         weight_format=weight_format,
     )
+    return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)
