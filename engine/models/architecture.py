@@ -22,7 +22,9 @@ from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
-from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
+from engine.models.weight_formats.compressed_tensors import read_compressed_tensors
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_fp8
+from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4, read_awq, read_gptq
 from engine.models.weight_formats.plain import PLAIN
 
 
@@ -70,8 +72,13 @@ SERVED = ServedModels(
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
-    {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
-    (PLAIN, ONLINE_FP8),
+    {
+        "awq": read_awq,
+        "compressed-tensors": read_compressed_tensors,
+        "fp8": read_fp8,
+        "gptq": read_gptq,
+    },
+    (PLAIN, ONLINE_FP8, PLANNED_INT4),
 )
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 

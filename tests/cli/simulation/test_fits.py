@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from engine.models.modules import LinearConfig
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config
 from tests.doubles import int8_weights
+from tests.doubles.engine.shapes import SHAPES
+from tests.engine.rigs.int4_checkpoints import AWQ
 
 TABLES = 2 * 2 * 128256 * 4096  # bytes of embedding and head
 
@@ -161,3 +164,21 @@ def test_the_plan_of_a_part_for_text_is_that_parts(tmp_path: Path) -> None:
     seeing = read_decoder(path)
     assert seeing.weight_bytes == plain.weight_bytes
     assert seeing.kv_bytes_per_token == plain.kv_bytes_per_token
+
+
+def test_a_mixture_is_planned_in_the_formats_that_its_experts_are_served_in(
+    tmp_path: Path,
+) -> None:
+    for name, formats in (("llama-3.1-8b", ["plain", "fp8", "int4"]),
+                          ("qwen3-30b-a3b", ["plain", "fp8"])):  # fmt: skip
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(SHAPES[name] | {"quantization_config": AWQ}))
+        counted = read_decoder(path)
+        assert [one.format for one in weights_fits(counted, MemoryFlags())] == formats
+        assert counted.weight_format.name == ("awq" if "int4" in formats else "plain")
+
+
+def test_int4_is_a_quarter_with_its_scales(decoder: DecoderCounts) -> None:
+    by_format = {one.format: one.weight_bytes for one in weights_fits(decoder, MemoryFlags())}
+    plain, int4 = by_format["plain"] - TABLES, by_format["int4"] - TABLES
+    assert int4 == plain * (4 + 16 / 128) / 16
