@@ -35,7 +35,6 @@ _MOST_IN_PROGRAM = 64  # rows of x
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
 _MIN_ROWS = 16  # of the smallest operand that the matrix units take
 _STRIP, _STAGES = 64, 4
-_WRITTEN_STRIP = 64
 _PROGRAMS = 528  # four on each of an H200's multiprocessors: they take turns at dequantising
 _MIN_SPANS = 8  # of a share of K
 _MAX_SHARES = 8
@@ -48,12 +47,21 @@ def reference(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
 
 def launch(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
     """As `reference`, on the device, for x whose rows are contiguous."""
-    return _launch(x, weight, bias, linear.launch, in_parts=False)
+    if _is_for_few_rows(x, weight):
+        return in_registers(x, weight, bias, shares=1)
+    return linear.launch(x, written_out(weight, x.dtype), bias)
 
 
 def launch_split_k(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
     """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
-    return _launch(x, weight, bias, linear.launch_split_k, in_parts=True)
+    if _is_for_few_rows(x, weight):
+        return in_registers(x, weight, bias, shares=shares_of(weight))
+    return linear.launch_split_k(x, written_out(weight, x.dtype), bias)
+
+
+def _is_for_few_rows(x: Tensor, weight: Int4Matrix) -> bool:
+    dtype = weight.scales.dtype
+    return 0 < x.shape[0] <= MAX_ROWS and x.dtype == dtype and dtype.itemsize == 2
 
 
 def shares_of(weight: Int4Matrix) -> int:
@@ -63,38 +71,9 @@ def shares_of(weight: Int4Matrix) -> int:
     return max(min(_PROGRAMS // cdiv(features, _STRIP), most), 1)
 
 
-def written_out(weight: Int4Matrix, dtype: torch.dtype) -> Tensor:
-    """As `Int4Matrix.dequantised`, on the device."""
-    if weight.scales.dtype.itemsize != 2 or dtype != weight.scales.dtype:
-        return weight.dequantised(dtype)
-    features, width = weight.shape
-    out = torch.empty((features, width), dtype=dtype, device=weight.values.device)
-    dequantise_kernel[(width // SPAN, cdiv(features, _WRITTEN_STRIP))](
-        weight.values,
-        weight.scales,
-        weight.scales if weight.zeros is None else weight.zeros,
-        out,
-        N=features,
-        K=width,
-        GROUP=weight.group,
-        HAS_ZEROS=weight.zeros is not None,
-        STRIP=_WRITTEN_STRIP,
-        SPAN=SPAN,
-        num_warps=4,
-        **dependent_launch(out.device),
-    )
-    return out
-
-
-def _launch(
-    x: Tensor, weight: Int4Matrix, bias: Tensor | None, many: linear.LinearOp, *, in_parts: bool
-) -> Tensor:
-    rows = x.shape[0]
-    few = 0 < rows <= MAX_ROWS and x.element_size() == 2 and x.dtype == weight.scales.dtype
-    if not few:
-        return many(x, written_out(weight, x.dtype), bias)
-    features, width = weight.shape
-    shares = shares_of(weight) if in_parts else 1
+def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: int) -> Tensor:
+    """By `product_kernel`, for 16-bit dtypes and any number of rows but none: parts of shares."""
+    (rows, width), features = x.shape, weight.shape[0]
     dtype = x.dtype if shares == 1 else torch.float32
     out = torch.empty((shares, rows, features), dtype=dtype, device=x.device)
     at_once = min(max(next_power_of_2(rows), _MIN_ROWS), _MOST_IN_PROGRAM)
@@ -120,3 +99,26 @@ def _launch(
         **dependent_launch(x.device),
     )
     return out[0] if shares == 1 else out
+
+
+def written_out(weight: Int4Matrix, dtype: torch.dtype) -> Tensor:
+    """As `Int4Matrix.dequantised`, on the device."""
+    if dtype != weight.scales.dtype or dtype.itemsize != 2:
+        return weight.dequantised(dtype)
+    features, width = weight.shape
+    out = torch.empty((features, width), dtype=dtype, device=weight.values.device)
+    dequantise_kernel[(width // SPAN, cdiv(features, _STRIP))](
+        weight.values,
+        weight.scales,
+        weight.scales if weight.zeros is None else weight.zeros,
+        out,
+        N=features,
+        K=width,
+        GROUP=weight.group,
+        HAS_ZEROS=weight.zeros is not None,
+        STRIP=_STRIP,
+        SPAN=SPAN,
+        num_warps=4,
+        **dependent_launch(out.device),
+    )
+    return out
