@@ -16,7 +16,7 @@ from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import ITEM_BYTES, KvLayout
+from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
 DEFAULT_DTYPE = "float32"  # of a checkpoint that does not say
@@ -118,7 +118,12 @@ class DecoderCounts:
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
-    """Read a config.json; ModelNotFound where it is not there or says too little."""
+    """Read a config.json; ModelNotFound where it is not there or says too little.
+
+    `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
+    """
+    if dtype == "fp8":
+        return read_decoder(path).with_kv_in(FP8)
     try:
         sizes, layers, weight_format = read_sizes(path), planned_layers(path), planned_format(path)
     except ModelError as error:

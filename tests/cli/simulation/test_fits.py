@@ -20,6 +20,7 @@ from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import make_plan
 from engine.models.layers import MlpConfig
 from engine.models.modules import LinearConfig
+from storage.kv_layout import FP8
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config
 from tests.doubles import int8_weights
@@ -87,6 +88,19 @@ def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
         ("disk", "float32"),
         ("device", half.dtype),
     ]
+
+
+def test_a_plan_takes_the_type_of_kv_that_a_server_takes(console: Console, tmp_path: Path) -> None:
+    """They read the same variable, RATOON_KV_DTYPE."""
+    path = str(config(tmp_path))
+    plain, fp8 = (
+        console.type("plan", "--model", path, "--kv-dtype", name, "--json").json
+        for name in ("auto", "fp8")
+    )
+    assert fp8["weight_bytes"] == plain["weight_bytes"]
+    assert [one["dtype"] for one in fp8["kv"]] == [FP8]
+    assert fp8["kv"] == plain["kv"][1:]
+    assert fp8["device_tokens"] == plain["kv"][1]["device_tokens"] > plain["device_tokens"]
 
 
 class Mixture(MlpConfig):
