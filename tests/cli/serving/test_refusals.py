@@ -74,6 +74,10 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
         config(quantization_config={"quant_method": "hqq"}),
         "quantization_config: quant_method 'hqq'; served are plain weights",
     ),
+    "quantised by ModelOpt": (
+        lambda directory: (directory / "hf_quant_config.json").write_text("{}"),
+        "hf_quant_config.json: weights quantised by ModelOpt; served are plain weights, awq",
+    ),
     "integers in another order": (
         config(
             quantization_config={

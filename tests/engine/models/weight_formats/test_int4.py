@@ -194,6 +194,15 @@ def test_orders_that_keep_columns_in_place_are_served() -> None:
     assert format_of(packed_words(actorder="weight")) == format_of(PACKED)
 
 
+def test_older_files_of_compressed_tensors_name_it_otherwise(tmp_path: Path) -> None:
+    make_checkpoint(Recipe("Llama", SIZES), tmp_path)
+    path = tmp_path / "config.json"
+    plain = json.loads(path.read_text())
+    assert read_model_config(tmp_path).weight_format == PLAIN
+    path.write_text(json.dumps({**plain, "compression_config": PACKED}))
+    assert read_model_config(tmp_path).weight_format == format_of(PACKED)
+
+
 def test_a_config_that_is_malformed_is_bad() -> None:
     with pytest.raises(BadConfig, match=r"quantization_config.*bits"):
         format_of({**AWQ, "bits": "four"})
