@@ -55,7 +55,8 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: P
     alone, wrong, hits, preemptions = alone_on(model_dir), 0, 0, 0
     for seed in range(MIXES):
         mix = drawn_mix(seed)
-        engine = RealEngine(str(model_dir), Bounds(6, 16, 24, 4))
+        bounds = Bounds(6, 16, 24, 4, graph_tokens=64 * (seed % 2))
+        engine = RealEngine(str(model_dir), bounds)
         run_mix(engine, mix)
         wrong += sum(engine.tokens(str(i)) != alone(ask) for i, ask in enumerate(mix))
         stats = engine.core.stats()
