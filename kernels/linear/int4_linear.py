@@ -34,7 +34,9 @@ _MOST_IN_PROGRAM = 64  # rows of x
 # With numbers of rows up to these and beyond, all kernels are launched.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
 _MIN_ROWS = 16  # of the smallest operand that the matrix units take
-_STRIP, _STAGES = 64, 4
+_STRIP, _STAGES = 64, 4  # rows of the matrix in a program
+_WIDE_STRIP = 128  # with more of x, all of which each strip reads from the L2 cache
+_ROWS_OF_WARP = 16
 _PROGRAMS = 528  # four on each of an H200's multiprocessors: they take turns at dequantising
 _MIN_SPANS = 8  # of a share of K
 _MAX_SHARES = 8
@@ -77,7 +79,8 @@ def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: 
     dtype = x.dtype if shares == 1 else torch.float32
     out = torch.empty((shares, rows, features), dtype=dtype, device=x.device)
     at_once = min(max(next_power_of_2(rows), _MIN_ROWS), _MOST_IN_PROGRAM)
-    product_kernel[(cdiv(rows, at_once), cdiv(features, _STRIP), shares)](
+    strip = _STRIP if at_once == _MIN_ROWS else _WIDE_STRIP
+    product_kernel[(cdiv(rows, at_once), cdiv(features, strip), shares)](
         x,
         weight.values,
         weight.scales,
@@ -92,10 +95,10 @@ def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: 
         HAS_ZEROS=weight.zeros is not None,
         HAS_BIAS=bias is not None,
         ROWS=at_once,
-        STRIP=_STRIP,
+        STRIP=strip,
         SPAN=SPAN,
         STAGES=_STAGES,
-        num_warps=4,
+        num_warps=strip // _ROWS_OF_WARP,
         **dependent_launch(x.device),
     )
     return out[0] if shares == 1 else out

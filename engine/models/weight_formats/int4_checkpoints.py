@@ -62,7 +62,8 @@ class _Gptq(msgspec.Struct):
     sym: bool = True
     desc_act: bool = False
     static_groups: bool = False
-    checkpoint_format: str = "gptq"
+    checkpoint_format: str | None = None
+    format: str | None = None  # GPTQModel's newer spelling
     is_marlin_format: bool = False
     lm_head: bool = False
     dynamic: dict[str, Any] | None = None
@@ -73,7 +74,8 @@ def read_gptq(quantization: dict[str, Any]) -> Int4Format:
     """Of `quant_method` gptq; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Gptq)
     _check_sizes(raw.bits, raw.group_size)
-    given = "marlin" if raw.is_marlin_format else raw.checkpoint_format
+    kind = raw.checkpoint_format or raw.format or "gptq"
+    given = "marlin" if raw.is_marlin_format else kind
     refuse_unless(given in _FORMATS, "checkpoint_format", given, " or ".join(_FORMATS))
     in_order = not raw.desc_act or raw.static_groups
     refuse_unless(in_order, "desc_act", raw.desc_act, "false, or true with static_groups")

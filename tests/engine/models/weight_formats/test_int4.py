@@ -189,6 +189,11 @@ def test_what_is_not_computed_is_refused_by_its_field(
         format_of(spoilt)
 
 
+def test_the_newer_form_of_gptq_has_two_spellings() -> None:
+    older, newer = ({**GPTQ, name: "gptq_v2"} for name in ("checkpoint_format", "format"))
+    assert format_of(older) == format_of(newer) != format_of(GPTQ)
+
+
 def test_orders_that_keep_columns_in_place_are_served() -> None:
     assert format_of({**GPTQ, "desc_act": True, "static_groups": True}) == format_of(GPTQ)
     assert format_of(packed_words(actorder="weight")) == format_of(PACKED)
