@@ -61,10 +61,15 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Int4Checkpoint:
     return make_int4(KINDS[kind], tmp_path, BIASED if kind == "awq" else None)
 
 
-def logits(model_dir: Path) -> Tensor:
-    driven = HandDriven(build_runner(model_dir))
-    batch = driven.batch([data_row(driven.add(PROMPT), 0, len(PROMPT))])
-    every, pool = torch.arange(len(PROMPT)), driven.runner.pool.layers
+def logits(
+    model_dir: Path,
+    prompt: list[int] = PROMPT,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    driven = HandDriven(build_runner(model_dir, device=device, dtype=dtype))
+    batch = driven.batch([data_row(driven.add(prompt), 0, len(prompt))])
+    every, pool = torch.arange(len(prompt), device=device), driven.runner.pool.layers
     return driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, every)
 
 
@@ -303,3 +308,22 @@ def test_dummy_models_differ_by_seed(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
     assert not torch.equal(one[2].float(), other[2].float())
     assert all(math.isfinite(float(tensor.float().sum())) for tensor in one)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length", [40, 200])  # by each of the two ways
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_on_the_device_logits_are_as_near_as_those_of_plain_weights(
+    length: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """Scales are of float16, so in bfloat16 they are rounded."""
+    made, prompt = make_int4(KINDS["awq"], tmp_path), random_prompt(length)
+    got, wanted, exact = (
+        logits(one, prompt, *where).cpu().float()
+        for one, where in (
+            (made.int4.model_dir, (torch.device("cuda"), dtype)),
+            (made.written_out, (torch.device("cuda"), dtype)),
+            (made.written_out, (CPU, torch.float32)),
+        )
+    )
+    assert (got - exact).norm() < 2 * (wanted - exact).norm()
