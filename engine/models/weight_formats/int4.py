@@ -25,7 +25,7 @@ from engine.models.modules import (
     LinearConfig,
 )
 from engine.models.weight_formats.ignored import NOTHING, Ignored
-from engine.models.weight_formats.int4_forms import Form, Int4Views, checkpoint_tensors
+from engine.models.weight_formats.int4_forms import IN_WORD, Form, Int4Views, checkpoint_tensors
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
 from kernels.limits import INT4_SPAN
 from storage.kv_layout import ITEM_BYTES
@@ -131,6 +131,18 @@ class Int4Format:
         item_bytes, features = ITEM_BYTES[dtype], config.size_out
         of_groups = config.size_in // self.group * (item_bytes + self.has_zeros)
         return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
+
+    def check_shard(self, config: LinearConfig) -> None:
+        """Raises UnsupportedModel for a rank's part that parts a word of the files."""
+        if self.ignored.covers([name for name, _ in config.rows]):
+            return
+        self._check(config)
+        for name, rows in config.rows:
+            if config.shards == "rows" and rows % IN_WORD:
+                raise UnsupportedModel(
+                    f"quantization_config: a rank's {rows} rows of {name} in int4: served are "
+                    f"multiples of {IN_WORD}"
+                )
 
     def _check(self, config: LinearConfig) -> None:
         name, width = config.rows[0][0], config.size_in

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from engine.models.architecture import SERVED, read_model_config
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 from engine.models.modules import Allocator, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
+from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.int4 import Int4Format, Int4Linear
 from engine.models.weight_formats.int4_forms import Form
 from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
@@ -130,6 +131,24 @@ def test_files_are_divided_as_what_is_kept_of_them(kind: str) -> None:
     wanted = integers.written_out()
     assert torch.equal(torch.cat([part(by_rows, rank) for rank in (0, 1)], 0), wanted)
     assert torch.equal(torch.cat([part(by_columns, rank) for rank in (0, 1)], 1), wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "shards", "named"),
+    [
+        (12, 256, "rows", "a rank's 12 rows of a in int4: served are multiples of 8"),
+        (16, 64, "columns", "a has 64 columns"),
+    ],
+)
+def test_parts_that_files_do_not_divide_into_are_refused(
+    rows: int, columns: int, shards: Literal["rows", "columns"], named: str
+) -> None:
+    made = Int4Format("awq", "awq", 128, has_zeros=True)
+    made.check_shard(LinearConfig((("a", 16),), 128, False, shards))
+    part = LinearConfig((("a", rows),), columns, False, shards)
+    with pytest.raises(UnsupportedModel, match=named):
+        made.check_shard(part)
+    replace(made, ignored=Ignored(("a",))).check_shard(part)
 
 
 def format_of(words: dict[str, Any]) -> WeightFormat:
