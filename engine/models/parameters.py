@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from engine.models.config import ModelConfig
-from engine.models.layers import DecoderLayer, RmsNorm
-from engine.models.modules import Allocator, CheckpointTensor, Module, walk
+from engine.models.layers import DecoderLayer
+from engine.models.modules import Allocator, CheckpointTensor, Experts, Module, walk
+from engine.models.norms import RmsNorm
 from engine.models.shards import RankGroup, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
 
@@ -101,4 +102,14 @@ def dummy_parameters(
         module.fill(generator)
     if not config.tied:
         fill_matrix(parameters.head, generator)
+    leave_biases_to_the_first(parameters, group)
     return parameters
+
+
+def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
+    """Clear what other ranks than the first would add to the sum of experts' products again."""
+    if group is None or not group.rank:
+        return
+    for experts in walk(parameters.layers, Experts):  # type: ignore[type-abstract]
+        if experts.down.bias is not None:
+            experts.down.bias.zero_()

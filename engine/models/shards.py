@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import AttentionConfig, LayerConfig
+from engine.models.layers import LayerConfig
 from engine.models.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
 
@@ -47,10 +48,10 @@ class RankGroup(Protocol):
         """How many there are."""
         ...
 
-    def total(self, product: Tensor, dtype: torch.dtype) -> Tensor:
+    def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
         """The sum of what the ranks have, in rank order; its bits are the same on all ranks.
 
-        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`, or in parts, one of each rank.
+        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`, or with `in_parts` one of each rank.
         """
         ...
 

@@ -17,7 +17,12 @@ from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
 from engine.models.names import CheckpointNames, Surplus
-from engine.models.parameters import Parameters, checkpoint_tensors, empty_parameters
+from engine.models.parameters import (
+    Parameters,
+    checkpoint_tensors,
+    empty_parameters,
+    leave_biases_to_the_first,
+)
 from engine.models.shard_slices import ShardSlices
 from engine.models.shards import RankGroup
 from engine.models.weight_files import tensor_bytes, weight_files
@@ -47,6 +52,7 @@ def load_parameters(
     for path in files:
         loading.read_file(path, device)
     loading.finish()
+    leave_biases_to_the_first(parameters, group)
     return parameters
 
 
@@ -110,10 +116,9 @@ class _Loading:
 
     def finish(self) -> None:
         """Check that nothing is missing, and say what was left."""
-        if self._unfilled:
-            names = sorted(self._unfilled)
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise CheckpointError(f"{names[0]}{more}: in no file")
+        if missing := sorted(name for name, one in self._unfilled.items() if one.required):
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise CheckpointError(f"{missing[0]}{more}: in no file")
         if self._spare_head is not None:
             self._check_spare_head(self._spare_head)
         if left := str(self._surplus):

@@ -64,11 +64,12 @@ class Collectives:
             self._group = _nccl(c10d.PrefixStore("devices", store), meeting)
             self._warm_up(device)
 
-    def total(self, product: Tensor, dtype: torch.dtype) -> Tensor:
+    def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
         """As `RankGroup.total`."""
         mine = parts.whole(product, dtype)
         if self._is_small(mine):
-            return self.gather(mine)
+            gathered = self.gather(mine)
+            return gathered if in_parts else parts.whole(gathered, dtype)
         # Slice r of what each rank has goes to rank r, which adds them up.
         sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
         options = c10d.AllToAllOptions()

@@ -23,7 +23,11 @@ from engine.models.weights import load_parameters
 from engine.startup.activation import largest_batch
 from kernels.ops import torch_ops
 from storage.device_pool import DevicePool
+from tests.doubles.alternating_architecture import SERVED as ALTERNATING
+from tests.doubles.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.checkpoints import Recipe
+from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
 from tests.engine.rigs.ranks import CPU, on_ranks
 
 BLOCK_SIZE, NUM_TOKENS = 16, 40
@@ -65,13 +69,36 @@ def test_ranks_compute_what_one_computes(
     checkpoint: MakeCheckpoint, name: str, num_ranks: int
 ) -> None:
     model_dir = checkpoint(name).model_dir
-    model = read_model_config(model_dir)
+    expect_alike(model_dir, read_model_config(model_dir), num_ranks)
+
+
+def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
+    """All ranks have the same logits, and they are those of one."""
     check_shards(model, num_ranks)
     whole = logits(model_dir, model)
     first, *others = on_ranks(num_ranks, lambda group: logits(model_dir, model, group))
     assert all(torch.equal(other, first) for other in others), "bit for bit"
     assert torch.allclose(first, whole, rtol=0, atol=1e-4)
     assert torch.equal(first.argmax(1), whole.argmax(1))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_so_do_windows_sinks_four_norms_and_packed_experts_with_biases(
+    tmp_path: Path, num_ranks: int
+) -> None:
+    make_alternating_checkpoint(tmp_path)
+    model = read_model_config(tmp_path, ALTERNATING)
+    expect_alike(tmp_path, model, num_ranks)
+
+
+@pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
+def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
+    wide = Recipe("Llama", {**SIZES, "head_dim": 64})
+    model_dir = make_int4(KINDS[kind], tmp_path, wide).int4.model_dir
+    model = read_model_config(model_dir)
+    expect_alike(model_dir, model, 2)
+    with pytest.raises(UnsupportedModel, match=r"down_proj has 64 columns: in int4 served are"):
+        check_shards(with_attention(model, head_dim=128), 4)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "mixtral"])
