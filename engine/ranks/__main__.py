@@ -1,4 +1,4 @@
-"""`python -m engine.ranks PARENT FD`: one rank, on the socket that it inherits as FD."""
+"""`python -m engine.ranks RANK PARENT FD`: one rank, on the socket that it inherits as FD."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> int:
     """Follow the process with the id PARENT, which is rank 0, and die with it."""
-    parent, descriptor = (int(argument) for argument in arguments)
+    rank, parent, descriptor = (int(argument) for argument in arguments)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return EXIT_BROKEN
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when it is over
         signal.signal(number, signal.SIG_IGN)
     leave_no_core()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    line = f"%(levelname)s rank {rank}: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=line)
     with socket.socket(fileno=descriptor) as end:
         return serve(Channel(end))
 

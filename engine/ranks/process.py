@@ -42,7 +42,7 @@ class RankProcess:
         """Start it; it inherits `descriptors`. Raises OSError."""
         self.rank = rank
         self.socket, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-P", "-m", "engine.ranks", str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "engine.ranks", str(rank), str(os.getpid())]
         with its_own:
             self._child = subprocess.Popen(
                 [*command, str(its_own.fileno())],

@@ -44,7 +44,7 @@ def serve(channel: Channel) -> int:
         try:
             Follower(parts, ring, channel).run()
         except WireBroken:
-            _log.error("rank %d ends: rank 0 is gone", start.rank)
+            _log.error("this rank ends: rank 0 is gone")
             return EXIT_BROKEN
     return EXIT_STOPPED
 
