@@ -1,4 +1,4 @@
-"""What every test run needs before the first import of a room."""
+"""What every test run needs before the first import of a package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
 # a kernel is defined, and a conftest further in may already import one: so it is set here, at
-# import. Rooms that run the plain PyTorch references never notice.
+# import. Packages that run the plain PyTorch references never notice.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
