@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from jsonschema_rs import Draft202012Validator
@@ -30,6 +31,7 @@ from tests.doubles.gateway.served import MODEL, Served
 
 EVENTS = "text/event-stream"
 EXAMPLES = 30  # of each operation, in each mode
+HANG_S = 60.0
 FUZZ = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -59,7 +61,7 @@ def description(served: Served, engine: FakeEngine) -> dict[str, Any]:
 
 def operations_of(description: dict[str, Any]) -> list[Any]:
     schema: Any = schemathesis.openapi.from_dict(description)
-    schema.config.update(base_url=description["servers"][0]["url"])
+    schema.config.update(base_url=description["servers"][0]["url"], request_timeout=HANG_S)
     return [found.ok() for found in schema.get_all_operations()]
 
 
@@ -70,15 +72,16 @@ def is_operators(operation: Any) -> bool:
 def answers(operation: Any, mode: GenerationMode, checks: list[Any], key: str) -> list[Any]:
     """Send made-up requests and check their answers, which are returned."""
     came: list[Any] = []
+    with requests.Session() as session:
 
-    @FUZZ
-    @given(operation.as_strategy(generation_mode=mode))
-    def send(case: Any) -> None:
-        answer = case.call(headers={"authorization": f"Bearer {key}"})
-        came.append(answer)
-        case.validate_response(answer, checks=checks)
+        @FUZZ
+        @given(operation.as_strategy(generation_mode=mode))
+        def send(case: Any) -> None:
+            answer = case.call(session=session, headers={"authorization": f"Bearer {key}"})
+            came.append(answer)
+            case.validate_response(answer, checks=checks)
 
-    send()
+        send()
     return came
 
 
