@@ -22,7 +22,8 @@ from engine.models.config import (
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import AttentionConfig, LayerConfig, MlpConfig, RmsNormConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
-from engine.models.rope import RopeConfig, parse_rope
+from engine.models.rope import RopeConfig
+from engine.models.rope_fields import parse_rope, stretched_positions
 
 
 class _Raw(ModelSizes, kw_only=True):
@@ -65,10 +66,11 @@ class Llama:
         raw = read_json(path, _Raw, self.within)
         self._refuse_unsupported(raw)
         _check_heads(raw, self.default_head_dim)
-        scaling, positions = raw.rope_parameters or raw.rope_scaling, raw.max_position_embeddings
+        positions = raw.max_position_embeddings
+        rope = parse_rope(raw.rope_parameters or raw.rope_scaling, raw.rope_theta, positions)
         layer = self._layer(
             raw,
-            parse_rope(scaling, raw.rope_theta, positions),
+            rope,
             raw.rms_norm_eps,
             attention_bias=self.reads_attention_bias and raw.attention_bias,
             mlp_bias=self.reads_mlp_bias and raw.mlp_bias,
@@ -79,7 +81,7 @@ class Llama:
             hidden_size=raw.hidden_size,
             layers=(layer,) * raw.num_hidden_layers,
             final_norm=layer.norm,
-            max_positions=positions,
+            max_positions=stretched_positions(rope, positions),
             tied=raw.tie_word_embeddings,
             dtype=served_dtype(raw),
             names=self._names(raw),

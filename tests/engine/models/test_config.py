@@ -15,7 +15,7 @@ from engine.models.architecture import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import MlpConfig
-from engine.models.rope import RopeConfig
+from engine.models.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 
@@ -64,7 +64,8 @@ def test_what_transformers_saves_is_read(checkpoint: MakeCheckpoint, name: str) 
     assert config.layers[0].attention.head_dim == saved.truth.model.layers[0].self_attn.head_dim
     assert config.tied == truth.tie_word_embeddings
     assert attention.rope is not None
-    assert (attention.rope.theta, attention.rope.kind) == (rope["rope_theta"], rope["rope_type"])
+    assert attention.rope.theta == rope["rope_theta"]
+    assert (attention.rope.scaling is None) == (rope["rope_type"] == "default")
     assert config.eos_token_ids == (2,)
     assert config.dtype == "float32"
 
@@ -107,15 +108,19 @@ def test_biases_follow_family_and_flags(
     ("scaling", "expected"),
     [
         ({"rope_scaling": None, "rope_theta": 5e5}, RopeConfig(5e5)),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, RopeConfig(1e4, "linear", 2.0)),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, RopeConfig(1e4, LinearScaling(2.0))),
         (
             {"rope_scaling": {"rope_type": "llama3", **LLAMA3}, "rope_theta": 5e5},
-            RopeConfig(5e5, "llama3", 8.0, 1.0, 4.0, 128),
+            RopeConfig(5e5, Llama3Scaling(8.0, 1.0, 4.0, 128)),
         ),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 7e4}}, RopeConfig(7e4)),
         (
             {"rope_parameters": {"rope_type": "llama3", "rope_theta": 7e4, **LLAMA3}},
-            RopeConfig(7e4, "llama3", 8.0, 1.0, 4.0, 128),
+            RopeConfig(7e4, Llama3Scaling(8.0, 1.0, 4.0, 128)),
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 1.0}, "rope_theta": 1e6},
+            RopeConfig(1e6, YarnScaling(1.0, 512)),
         ),
     ],
 )
@@ -152,7 +157,7 @@ def test_eos_comes_from_the_generation_config_first(
         ({"hidden_act": "gelu"}, "gelu"),
         ({"quantization_config": {"quant_method": "bitnet"}}, "quantization_config"),
         ({"dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_scaling": {"rope_type": "ntk", "factor": 4.0}}, "rope_type 'ntk'"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}, "dynamic"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "layer to layer"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),

@@ -35,6 +35,12 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ RECIPES = {
     "mistral": Recipe("Mistral", {"sliding_window": None, "head_dim": 32}),
     "qwen2": Recipe("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": Recipe("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "qwen3-yarn": Recipe("Qwen3", {"head_dim": 32, "rope_parameters": YARN_ROPE}),
     "mixtral": Recipe("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3-moe": Recipe(
         "Qwen3Moe",

@@ -1,0 +1,124 @@
+"""What config.json says of rotary position embedding.
+
+    rope_theta, rope_scaling         the older spelling
+    rope_parameters                  the newer one, which carries the base as well
+    rope_parameters.full_attention   the same for each type of layer, where they differ
+
+Knows: fields and their defaults. Does not know: what a scaling computes (`rope`), nor torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.rope import LinearScaling, Llama3Scaling, RopeConfig, Scaling, YarnScaling
+
+T = TypeVar("T", bound=msgspec.Struct)
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
+PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
+SERVED = "default, linear, llama3 and yarn"
+
+
+class _Common(msgspec.Struct):
+    rope_type: str | None = None
+    type: str | None = None  # the older spelling
+    rope_theta: PositiveFloat | None = None
+    partial_rotary_factor: float = 1.0
+
+
+class _Linear(msgspec.Struct):
+    factor: PositiveFloat
+
+
+class _Llama3(msgspec.Struct):
+    factor: PositiveFloat
+    low_freq_factor: PositiveFloat
+    high_freq_factor: PositiveFloat
+    original_max_position_embeddings: PositiveInt | None = None
+
+
+class _Yarn(msgspec.Struct):
+    factor: PositiveFloat | None = None
+    original_max_position_embeddings: PositiveInt | None = None
+    beta_fast: PositiveFloat | None = None
+    beta_slow: PositiveFloat | None = None
+    truncate: bool = True
+    attention_factor: PositiveFloat | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+
+
+def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
+    """Read `rope_scaling` or `rope_parameters`; `theta` counts where these have none.
+
+    Raises BadConfig for a malformed one, UnsupportedModel for a scaling that is not served.
+    """
+    if scaling is None:
+        return RopeConfig(theta)
+    if any(isinstance(value, dict) for value in scaling.values()):
+        raise UnsupportedModel("rope_parameters differ from layer to layer, which is not served")
+    common = _convert(scaling, _Common)
+    if common.partial_rotary_factor != 1.0:
+        raise UnsupportedModel("partial_rotary_factor: only whole heads are rotated")
+    theta = common.rope_theta or theta
+    kind = common.rope_type or common.type or "default"
+    if kind == "default":
+        return RopeConfig(theta)
+    if kind == "linear":
+        return RopeConfig(theta, LinearScaling(_convert(scaling, _Linear).factor))
+    if kind == "llama3":
+        return RopeConfig(theta, _llama3(_convert(scaling, _Llama3), max_positions))
+    if kind == "yarn":
+        return _yarn(_convert(scaling, _Yarn), theta, max_positions)
+    raise UnsupportedModel(f"rope_type {kind!r}: served are {SERVED}")
+
+
+def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
+    """For how many positions a model is: with YaRN often more than `max_position_embeddings` says.
+
+    Makers tell their users to add YaRN to a config.json, and leave `max_position_embeddings` alone.
+    """
+    match rope.scaling:
+        case YarnScaling(factor, original):
+            return max(max_positions, int(factor * original))
+        case _:
+            return max_positions
+
+
+def _llama3(raw: _Llama3, max_positions: int) -> Scaling:
+    if raw.high_freq_factor <= raw.low_freq_factor:
+        raise BadConfig("rope scaling: high_freq_factor must be above low_freq_factor")
+    original = raw.original_max_position_embeddings or max_positions
+    return Llama3Scaling(raw.factor, raw.low_freq_factor, raw.high_freq_factor, original)
+
+
+def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
+    original = raw.original_max_position_embeddings or max_positions
+    factor = raw.factor or max_positions / original
+    fast, slow = raw.beta_fast or 32.0, raw.beta_slow or 1.0
+    if fast < slow:
+        raise BadConfig("rope scaling: beta_fast must not be below beta_slow")
+    scaling = YarnScaling(factor, original, fast, slow, raw.truncate)
+    return RopeConfig(theta, scaling, raw.attention_factor or _yarn_attention_factor(raw, factor))
+
+
+def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
+    """What the paper gives; of DeepSeek's two fields their ratio, where both are there."""
+    if raw.mscale and raw.mscale_all_dim:
+        return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)
+    return _mscale(factor, 1.0)
+
+
+def _mscale(factor: float, times: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * times * math.log(factor) + 1.0
+
+
+def _convert(scaling: dict[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(scaling, kind)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"rope scaling: {error}") from error
