@@ -27,6 +27,7 @@ from triton.testing import do_bench_cudagraph
 from benchmarks.engine.ceilings import Ceilings, measured_ceilings, seconds_of
 from benchmarks.record import emit, progress
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.variant import AttentionVariant
 from kernels.ops import TopKTopP, ops_for
 from kernels.sampling import top_k_top_p
 from kernels.sampling.top_k_top_p import RULED_OUT
@@ -119,7 +120,7 @@ def attention_seconds(batch: Batch) -> float:
     attention = ops_for(q.device).paged_attention
 
     def call() -> Tensor:
-        return attention(q, kv, layout, SCALE)
+        return attention(q, kv, layout, AttentionVariant(SCALE), None)
 
     return replayed_seconds(call) if q.is_cuda else seconds_of(call, "cpu")
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels.attention import fp8_kv, paged_attention, prefill_attention
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning
+from kernels.attention.variant import AttentionVariant
 from kernels.attention.widen_kv import MAX_WIDENED, widen
 from kernels.e4m3 import E4M3, LARGEST
 from kernels.limits import KV_SCALE_BYTES
@@ -138,6 +139,10 @@ class Filled:
             max_context_len=max(contexts),
         )
 
+    @property
+    def how(self) -> tuple[AttentionVariant, None]:
+        return AttentionVariant(self.scale), None
+
     def truth(self) -> Tensor:
         """(T, Hq, D) float64, over the numbers written out."""
         outs = []
@@ -147,15 +152,13 @@ class Filled:
             keys, values = wide.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :context]
             first, last = self.layout.query_starts[row : row + 2].tolist()
             q = self.q[first:last].double().cpu()
-            outs.append(
-                naive.attention(q, keys.transpose(0, 1), values.transpose(0, 1), self.scale)
-            )
+            outs.append(naive.attention(q, keys.transpose(0, 1), values.transpose(0, 1), *self.how))
         return torch.cat(outs)
 
 
 def test_attention_is_over_the_numbers_written_out(ops: Ops) -> None:
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
-    got = ops.paged_attention(case.q, case.kv, case.layout, case.scale)
+    got = ops.paged_attention(case.q, case.kv, case.layout, *case.how)
     assert relative_error(got, case.truth()) < 1e-5
 
 
@@ -163,7 +166,7 @@ def test_scales_matter() -> None:
     """The control: without its scales attention is another one."""
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
     fp8_kv.scales_of(case.kv)[:, 1] *= 2
-    got = paged_attention.reference(case.q, case.kv, case.layout, case.scale)
+    got = paged_attention.reference(case.q, case.kv, case.layout, *case.how)
     fp8_kv.scales_of(case.kv)[:, 1] /= 2
     assert relative_error(got, 2 * case.truth()) < 1e-5
 
@@ -189,7 +192,7 @@ def test_attention_on_the_device(shape: tuple[int, int, int], widened: bool) -> 
     longest = case.layout.max_context_len if widened else MAX_WIDENED
     layout = replace(case.layout, max_context_len=longest)
     with poisoned_memory():
-        got = triton_ops().paged_attention(case.q, case.kv, layout, case.scale)
+        got = triton_ops().paged_attention(case.q, case.kv, layout, *case.how)
     assert relative_error(got, case.truth().cuda()) < 2e-2
 
 
