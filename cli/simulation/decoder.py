@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape
-from engine.models.architecture import planned_format, planned_layers
-from engine.models.config import kv_layout, read_sizes
+from engine.models.architecture import planned_format, planned_layers, planned_sizes
+from engine.models.config import kv_layout
 from engine.models.errors import ModelError
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
@@ -111,7 +111,8 @@ class DecoderCounts:
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     """Read a config.json; ModelNotFound where it is not there or says too little."""
     try:
-        sizes, layers, weight_format = read_sizes(path), planned_layers(path), planned_format(path)
+        sizes, layers = planned_sizes(path), planned_layers(path)
+        weight_format = planned_format(path)
     except ModelError as error:
         raise ModelNotFound(str(error)) from error
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype

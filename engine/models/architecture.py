@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.config import Quantization
-from engine.models.config import ModelConfig, read_json
+from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
+from engine.models.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
+from engine.models.gpt_oss import GPT_OSS
 from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
@@ -42,8 +44,12 @@ class Architecture(Protocol):
         """
         ...
 
+    def sizes(self, path: Path) -> ModelSizes:
+        """Its sizes, to plan with: whether or not it is served; raises BadConfig."""
+        ...
+
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """The sizes of its layers, to plan with: whether or not it is served; raises BadConfig."""
+        """Those of its layers, to plan with; raises ModelError."""
         ...
 
 
@@ -62,6 +68,10 @@ class ServedModels:
 
 SERVED = ServedModels(
     {
+        "Gemma2ForCausalLM": GEMMA2,
+        "Gemma3ForCausalLM": GEMMA3,
+        "Gemma3ForConditionalGeneration": GEMMA3_SEEING,
+        "GptOssForCausalLM": GPT_OSS,
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
         "Mistral3ForConditionalGeneration": MISTRAL3,
@@ -115,11 +125,20 @@ def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
         return PLAIN
 
 
+def planned_sizes(path: Path, served: ServedModels = SERVED) -> ModelSizes:
+    """The sizes of a config.json; those of Llama for what is not served."""
+    return _planned(path, served).sizes(path)
+
+
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
     """The sizes of a config.json's layers; those of Llama for what is not served."""
+    return _planned(path, served).layers(path)
+
+
+def _planned(path: Path, served: ServedModels) -> Architecture:
     named = read_json(path, _MayBeNamed).architectures
     known = [served.architectures[name] for name in named if name in served.architectures]
-    return (known[0] if known else LLAMA).layers(path)
+    return known[0] if known else LLAMA
 
 
 def _weight_format(

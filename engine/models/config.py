@@ -98,6 +98,23 @@ def read_sizes(path: Path) -> ModelSizes:
     return read_json(path, ModelSizes, text_field(path))
 
 
+def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
+    """Raises BadConfig for heads that the sizes contradict; the default as in `size_of_head`."""
+    heads = raw.num_attention_heads
+    if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
+        raise BadConfig(
+            f"hidden_size {raw.hidden_size} is no multiple of "
+            f"num_attention_heads {heads}, and head_dim is not given"
+        )
+    head_dim = raw.size_of_head(default_head_dim)
+    if head_dim % 2:
+        raise BadConfig(f"head_dim {head_dim} is odd")
+    if heads % raw.num_kv_heads:
+        raise BadConfig(
+            f"num_attention_heads {heads} is no multiple of num_key_value_heads {raw.num_kv_heads}"
+        )
+
+
 SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 

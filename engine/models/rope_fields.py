@@ -17,7 +17,7 @@ import msgspec
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.rope import LinearScaling, Llama3Scaling, RopeConfig, Scaling, YarnScaling
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 SERVED = "default, linear, llama3 and yarn"
@@ -75,6 +75,23 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
     if kind == "yarn":
         return _yarn(_convert(scaling, _Yarn), theta, max_positions)
     raise UnsupportedModel(f"rope_type {kind!r}: served are {SERVED}")
+
+
+def parse_rope_by_type(
+    parameters: dict[str, Any] | None, thetas: dict[str, float], max_positions: int
+) -> dict[str, RopeConfig]:
+    """Read `rope_parameters` of each type of layer; `thetas` are the types and their usual bases.
+
+    A type that is left out, or null, has its usual base and no scaling. Raises as `parse_rope`.
+    """
+    given = parameters or {}
+    for name in given:
+        if name not in thetas:
+            raise BadConfig(f"rope_parameters has {name!r}: types of layer are {', '.join(thetas)}")
+    return {
+        name: parse_rope(_convert(given.get(name) or {}, dict[str, Any]), theta, max_positions)
+        for name, theta in thetas.items()
+    }
 
 
 def stretched_positions(rope: RopeConfig, max_positions: int) -> int:

@@ -41,6 +41,7 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
+SLIDING = "sliding_attention"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Recipe:
     family: str
     fields: dict[str, Any] = field(default_factory=dict)
     max_shard_size: str = "5GB"
+    config: str = ""  # the config's class, where it is not named as the family
+    norm: float = 1.0  # about which norms' weights are drawn
 
 
 RECIPES = {
@@ -65,7 +68,13 @@ RECIPES = {
     "qwen2": Recipe("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": Recipe("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
     "qwen3-yarn": Recipe("Qwen3", {"head_dim": 32, "rope_parameters": YARN_ROPE}),
-    "mixtral": Recipe("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "mistral-window": Recipe("Mistral", {"sliding_window": 24}),
+    "qwen2-window": Recipe(
+        "Qwen2", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
+    ),
+    "mixtral": Recipe(
+        "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 24}
+    ),
     "qwen3-moe": Recipe(
         "Qwen3Moe",
         {
@@ -78,6 +87,42 @@ RECIPES = {
         },
     ),
     "qwen3-biases": Recipe("Qwen3", {"attention_bias": True}),
+    # Limits and caps so low that they matter.
+    "gpt-oss": Recipe(
+        "GptOss",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 24,
+            "rope_parameters": {**YARN_ROPE, "truncate": False},
+            "swiglu_limit": 1.5,
+        },
+    ),
+    "gemma2": Recipe(
+        "Gemma2",
+        {
+            "sliding_window": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 4.0,
+            "query_pre_attn_scalar": 9,
+        },
+        norm=0.0,
+    ),
+    "gemma3": Recipe(
+        "Gemma3",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": [SLIDING, SLIDING, "full_attention", SLIDING],
+            "sliding_window": 24,
+            "query_pre_attn_scalar": 9,
+            "rope_parameters": {
+                SLIDING: {"rope_type": "default", "rope_theta": 500.0},
+                "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 8.0},
+            },
+        },
+        config="Gemma3TextConfig",
+        norm=0.0,
+    ),
 }
 
 
@@ -105,24 +150,24 @@ class Checkpoint:
 def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoint:
     """Build, randomise and save the model of `recipe`."""
     torch.manual_seed(seed)
-    config_class = getattr(transformers, f"{recipe.family}Config")
+    config_class = getattr(transformers, recipe.config or f"{recipe.family}Config")
     fields = {**SHAPE, **recipe.fields}
     if recipe.family == "Qwen2":
         del fields["head_dim"]  # not of its config: hidden / heads
         fields["hidden_size"] = 64
     config = config_class(**fields)
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
-    _randomise(model)
+    _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)
 
 
-def _randomise(model: Any) -> None:
+def _randomise(model: Any, norm: float) -> None:
     """Weights at which logits spread, and norms and biases that matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
-                parameter.normal_(1.0, 0.2)
+                parameter.normal_(norm, 0.2)
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)
             else:
