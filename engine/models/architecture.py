@@ -25,6 +25,7 @@ from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
+from engine.models.weight_formats.mxfp4 import read_mxfp4
 from engine.models.weight_formats.plain import PLAIN
 
 
@@ -80,7 +81,7 @@ SERVED = ServedModels(
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
-    {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
+    {"compressed-tensors": read_float_quantized, "fp8": read_fp8, "mxfp4": read_mxfp4},
     (PLAIN, ONLINE_FP8),
 )
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}

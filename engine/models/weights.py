@@ -70,7 +70,10 @@ class _Loading:
     def _fill(self, name: str, value: Tensor) -> None:
         wanted = self._unfilled.pop(name, None)
         if wanted is not None and wanted.convert is not None:
-            value = wanted.convert(value)
+            converted = wanted.convert(value)
+            if converted is None:  # another tensor has the rest
+                return
+            value = converted
         if not _is_accepted(value, wanted):
             raise CheckpointError(f"{name} is {value.dtype}, which its weight format has not")
         if self._tied and name == TIED_HEAD:

@@ -1,0 +1,125 @@
+"""Experts in mxfp4, as gpt-oss ships them: written out as they are loaded, and plain afterwards.
+
+    gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
+    down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
+
+Rows of gate and up are in turn. All other matrices are plain in such a checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
+from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
+from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FIELD = "quantization_config"
+NAME = "mxfp4"
+
+
+class _Raw(msgspec.Struct):
+    quant_method: str
+    modules_to_not_convert: list[str] | None = None
+
+
+def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
+    """Of `quant_method` mxfp4; raises BadConfig."""
+    try:
+        raw = msgspec.convert(quantization, _Raw)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{FIELD}: {error}") from error
+    for pattern in raw.modules_to_not_convert or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadConfig(f"{FIELD}.modules_to_not_convert {pattern!r}: {error}") from error
+    return Mxfp4Format(NAME, tuple(raw.modules_to_not_convert or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Mxfp4Format:
+    """Implements `WeightFormat`. `plain`: patterns of modules that are plain in the files."""
+
+    name: str = NAME
+    plain: tuple[str, ...] = ()
+
+    def linear(self, config: LinearConfig, new: Allocator) -> PlainLinear:
+        """As `WeightFormat.linear`."""
+        return PLAIN.linear(config, new)
+
+    def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
+        """As `WeightFormat.experts`; raises UnsupportedModel."""
+        made = PLAIN.experts(config, new)
+        if self._leaves(config.prefix.removesuffix(".")):
+            return made
+        if not config.packed:
+            raise UnsupportedModel(
+                f"{FIELD}: quant_method 'mxfp4' is served of experts in one tensor, as gpt-oss has"
+            )
+        return Mxfp4Experts(made.config, made.gate_up, made.down)
+
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        """As `WeightFormat.num_bytes`: what is kept is plain."""
+        return PLAIN.num_bytes(config, dtype)
+
+    def _leaves(self, module: str) -> bool:
+        """As `transformers` reads its list: what a name begins with, or what it ends with."""
+        return any(re.match(one, module) or module.endswith(one) for one in self.plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Mxfp4Experts(PlainExperts):
+    """Plain experts whose matrices are in mxfp4 in the checkpoint."""
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Blocks and scales of all experts together, and their biases."""
+        for tensor in PlainExperts.checkpoint_tensors(self):
+            if tensor.name.endswith("_bias"):
+                yield tensor
+            else:
+                yield from _TwoParts(tensor).tensors()
+
+
+@dataclass(slots=True)
+class _TwoParts:
+    """The parts of one parameter, of which either may come first."""
+
+    whole: CheckpointTensor  # as plain checkpoints have it: inputs before outputs
+    found: dict[str, Tensor] = field(default_factory=dict)
+
+    def tensors(self) -> Iterator[CheckpointTensor]:
+        for part, keep in (("blocks", self._blocks), ("scales", self._scales)):
+            name = f"{self.whole.name}_{part}"
+            yield CheckpointTensor(name, self.whole.view, self.whole.shard_dim, keep)
+
+    def _blocks(self, value: Tensor) -> Tensor | None:
+        return self._with("blocks", value)
+
+    def _scales(self, value: Tensor) -> Tensor | None:
+        return self._with("scales", value)
+
+    def _with(self, part: str, value: Tensor) -> Tensor | None:
+        """The parameter, once both are there; then they are let go."""
+        from kernels.mxfp4 import are_mxfp4, written_out  # where torch is
+
+        self.found[part] = value
+        if len(self.found) < 2:
+            return None
+        blocks, scales = self.found.pop("blocks"), self.found.pop("scales")
+        if not are_mxfp4(blocks, scales):
+            raise CheckpointError(
+                f"{self.whole.name}_blocks is {tuple(blocks.shape)}, {blocks.dtype}, with scales "
+                f"{tuple(scales.shape)}: no mxfp4"
+            )
+        outputs_first = written_out(blocks, scales, self.whole.view.dtype)
+        assert self.whole.convert is not None
+        return self.whole.convert(outputs_first.transpose(1, 2))
