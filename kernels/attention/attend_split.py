@@ -14,14 +14,29 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.attention.attention_tile import attend_tile, average
+from kernels.attention.attention_tile import attend_tile, average, average_with_sink
 from kernels.attention.fp8_kv import scales_of_head
 from kernels.attention.merge_attention import merge_row
-from kernels.attention.schedule_splits import keys_of_items, schedule
+from kernels.attention.schedule_splits import (
+    keys_in_window,
+    keys_of_items,
+    schedule,
+    schedule_window,
+)
 from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
 
 
-@triton.jit(do_not_specialize=["table_stride", "items", "passes", "level", "first_slot"])
+@triton.jit(
+    do_not_specialize=[
+        "table_stride",
+        "items",
+        "passes",
+        "level",
+        "first_slot",
+        "window_splits",
+        "window_tiles",
+    ]
+)
 def attend_split(
     q: tl.tensor,
     kv: tl.tensor,
@@ -35,6 +50,7 @@ def attend_split(
     partial_lse: tl.tensor,
     spans: tl.tensor,
     arrivals: tl.tensor,
+    sinks: tl.tensor,
     log2_scale: tl.tensor,
     items: tl.tensor,
     passes: tl.tensor,
@@ -42,6 +58,8 @@ def attend_split(
     first_slot: tl.tensor,
     table_stride: tl.tensor,
     head_stride: tl.tensor,
+    window_splits: tl.tensor,
+    window_tiles: tl.tensor,
     BLOCK_STRIDE: tl.constexpr,
     VALUE_STRIDE: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -59,13 +77,25 @@ def attend_split(
     MEMBERS: tl.constexpr,
     PARTS_AT_ONCE: tl.constexpr,
     SCALED: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks."""
+    """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks.
+
+    WINDOW, SOFTCAP and `sinks` are None where there are none.
+    """
+    STEP: tl.constexpr = min(B, TILE)  # keys may begin at multiples of it
     launch_dependents(DEPENDENT)
     kv_head, split = tl.program_id(0), tl.program_id(1)
     item, first, size = split, split, 0
-    if SPLIT:
+    if WINDOW is not None:
+        if SPLIT:
+            size = window_tiles
+            item, first = schedule_window(
+                split, items, size, window_splits, key_ends, WINDOW, STEP, TILE
+            )
+    elif SPLIT:
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
@@ -87,6 +117,9 @@ def attend_split(
         if ROWS > 1:
             row = tl.load(group_starts + item // passes) + item % passes * ROWS
             behind = tl.minimum(tl.load(group_starts + item // passes + 1), row + ROWS)
+        first_key = start
+        if WINDOW is not None:
+            first_key, start = keys_in_window(start, end, WINDOW, STEP)
         splits = split * 0 + 1
         if SPLIT:
             tiles = tl.cdiv(end - start, TILE)
@@ -113,19 +146,32 @@ def attend_split(
             if SCALED:
                 scales = scales_of_head(kv, kv_head, KV_HEADS, B, D)
             table = block_tables + row.to(tl.int64) * table_stride
+            if WINDOW is not None:
+                from_key = tl.zeros([M], dtype=tl.int32) + first_key
+                if start < first_key:
+                    acc, m, total = attend_tile(
+                        queries, acc, m, total, keys_of_head, scales, table, start, end, last_key,
+                        log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True, SCALED,
+                        SOFTCAP, from_key, True,
+                    )  # fmt: skip
+                    start = tl.minimum(start + TILE, end)
             whole = start + (end - start) // TILE * TILE
             for tile in tl.range(start, whole, TILE):
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
                     log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False, SCALED,
+                    SOFTCAP, last_key, False,
                 )  # fmt: skip
             if whole < end:
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, whole, end, last_key,
                     log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True, SCALED,
+                    SOFTCAP, last_key, False,
                 )  # fmt: skip
         result = average(acc, total)
         if (ROWS == 1) and (SHARED == 0) and splits == 1:
+            if sinks is not None:
+                result = average_with_sink(acc, m, total, tl.load(sinks + head))
             tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
         else:
             slot = first_slot + split * ROWS + member // GROUP
@@ -151,6 +197,6 @@ def attend_split(
                     tl.store(counter, 0)
             if arrived == splits - 1:
                 merge_row(
-                    partial, partial_lse, spans, out, row, items, first_slot + first, splits,
+                    partial, partial_lse, spans, out, sinks, row, items, first_slot + first, splits,
                     kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
                 )  # fmt: skip

@@ -71,10 +71,8 @@ def launch(
     """As `reference`, on the device; q is contiguous and a slot of kv is D contiguous numbers."""
     _check(q, kv)
     out = torch.empty_like(q)
-    if variant.window or variant.softcap or sinks is not None:
-        raise NotImplementedError(f"no kernel for {variant} yet")
-    decode_attention.launch(q, kv, layout, variant.scale, out)
-    prefill_attention.launch(q, kv, layout, variant.scale, out)
+    decode_attention.launch(q, kv, layout, variant, sinks, out)
+    prefill_attention.launch(q, kv, layout, variant, sinks, out)
     return out
 
 

@@ -20,3 +20,8 @@ class AttentionVariant:
     scale: float
     window: int | None = None
     softcap: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every key counts, with a score as it is."""
+        return self.window is None and self.softcap is None

@@ -55,8 +55,9 @@ def gated(
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
 ) -> tl.tensor:
-    """As `Gate` says, of float32. `limit` and `alpha` may be constants."""
+    """As `Gate` says, of a gate in float32. `limit` and `alpha` may be constants."""
     if LIMITED:
+        up = up.to(tl.float32)
         gate = tl.minimum(gate, limit)
         up = tl.minimum(tl.maximum(up, -limit), limit) + 1.0
         gate = gate / (1.0 + tl.exp(-alpha * gate))
@@ -66,7 +67,7 @@ def gated(
         gate = gate / (1.0 + tl.exp(-inner))
     else:
         gate = gate / (1.0 + tl.exp(-gate))
-    return gate * up
+    return gate * up.to(tl.float32)
 
 
 @triton.jit
@@ -92,7 +93,7 @@ def _kernel(
     inside = column < SIZE
     gate = tl.load(gate_up + row * row_stride + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * row_stride + SIZE + column, mask=inside, other=0.0)
-    result = gated(gate, up.to(tl.float32), LIMIT, ALPHA, ACT, LIMITED)
+    result = gated(gate, up, LIMIT, ALPHA, ACT, LIMITED)
     if FP8:
         wide = tl.where(inside, result.to(up.dtype).to(tl.float32), 0.0)
         store_scaled(wide[None, :], out, scales, row, first, SIZE, C, GROUP)

@@ -54,8 +54,8 @@ def _kernel(
     inside = column < H
     wide = tl.load(x + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
     scale = tl.load(weight + column, mask=inside, other=0.0)
-    result = scaled_rows(wide, scale, eps, H).to(out.dtype.element_ty)
-    tl.store(out + row * H + column, result, mask=inside)
+    place = out + row * H + column
+    tl.store(place, scaled_rows(wide, scale, eps, H).to(out.dtype.element_ty), mask=inside)
 
 
 def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:

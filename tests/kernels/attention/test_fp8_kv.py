@@ -178,7 +178,7 @@ def test_a_copy_of_what_prompts_read(ops: Ops) -> None:
     wide, layout = widen(case.kv, case.layout, torch.float32)
     assert wide.shape[0] == 4 * 3, "rows by blocks of the longest"
     out = torch.full_like(case.q, torch.nan)
-    prefill_attention.launch(case.q, wide, layout, case.scale, out)
+    prefill_attention.launch(case.q, wide, layout, *case.how, out)
     assert out[:3].isnan().all(), "decodes are left"
     assert relative_error(out[3:], case.truth()[3:]) < 1e-5
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.ops import Ops, torch_ops
+from kernels.ops import Ops
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
 # Contexts about the sizes of blocks, tiles and windows, and prompts that begin in the middle.
@@ -28,11 +28,6 @@ def sinks_for(case: Case) -> Tensor:
 
 def with_all(case: Case, window: int | None) -> Case:
     return replace(case, window=window, softcap=2.0, sinks=sinks_for(case))
-
-
-@pytest.fixture
-def ops() -> Ops:
-    return torch_ops()
 
 
 @pytest.mark.parametrize("window", WINDOWS)
