@@ -24,6 +24,7 @@ from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
+from engine.models.phi import PHI3
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
 from engine.models.weight_formats.mxfp4 import read_mxfp4
 from engine.models.weight_formats.plain import PLAIN
@@ -77,6 +78,7 @@ SERVED = ServedModels(
         "MistralForCausalLM": MISTRAL,
         "Mistral3ForConditionalGeneration": MISTRAL3,
         "MixtralForCausalLM": MIXTRAL,
+        "Phi3ForCausalLM": PHI3,
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -136,10 +136,23 @@ class ModelConfig:
     embedding_scale: float | None = None  # that embeddings are multiplied by; None: they are not
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
 
+    def for_positions(self, num_positions: int) -> ModelConfig:
+        """The same for sequences of so many tokens at most: what some ropes are depends on it."""
+        layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
+        return replace(self, layers=layers)
+
     @property
     def attentions(self) -> frozenset[AttentionConfig]:
         """Those of all layers."""
         return frozenset(layer.attention for layer in self.layers)
+
+
+def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
+    rope = layer.attention.rope
+    if rope is None:
+        return layer
+    attention = replace(layer.attention, rope=rope.for_positions(num_positions))
+    return replace(layer, attention=attention)
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:

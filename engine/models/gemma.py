@@ -32,6 +32,7 @@ from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
 from engine.models.rope_fields import (
     PositiveFloat,
+    check_rotary,
     parse_rope,
     parse_rope_by_type,
     stretched_positions,
@@ -120,6 +121,8 @@ class Gemma:
         self._refuse_unsupported(raw)
         check_heads(raw)
         ropes = self.ropes(raw)
+        for rope in ropes.values():
+            check_rotary(rope, raw.size_of_head())
         positions = stretched_positions(ropes[FULL], raw.max_position_embeddings)
         return ModelConfig(
             family=self.family,

@@ -27,7 +27,7 @@ from engine.models.mixture import MixtureConfig
 from engine.models.mixtures import check_experts
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
-from engine.models.rope_fields import PositiveFloat, parse_rope, stretched_positions
+from engine.models.rope_fields import PositiveFloat, check_rotary, parse_rope, stretched_positions
 from engine.models.windows import FULL, SLIDING, WindowFields, Windows, in_use, windows_of
 from kernels.experts.gate import Gate
 
@@ -74,6 +74,7 @@ class GptOss:
         check_heads(raw)
         scaling = raw.rope_parameters or raw.rope_scaling or USUAL_YARN
         rope = parse_rope(scaling, raw.rope_theta, raw.max_position_embeddings)
+        check_rotary(rope, raw.size_of_head())
         positions = stretched_positions(rope, raw.max_position_embeddings)
         return ModelConfig(
             family="gpt_oss",

@@ -5,6 +5,7 @@ Of Mistral 3, which sees, the decoder is Mistral's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ from engine.models.mlp import MlpConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
-from engine.models.rope_fields import parse_rope, stretched_positions
+from engine.models.rope_fields import check_rotary, parse_rope, stretched_positions
 from engine.models.windows import (
     WindowFields,
     WindowRule,
@@ -40,7 +41,7 @@ from engine.models.windows import (
 )
 
 
-class _Raw(WindowFields, kw_only=True):
+class LlamaFields(WindowFields, kw_only=True):
     """config.json as far as it matters here."""
 
     max_position_embeddings: Positive
@@ -52,7 +53,17 @@ class _Raw(WindowFields, kw_only=True):
     attention_bias: bool = False
     mlp_bias: bool = False
     model_type: str | None = None
+    original_max_position_embeddings: Positive | None = None
+    partial_rotary_factor: float | None = None
     num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
+    """What the config says of rope, but for its base."""
+    given = raw.rope_parameters or raw.rope_scaling
+    if raw.partial_rotary_factor is None:
+        return given
+    return {"partial_rotary_factor": raw.partial_rotary_factor, **(given or {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ class Llama:
     reads_mlp_bias: bool = False
     qk_norm: bool = False
     windows: WindowRule = no_window
+    rope_fields: Callable[[LlamaFields], dict[str, Any] | None] = usual_rope
+    partial_rotary: bool = False
     within: str | None = None  # the field of config.json that has the decoder's; None: the file
     model_type: str | None = None  # of the decoder within it
     names: CheckpointNames = PLAIN_NAMES
@@ -73,11 +86,12 @@ class Llama:
 
     def read(self, path: Path) -> ModelConfig:
         """As `Architecture.read`."""
-        raw = read_json(path, _Raw, self.within)
+        raw = read_json(path, LlamaFields, self.within)
         self._refuse_unsupported(raw)
         check_heads(raw, self.default_head_dim)
-        scaling, positions = raw.rope_parameters or raw.rope_scaling, raw.max_position_embeddings
-        rope = parse_rope(scaling, raw.rope_theta, positions)
+        positions = raw.max_position_embeddings
+        rope = parse_rope(self.rope_fields(raw), raw.rope_theta, positions)
+        check_rotary(rope, raw.size_of_head(self.default_head_dim), served=self.partial_rotary)
         positions = stretched_positions(rope, positions)
         layer = self._layer(
             raw,
@@ -129,11 +143,11 @@ class Llama:
         mlp = MlpConfig(sizes.intermediate_size, mlp_bias)
         return LayerConfig(sizes.hidden_size, attention, mlp, RmsNormConfig(eps))
 
-    def _names(self, raw: _Raw) -> CheckpointNames:
+    def _names(self, raw: LlamaFields) -> CheckpointNames:
         layers, drafting = raw.num_hidden_layers, raw.num_nextn_predict_layers or 0
         return replace(self.names, drafting_layers=range(layers, layers + drafting))
 
-    def _refuse_unsupported(self, raw: _Raw) -> None:
+    def _refuse_unsupported(self, raw: LlamaFields) -> None:
         if self.model_type is not None and raw.model_type != self.model_type:
             raise UnsupportedModel(
                 f"{self.within}.model_type {raw.model_type!r}: served is {self.model_type!r}"

@@ -1,14 +1,14 @@
 """Rotary position embedding: its frequencies, and the table that heads are rotated by.
 
-Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN). Does not know: how
-config.json has them (`rope_fields`), or how the table is applied (`kernels`); nor torch before
-there is a table to make.
+Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE). Does not
+know: how config.json has them (`rope_fields`), or how the table is applied (`kernels`); nor torch
+before there is a table to make.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,23 +53,61 @@ class YarnScaling:
     truncate: bool = True
 
 
-Scaling = LinearScaling | Llama3Scaling | YarnScaling
+@dataclass(frozen=True, slots=True)
+class LongRopeScaling:
+    """LongRoPE (arXiv 2402.13753; `_compute_longrope_parameters` of transformers), of Phi-3.
+
+    Each pair's frequency is divided by a number of its own: one of `long` where sequences may
+    outgrow the original context, else one of `short`. Keys in the cache are rotated for good, so
+    the choice is one for all sequences (`for_positions`), and not for each by its length.
+    """
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    original_max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairScaling:
+    """The frequency of each pair is divided by a number of its own."""
+
+    factors: tuple[float, ...]
+
+
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling | PairScaling
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Base and scaling of the rotary frequencies, and what cosines and sines are multiplied by."""
+    """Base and scaling of the rotary frequencies, and what cosines and sines are multiplied by.
+
+    Of a head the first `partial` is rotated.
+    """
 
     theta: float
     scaling: Scaling | None = None
     attention_factor: float = 1.0
+    partial: float = 1.0
+
+    def rotary_dim(self, head_dim: int) -> int:
+        """How many numbers of a head are rotated."""
+        return int(head_dim * self.partial)
+
+    def for_positions(self, num_positions: int) -> RopeConfig:
+        """The same for sequences of so many tokens at most."""
+        if not isinstance(self.scaling, LongRopeScaling):
+            return self
+        is_long = num_positions > self.scaling.original_max_positions
+        factors = self.scaling.long if is_long else self.scaling.short
+        return replace(self, scaling=PairScaling(factors))
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Radians per position of each rotated pair, (head_dim / 2,) float32, on the CPU."""
+    """Radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
     import torch  # only who makes tensors has it
 
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    size = rope.rotary_dim(head_dim)
+    exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
     plain = 1.0 / torch.pow(rope.theta, exponents)
     match rope.scaling:
         case None:
@@ -80,6 +118,10 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
             return _llama3_frequencies(llama3, plain)
         case YarnScaling() as yarn:
             return _yarn_frequencies(yarn, plain, rope.theta)
+        case PairScaling(factors):
+            return plain / torch.tensor(factors, dtype=torch.float32)
+        case LongRopeScaling():
+            raise AssertionError("whether sequences are long has not been decided")
 
 
 def _llama3_frequencies(scaling: Llama3Scaling, plain: Tensor) -> Tensor:
@@ -112,13 +154,16 @@ def _place_of(turns: float, scaling: YarnScaling, pairs: int, theta: float) -> f
 def rope_table(
     rope: RopeConfig | None, head_dim: int, num_positions: int, device: torch.device
 ) -> Tensor:
-    """Cosines in the left half and sines in the right, (num_positions, head_dim) float32.
+    """Cosines in the left half and sines in the right, (num_positions, rotary_dim) float32.
 
     Without rope they are those of an angle of zero, which changes no finite number.
     """
     import torch
 
-    plain = torch.zeros(head_dim // 2) if rope is None else inverse_frequencies(rope, head_dim)
+    if rope is None:
+        plain = torch.zeros(head_dim // 2)
+    else:
+        plain = inverse_frequencies(rope.for_positions(num_positions), head_dim)
     frequencies = plain.to(device)
     positions = torch.arange(num_positions, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies

@@ -10,24 +10,32 @@ Knows: fields and their defaults. Does not know: what a scaling computes (`rope`
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.rope import LinearScaling, Llama3Scaling, RopeConfig, Scaling, YarnScaling
+from engine.models.rope import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    RopeConfig,
+    Scaling,
+    YarnScaling,
+)
 
 T = TypeVar("T")
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
-SERVED = "default, linear, llama3 and yarn"
+SERVED = "default, linear, llama3, yarn and longrope"
 
 
 class _Common(msgspec.Struct):
     rope_type: str | None = None
     type: str | None = None  # the older spelling
     rope_theta: PositiveFloat | None = None
-    partial_rotary_factor: float = 1.0
+    partial_rotary_factor: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
 
 class _Linear(msgspec.Struct):
@@ -52,6 +60,14 @@ class _Yarn(msgspec.Struct):
     mscale_all_dim: float | None = None
 
 
+class _LongRope(msgspec.Struct):
+    short_factor: list[PositiveFloat]
+    long_factor: list[PositiveFloat]
+    factor: PositiveFloat | None = None
+    original_max_position_embeddings: PositiveInt | None = None
+    attention_factor: PositiveFloat | None = None
+
+
 def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
     """Read `rope_scaling` or `rope_parameters`; `theta` counts where these have none.
 
@@ -62,9 +78,13 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
     if any(isinstance(value, dict) for value in scaling.values()):
         raise UnsupportedModel("rope_parameters differ from layer to layer, which is not served")
     common = _convert(scaling, _Common)
-    if common.partial_rotary_factor != 1.0:
-        raise UnsupportedModel("partial_rotary_factor: only whole heads are rotated")
-    theta = common.rope_theta or theta
+    rope = _scaled(scaling, common, common.rope_theta or theta, max_positions)
+    return replace(rope, partial=common.partial_rotary_factor)
+
+
+def _scaled(
+    scaling: dict[str, Any], common: _Common, theta: float, max_positions: int
+) -> RopeConfig:
     kind = common.rope_type or common.type or "default"
     if kind == "default":
         return RopeConfig(theta)
@@ -74,6 +94,8 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
         return RopeConfig(theta, _llama3(_convert(scaling, _Llama3), max_positions))
     if kind == "yarn":
         return _yarn(_convert(scaling, _Yarn), theta, max_positions)
+    if kind == "longrope":
+        return _long_rope(_convert(scaling, _LongRope), theta, max_positions)
     raise UnsupportedModel(f"rope_type {kind!r}: served are {SERVED}")
 
 
@@ -132,6 +154,35 @@ def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
 
 def _mscale(factor: float, times: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * times * math.log(factor) + 1.0
+
+
+def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
+    original = raw.original_max_position_embeddings or max_positions
+    scaling = LongRopeScaling(tuple(raw.short_factor), tuple(raw.long_factor), original)
+    factor = raw.factor or max_positions / original
+    usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return RopeConfig(theta, scaling, raw.attention_factor or usual)
+
+
+def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
+    """Raises BadConfig for what does not go with heads of this size.
+
+    UnsupportedModel where a part of a head is to be rotated, unless that is `served`.
+    """
+    if rope.partial != 1.0 and not served:
+        raise UnsupportedModel(f"partial_rotary_factor {rope.partial}: served is 1")
+    size = rope.rotary_dim(head_dim)
+    if not size or size % 2:
+        raise BadConfig(
+            f"partial_rotary_factor {rope.partial} of head_dim {head_dim} is {size} numbers, and "
+            "they are rotated in pairs"
+        )
+    if isinstance(rope.scaling, LongRopeScaling):
+        for name, factors in (("short", rope.scaling.short), ("long", rope.scaling.long)):
+            if 2 * len(factors) != size:
+                raise BadConfig(
+                    f"rope scaling: {name}_factor has {len(factors)} numbers, for {size // 2} pairs"
+                )
 
 
 def _convert(scaling: dict[str, Any], kind: type[T]) -> T:

@@ -61,11 +61,27 @@ class _Loading:
                     own = self._names.own(name)
                     kind = None if own in self._wanted else self._names.surplus_kind(own)
                     if kind is None:
-                        self._fill(own, file.get_tensor(name))
+                        self._fill_all(own, file.get_tensor(name))
                     else:
                         self._surplus.add(kind, sizes[name])
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: {error}") from error
+
+    def _fill_all(self, name: str, value: Tensor) -> None:
+        """What a tensor of the file is, or the parts that its rows are; one number is of each."""
+        parts = self._names.parts(name)
+        wanted = [self._unfilled[part].view for part in parts if part in self._unfilled]
+        if not parts or len(wanted) < len(parts):
+            self._fill(name, value)
+            return
+        rows = [view.shape[0] for view in wanted]
+        if value.numel() > 1 and value.shape[0] != sum(rows):
+            raise CheckpointError(
+                f"{name} is {tuple(value.shape)}, the config gives {sum(rows)} rows"
+            )
+        values = value.split(rows) if value.numel() > 1 else (value,) * len(rows)
+        for part, one in zip(parts, values, strict=True):
+            self._fill(part, one)
 
     def _fill(self, name: str, value: Tensor) -> None:
         wanted = self._unfilled.pop(name, None)

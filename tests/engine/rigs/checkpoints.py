@@ -41,6 +41,14 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
+# Short and long factors are the same: transformers chooses by the length of each sequence.
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "short_factor": [1.0, 1.1, 1.3, 2.0, 3.0, 4.0],
+    "long_factor": [1.0, 1.1, 1.3, 2.0, 3.0, 4.0],
+}
 SLIDING = "sliding_attention"
 
 
@@ -84,6 +92,16 @@ RECIPES = {
             "norm_topk_prob": True,
             "mlp_only_layers": [1],
             "head_dim": 32,
+        },
+    ),
+    "phi3": Recipe(
+        "Phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 128,
+            "rope_parameters": LONG_ROPE,
+            "sliding_window": 24,
+            "pad_token_id": None,
         },
     ),
     "qwen3-biases": Recipe("Qwen3", {"attention_bias": True}),
@@ -152,8 +170,8 @@ def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoin
     torch.manual_seed(seed)
     config_class = getattr(transformers, recipe.config or f"{recipe.family}Config")
     fields = {**SHAPE, **recipe.fields}
-    if recipe.family == "Qwen2":
-        del fields["head_dim"]  # not of its config: hidden / heads
+    if recipe.family in ("Qwen2", "Phi3"):
+        del fields["head_dim"]  # not of their configs: hidden / heads
         fields["hidden_size"] = 64
     config = config_class(**fields)
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
