@@ -19,7 +19,7 @@ from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
-DEFAULT_DTYPE = "float32"  # of a checkpoint that does not say
+DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.options import MemoryFlags
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architecture import SERVED, ServedModels, check_format
+from engine.models.errors import UnsupportedModel
+from engine.models.modules import WeightFormat
 from storage.kv_layout import ITEM_BYTES
 
 GIB = 1 << 30
@@ -46,12 +48,21 @@ def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """The model in each format, its embedding and head plain in all of them."""
+    """The model in each format that it is served in, its embedding and head plain in all."""
     return [
         WeightsFit(one.name, found.weight_bytes, _device_tokens(found, memory))
         for one in served.planned_formats
+        if _is_served(decoder, one)
         for found in [decoder.with_weights_in(one)]
     ]
+
+
+def _is_served(decoder: DecoderCounts, weight_format: WeightFormat) -> bool:
+    try:
+        check_format(weight_format, decoder.layers)
+    except UnsupportedModel:
+        return False
+    return True
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:

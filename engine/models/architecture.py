@@ -7,7 +7,7 @@ them too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,12 +22,13 @@ from engine.models.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
 from engine.models.gpt_oss import GPT_OSS
 from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
+from engine.models.mixture import MixtureConfig
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
 from engine.models.phi import PHI3
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
-from engine.models.weight_formats.mxfp4 import read_mxfp4
-from engine.models.weight_formats.plain import PLAIN
+from engine.models.weight_formats.mxfp4 import MXFP4, Mxfp4Format, read_mxfp4
+from engine.models.weight_formats.plain import PLAIN, PlainFormat
 
 
 class Architecture(Protocol):
@@ -84,7 +85,7 @@ SERVED = ServedModels(
         "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
     {"compressed-tensors": read_float_quantized, "fp8": read_fp8, "mxfp4": read_mxfp4},
-    (PLAIN, ONLINE_FP8),
+    (PLAIN, ONLINE_FP8, MXFP4),
 )
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
@@ -116,8 +117,25 @@ def read_model_config(
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
     weight_format = _weight_format(named, served, quantization)
     model = known[named.architectures[0]].read(path)
+    check_format(weight_format, model.layers)
     eos = eos_token_ids(model_dir, model.vocab_size)
     return replace(model, eos_token_ids=eos, weight_format=weight_format)
+
+
+def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> None:
+    """Raises UnsupportedModel for layers that are not served in that format."""
+    mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
+    packed = any(mixture.packed for mixture in mixtures)
+    if packed and not isinstance(weight_format, PlainFormat | Mxfp4Format):
+        raise UnsupportedModel(
+            f"quantization {weight_format.name!r}: experts that are one tensor in the files are "
+            "served in plain weights and mxfp4"
+        )
+    if isinstance(weight_format, Mxfp4Format) and not packed:
+        raise UnsupportedModel(
+            "quantization_config: quant_method 'mxfp4' is served of experts that are one tensor "
+            "in the files, as gpt-oss has them"
+        )
 
 
 def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:

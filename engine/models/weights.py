@@ -79,7 +79,7 @@ class _Loading:
             raise CheckpointError(
                 f"{name} is {tuple(value.shape)}, the config gives {sum(rows)} rows"
             )
-        values = value.split(rows) if value.numel() > 1 else (value,) * len(rows)
+        values = value.split(rows) if value.numel() > 1 else (value,) * len(rows)  # type: ignore[no-untyped-call]
         for part, one in zip(parts, values, strict=True):
             self._fill(part, one)
 

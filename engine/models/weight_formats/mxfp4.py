@@ -3,7 +3,8 @@
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up are in turn. All other matrices are plain in such a checkpoint.
+Rows of gate and up are in turn. All other matrices are plain in such a checkpoint. There is no rule
+for shards.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
+from engine.models.errors import BadConfig, CheckpointError
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
 from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
 
@@ -57,14 +58,10 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """As `WeightFormat.experts`; raises UnsupportedModel."""
+        """As `WeightFormat.experts`, of experts that are one tensor in plain checkpoints."""
         made = PLAIN.experts(config, new)
         if self._leaves(config.prefix.removesuffix(".")):
             return made
-        if not config.packed:
-            raise UnsupportedModel(
-                f"{FIELD}: quant_method 'mxfp4' is served of experts in one tensor, as gpt-oss has"
-            )
         return Mxfp4Experts(made.config, made.gate_up, made.down)
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
@@ -74,6 +71,9 @@ class Mxfp4Format:
     def _leaves(self, module: str) -> bool:
         """As `transformers` reads its list: what a name begins with, or what it ends with."""
         return any(re.match(one, module) or module.endswith(one) for one in self.plain)
+
+
+MXFP4 = Mxfp4Format()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _TwoParts:
     def tensors(self) -> Iterator[CheckpointTensor]:
         for part, keep in (("blocks", self._blocks), ("scales", self._scales)):
             name = f"{self.whole.name}_{part}"
-            yield CheckpointTensor(name, self.whole.view, self.whole.shard_dim, keep)
+            yield CheckpointTensor(name, self.whole.view, None, keep)
 
     def _blocks(self, value: Tensor) -> Tensor | None:
         return self._with("blocks", value)

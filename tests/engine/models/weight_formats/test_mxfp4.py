@@ -219,8 +219,22 @@ def test_other_experts_than_those_of_gpt_oss_are_refused(tmp_path: Path) -> None
     model_dir = make_checkpoint(RECIPES["mixtral"], tmp_path).model_dir
     load(model_dir)
     say(model_dir, WORDS)
-    with pytest.raises(UnsupportedModel, match="'mxfp4' is served of experts in one tensor"):
-        load(model_dir)
+    with pytest.raises(UnsupportedModel, match="'mxfp4' is served of experts that are one tensor"):
+        read_model_config(model_dir)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_experts_in_one_tensor_are_not_quantised_to_fp8(
+    shipped: Checkpoint, model_dir: Path, *, plain: bool
+) -> None:
+    if plain:
+        config = json.loads((model_dir / "config.json").read_text())
+        del config["quantization_config"]
+        (model_dir / "config.json").write_text(json.dumps(config))
+    refusal = "'fp8': experts that are one tensor" if plain else "quantised already, by 'mxfp4'"
+    with pytest.raises(UnsupportedModel, match=refusal):
+        read_model_config(model_dir, quantization="fp8")
+    assert read_model_config(shipped.model_dir).weight_format.name == "mxfp4"
 
 
 @pytest.mark.parametrize("names", ["lm_head", ["("]])
