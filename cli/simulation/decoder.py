@@ -5,11 +5,12 @@ Whether the model can be served is decided by `engine.models.checks`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.errors import ModelNotFound
-from cli.simulation.machine import ModelShape
+from cli.simulation.machine import ModelShape, WindowShape
 from engine.models.architecture import planned_format, planned_layers, planned_sizes
 from engine.models.config import kv_layout
 from engine.models.errors import ModelError
@@ -97,7 +98,17 @@ class DecoderCounts:
             attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
             step_bytes=float(step),
             row_bytes=self.layer_bytes * active + self.table_bytes,
+            windows=tuple(self._windows()),
         )
+
+    def _windows(self) -> Iterator[WindowShape]:
+        """Of layers that attend over a window, those of each together."""
+        windows = [layer.attention.window for layer in self.layers]
+        for tokens in sorted({window for window in windows if window is not None}):
+            own = [layer for layer in self.layers if layer.attention.window == tokens]
+            kv_bytes = kv_layout(own, self.kv.groups[0].dtype, BLOCK_SIZE).token_bytes
+            flops = 4.0 * sum(layer.attention.query_size for layer in own)
+            yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
         """The same model in another format."""

@@ -7,11 +7,9 @@ It is kept whole in all layers, so that a cached prefix can be continued anywher
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cli.simulation.decoder import BLOCK_SIZE, DecoderCounts
-from engine.models.config import kv_layout
+from cli.simulation.decoder import DecoderCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +27,18 @@ def window_fit(
     decoder: DecoderCounts, device_tokens: int, sequence_tokens: int
 ) -> WindowFit | None:
     """What freeing would make of `device_tokens`; None for a model without windows."""
-    windows = list(_windows(decoder))
+    windows, whole = decoder.shape.windows, decoder.kv_bytes_per_token
     if not windows:
         return None
-    whole = decoder.kv_bytes_per_token
-    freed = _freed_bytes(decoder, sequence_tokens)
-    kept_for_ever = whole - sum(one_layer for _, one_layer in windows)
+    kept, _ = decoder.shape.context_costs(sequence_tokens)
+    without = whole - sum(one.kv_bytes_per_token for one in windows)
     return WindowFit(
-        windows=tuple(sorted({window for window, _ in windows})),
-        layers=len(windows),
+        windows=tuple(one.tokens for one in windows),
+        layers=sum(layer.attention.window is not None for layer in decoder.layers),
         sequence_tokens=sequence_tokens,
-        device_tokens=int(
-            device_tokens * whole * sequence_tokens / (whole * sequence_tokens - freed)
-        ),
-        device_tokens_at_most=device_tokens * whole // kept_for_ever if kept_for_ever else None,
+        device_tokens=int(device_tokens * whole * sequence_tokens / kept),
+        device_tokens_at_most=device_tokens * whole // without if without else None,
     )
-
-
-def _windows(decoder: DecoderCounts) -> Iterator[tuple[int, int]]:
-    """Of each layer with a window: its tokens, and the KV bytes of a token in that layer."""
-    dtype = decoder.kv.groups[0].dtype
-    for layer in decoder.layers:
-        if layer.attention.window is not None:
-            yield layer.attention.window, kv_layout([layer], dtype, BLOCK_SIZE).token_bytes
-
-
-def _freed_bytes(decoder: DecoderCounts, tokens: int) -> int:
-    """Of a sequence."""
-    return sum(max(0, tokens - window) * size for window, size in _windows(decoder))
 
 
 def window_line(fit: WindowFit, layers: int) -> str:

@@ -1,13 +1,15 @@
-"""What freeing KV outside of windows would give, against a count by hand."""
+"""What windows save, and what freeing KV outside of them would give, against counts by hand."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.simulation.decoder import DecoderCounts, read_decoder
+from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.windows import WindowFit, window_fit
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config
@@ -47,6 +49,51 @@ def test_sequences_within_the_window_free_nothing(tmp_path: Path) -> None:
 def test_with_windows_everywhere_there_is_no_bound(tmp_path: Path) -> None:
     fit = window_fit(windowed(tmp_path, **ALL), 1_000_000, 1000)
     assert fit == WindowFit((100,), 32, 1000, 10_000_000, None)
+
+
+def attended(window: int | None, tokens: int, behind: int) -> float:
+    """Positions that tokens attend to, each by itself; half a position each for its own."""
+    seen = [min(position + 0.5, window or math.inf) for position in range(behind, behind + tokens)]
+    return sum(seen)
+
+
+@pytest.mark.parametrize(("tokens", "behind"), [(50, 0), (50, 70), (300, 20), (300, 500)])
+def test_attention_counts_no_more_positions_than_the_window_has(
+    tmp_path: Path, tokens: int, behind: int
+) -> None:
+    shape = windowed(tmp_path, **HALF).shape
+    by_hand = 8 * attended(None, tokens, behind) + 24 * attended(100, tokens, behind)
+    assert shape.attended_flops(tokens, behind) == pytest.approx(4 * 4096 * by_hand, rel=1e-4)
+
+
+def test_a_step_reads_no_more_kv_than_the_window_has(tmp_path: Path) -> None:
+    shape = windowed(tmp_path, **HALF).shape
+    per_layer = 4096  # bytes of a token
+    assert shape.context_costs(1000)[0] == per_layer * (8 * 1000 + 24 * 100)
+    assert shape.context_costs(90)[0] == per_layer * 32 * 90
+
+
+@pytest.mark.parametrize("gb_s", [0.5, 3.0, 48.0])
+def test_loading_beats_computing_later_than_without_windows(tmp_path: Path, gb_s: float) -> None:
+    machine, plain = MachineModel(), windowed(tmp_path).shape
+    shape = windowed(tmp_path, **HALF).shape
+    found = break_even_tokens(machine, shape, gb_s, setup_ms=1.0)
+    assert found is not None
+
+    def saved(tokens: int) -> float:
+        load = machine.load_seconds(shape, tokens) * machine.host_gb_s / gb_s
+        return machine.prefill_seconds(shape, tokens) - load - 1e-3
+
+    assert saved(found - 1) < 0 <= saved(found)
+    earlier = break_even_tokens(machine, plain, gb_s, setup_ms=1.0)
+    assert earlier is not None
+    assert earlier <= found
+
+
+def test_with_windows_everywhere_loading_from_a_slow_disk_never_pays(tmp_path: Path) -> None:
+    shape, machine = windowed(tmp_path, **ALL).shape, MachineModel()
+    assert break_even_tokens(machine, shape, 0.5) is None
+    assert break_even_tokens(machine, shape, 48.0) == 1
 
 
 @pytest.mark.parametrize(("fields", "found"), [(HALF, True), ({}, False)])
