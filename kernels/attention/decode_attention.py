@@ -41,7 +41,13 @@ from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.fp8_kv import is_fp8
 from kernels.attention.merge_attention import PARTS_AT_ONCE
 from kernels.attention.split_sizes import WindowSplits, most_window_tiles, split_window
-from kernels.attention.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
+from kernels.attention.tuning import (
+    DecodeTuning,
+    decode_tuning,
+    rows_together,
+    shared_tuning,
+    window_tuning,
+)
 from kernels.attention.variant import AttentionVariant
 from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import next_power_of_2
@@ -109,10 +115,10 @@ def _launch_window(
 ) -> None:
     """As `launch`. Whether a row may be cut depends on the window alone: so there is one kernel."""
     rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
-    part = launch_parts(q, kv, replace(layout, shared=None))[0]
-    tuning = part.tuning
+    tuning = window_tuning(q.shape[2], kv.dtype)
+    part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
     most = most_window_tiles(window, block_size, tuning)
-    if most * tuning.tile <= tuning.least_keys:
+    if most * tuning.tile < 2 * tuning.least_keys:
         _attend(q, kv, layout, how, part, _Output(out, out, out, out, out, 0, 0))
         return
     most = min(most, -(-layout.max_context_len // tuning.tile))

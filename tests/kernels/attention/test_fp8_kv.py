@@ -110,6 +110,9 @@ def test_keys_and_values_are_written_to_their_slots(ops: Ops) -> None:
     assert not fp8_kv.scales_of(kv).transpose(1, 3).flatten(0, 1)[others].any()
 
 
+How = tuple[AttentionVariant, Tensor | None]
+
+
 class Filled:
     """Rows over a pool in fp8 whose numbers are known."""
 
@@ -120,7 +123,8 @@ class Filled:
         most = -(-max(contexts) // SIZE)
         tables = torch.randperm(len(ROWS) * most).view(len(ROWS), most)
         kv = pool_of(len(ROWS) * most, layout_of(kv_heads, dim), device)[1]
-        self.kv, self.scale = kv, 1 / math.sqrt(dim)
+        self.kv = kv
+        self.how: How = (AttentionVariant(1 / math.sqrt(dim)), None)
         numbers = torch.randn(kv.shape, device=device)
         numbers[..., :2] *= 20  # channels that lie far out, as keys have them
         values, scales = fp8_kv.quantised(numbers)
@@ -139,10 +143,6 @@ class Filled:
             max_context_len=max(contexts),
         )
 
-    @property
-    def how(self) -> tuple[AttentionVariant, None]:
-        return AttentionVariant(self.scale), None
-
     def truth(self) -> Tensor:
         """(T, Hq, D) float64, over the numbers written out."""
         outs = []
@@ -158,6 +158,14 @@ class Filled:
 
 def test_attention_is_over_the_numbers_written_out(ops: Ops) -> None:
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
+    got = ops.paged_attention(case.q, case.kv, case.layout, *case.how)
+    assert relative_error(got, case.truth()) < 1e-5
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_with_all_that_attention_may_have_beside(ops: Ops, window: int | None) -> None:
+    case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
+    case.how = AttentionVariant(0.2, window, softcap=3.0), torch.linspace(-3.0, 6.0, HEADS)
     got = ops.paged_attention(case.q, case.kv, case.layout, *case.how)
     assert relative_error(got, case.truth()) < 1e-5
 
