@@ -165,12 +165,13 @@ def served_dtype(sizes: ModelSizes) -> str | None:
 
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
     """The layout of a model's KV in blocks of `block_size` tokens. `dtype`: of keys and values."""
-    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    alike: dict[tuple[int, int, int | None], list[int]] = defaultdict(list)
     for index, layer in enumerate(layers):
-        alike[layer.attention.num_kv_heads, layer.attention.head_dim].append(index)
+        one = layer.attention
+        alike[one.num_kv_heads, one.head_dim, one.window].append(index)
     groups = (
-        KvGroup(tuple(group), *sizes, dtype, scale_bytes=_scale_bytes(sizes[0], dtype, block_size))
-        for sizes, group in alike.items()
+        KvGroup(tuple(group), heads, dim, dtype, window, _scale_bytes(heads, dtype, block_size))
+        for (heads, dim, window), group in alike.items()
     )
     return KvLayout(tuple(groups), block_size)
 

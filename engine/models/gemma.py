@@ -205,7 +205,7 @@ GEMMA2 = Gemma(
     _Gemma2,
     _ropes_of_gemma2,
     caps_scores=True,
-    examples=("Gemma 2 2B, 9B, 27B",),
+    examples=("Gemma 2 2B to 27B",),
 )
 GEMMA3 = Gemma("gemma3", _Gemma3, _ropes_of_gemma3, qk_norm=True, examples=("Gemma 3 1B",))
 # The decoder of a model that sees; what it sees with is left in the files.
@@ -213,5 +213,5 @@ GEMMA3_SEEING = replace(
     GEMMA3,
     within=TEXT,
     names=CheckpointNames((("language_model.", ""), ("model.language_model.", "model."))),
-    examples=("Gemma 3 4B, 12B, 27B",),
+    examples=("Gemma 3 4B to 27B",),
 )

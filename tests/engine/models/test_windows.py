@@ -10,6 +10,7 @@ import pytest
 import transformers
 
 from engine.models.architecture import planned_layers, read_model_config
+from engine.models.config import kv_layout
 from tests.engine.models.test_config import GEMMA2, GEMMA3, GPT_OSS, LLAMA, MISTRAL, QWEN2, QWEN3
 
 QWEN3_MOE = {
@@ -84,3 +85,14 @@ def test_a_mistral_config_without_the_field_has_the_family_s_window(tmp_path: Pa
     assert windows(tmp_path, long) == [None] * 2
     del long["sliding_window"]
     assert windows(tmp_path, long) == [4096] * 2
+
+
+def test_the_layout_of_kv_says_which_layers_have_windows(tmp_path: Path) -> None:
+    windows(tmp_path, {**GEMMA2, **SIX, "sliding_window": 64})
+    layers = read_model_config(tmp_path).layers
+    layout = kv_layout(layers, "bfloat16", 16)
+    assert [(one.layers, one.window) for one in layout.groups] == [
+        ((0, 2, 4), 64),
+        ((1, 3, 5), None),
+    ]
+    assert layout.block_bytes == kv_layout(layers[1::2] * 2, "bfloat16", 16).block_bytes
