@@ -121,7 +121,7 @@ def _launch_window(
     if most * tuning.tile < 2 * tuning.least_keys:
         _attend(q, kv, layout, how, part, _Output(out, out, out, out, out, 0, 0))
         return
-    most = min(most, -(-layout.max_context_len // tuning.tile))
+    most = max(min(most, -(-layout.max_context_len // tuning.tile)), 1)
     cut = split_window(most, rows * kv_heads, tuning)
     room = replace(_room(q, kv, layout, rows * cut.splits, 0, out), target=rows * (cut.splits - 1))
     _attend(q, kv, layout, how, part, room, window=cut)

@@ -12,14 +12,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.errors import UnsupportedShape
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionVariant:
-    """`window`: how many keys a token sees, itself included; None: all."""
+    """`window`: how many keys a token sees, itself included; None: all.
+
+    Raises UnsupportedShape for a window without a key, or a cap that no score is below.
+    """
 
     scale: float
     window: int | None = None
     softcap: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise UnsupportedShape(f"a window of {self.window} keys has not even the token itself")
+        if self.softcap is not None and self.softcap <= 0:
+            raise UnsupportedShape(f"soft cap {self.softcap} is not above 0")
 
     @property
     def is_plain(self) -> bool:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.experts.gate import SILU
+from kernels.experts.gate import GELU_TANH, SILU, Gate
 from kernels.ops import torch_ops, triton_ops
 from tests.kernels import naive
 from tests.kernels.cases import (
@@ -70,6 +70,10 @@ def test_gate_mul(dtype: torch.dtype) -> None:
         got = OPS.gate_mul(gate_up, SILU)
     assert relative_error(got, naive.gate_mul(gate_up)) < BOUNDS[dtype]
     assert OPS.gate_mul(torch.full_like(gate_up, -200.0), SILU).isfinite().all()
+    for gate in (GELU_TANH, Gate(limit=1.5, alpha=1.702)):
+        got = OPS.gate_mul(gate_up, gate)
+        assert relative_error(got, naive.gate_mul(gate_up, gate)) < BOUNDS[dtype]
+        assert OPS.gate_mul(torch.full_like(gate_up, -200.0), gate).isfinite().all()
 
 
 @DTYPES
@@ -208,6 +212,43 @@ def test_prefill_of_every_group_size(
 ) -> None:
     rows = [(1, 1), (1, 128), (2, 128), (129, 129), (128, 257), (700, 1500), (64, 64), (3, 4000)]
     assert_right(make_case(Geometry(*heads, head_dim, 16, dtype, "cuda"), rows, decodes=0))
+
+
+GPT_OSS, GEMMA = (64, 8, 64), (8, 4, 256)
+
+
+@pytest.mark.parametrize("heads", [GPT_OSS, GEMMA, (32, 8, 128)], ids=str)
+@pytest.mark.parametrize("window", [None, 1, 128, 1000, 4096])
+@pytest.mark.parametrize("cap", [None, 20.0])
+def test_windows_caps_and_sinks(
+    heads: tuple[int, int, int], window: int | None, cap: float | None
+) -> None:
+    case = make_case(Geometry(*heads, 16, torch.bfloat16, "cuda"), MIXED)
+    sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
+    assert_right(replace(case, window=window, softcap=cap, sinks=sinks))
+    assert_right(replace(case, window=window, softcap=cap))
+
+
+@pytest.mark.parametrize("window", [128, 1000])
+def test_a_captured_window_follows_lengths_that_change_on_the_device(window: int) -> None:
+    geometry = Geometry(*GPT_OSS, 16, torch.bfloat16, "cuda")
+    case = make_case(geometry, [(1, 3000), (1, 2999), (1, 640), (1, 5)])
+    sinks = torch.linspace(-3.0, 6.0, 64, device="cuda").bfloat16()
+    case = replace(case, window=window, sinks=sinks)
+    static = replace(case.layout, context_lens=case.layout.context_lens.clone())
+    OPS.paged_attention(case.q, case.kv, static, *case.how)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = OPS.paged_attention(case.q, case.kv, static, *case.how)
+    for shrink in (1, 2, 5):
+        static.context_lens.copy_((case.layout.context_lens // shrink).clamp(min=1))
+        graph.replay()
+        contexts = static.context_lens.tolist()
+        rows = tuple(
+            (q, k[:context], v[:context])
+            for (q, k, v), context in zip(case.rows, contexts, strict=True)
+        )
+        assert relative_error(out, replace(case, rows=rows).truth()) < 1e-2
 
 
 @pytest.mark.parametrize("block_size", [16, 64, 128, 256])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from kernels.attention.split_sizes import most_window_tiles, split_window
 from kernels.attention.tuning import decode_tuning, prefill_tuning, window_tuning
+from kernels.attention.variant import AttentionVariant
+from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
 from tests.kernels.cases import (
     NO_BLOCK_IDS,
@@ -57,7 +60,8 @@ def test_a_window_with_capped_scores_and_sinks(ops: Ops, window: int | None) -> 
 @pytest.mark.parametrize("part", ["softcap", "sinks"])
 def test_each_alone(ops: Ops, part: str) -> None:
     case = make_case(Geometry(), FEW_ROWS)
-    case = replace(case, **{part: 1.5 if part == "softcap" else sinks_for(case)})
+    changed: dict[str, Any] = {part: 1.5 if part == "softcap" else sinks_for(case)}
+    case = replace(case, **changed)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 
 
@@ -65,7 +69,8 @@ def test_each_alone(ops: Ops, part: str) -> None:
 def test_each_shows(ops: Ops, part: str) -> None:
     """The control: without one of them attention is another one."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
-    without = replace(case, **{part: None})
+    changed: dict[str, Any] = {part: None}
+    without = replace(case, **changed)
     assert relative_error(attend(ops, without), case.truth()) > 0.05
 
 
@@ -165,3 +170,9 @@ def test_the_splits_of_a_window_hold_it(head_dim: int, window: int, heads: int) 
     # What memory is kept free for covers them.
     bound = decode_tuning(head_dim, torch.bfloat16).splits + heads
     assert heads * cut.splits <= bound
+
+
+@pytest.mark.parametrize(("field", "value"), [("window", 0), ("window", -5), ("softcap", 0.0)])
+def test_refuses_what_means_nothing(field: str, value: Any) -> None:
+    with pytest.raises(UnsupportedShape, match=str(value)):
+        replace(AttentionVariant(0.1, window=1, softcap=1.0), **{field: value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.experts.gate import SILU
+from kernels.experts.gate import GELU_TANH, SILU, Gate
 from kernels.ops import Ops
 from tests.kernels import naive
 from tests.kernels.cases import poisoned_memory, relative_error
@@ -24,6 +24,22 @@ def test_gates(ops: Ops, size: int, dtype: torch.dtype, bound: float) -> None:
     assert got.shape == (3, size)
     assert got.dtype == dtype
     assert relative_error(got, naive.gate_mul(gate_up)) < bound
+
+
+@pytest.mark.parametrize("gate", [GELU_TANH, Gate(limit=1.5, alpha=1.702)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_other_gates(ops: Ops, gate: Gate, dtype: torch.dtype) -> None:
+    gate_up = 3 * draw(3, 200, dtype=dtype)
+    got, bound = ops.gate_mul(gate_up, gate), 1e-6 if dtype == torch.float32 else 1e-3
+    assert relative_error(got, naive.gate_mul(gate_up, gate)) < bound
+    assert relative_error(got, naive.gate_mul(gate_up, SILU)) > 0.01, "the control"
+
+
+def test_a_gate_that_is_far_open_or_shut(ops: Ops) -> None:
+    gate_up = torch.tensor([[8.0, -8.0, 5.0, 5.0]])
+    got = ops.gate_mul(gate_up, GELU_TANH)[0]
+    assert got[0] == 40.0
+    assert got[1].abs() < 1e-15
 
 
 def test_takes_rows_out_of_a_wider_tensor(ops: Ops) -> None:
