@@ -17,10 +17,10 @@ _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _BIAS = 127
 
 
-def are_mxfp4(blocks: Tensor, scales: Tensor) -> bool:
-    """Whether shapes and dtypes are those of numbers and their scales."""
-    bytes_alone = blocks.dtype == scales.dtype == torch.uint8
-    return bytes_alone and blocks.shape == (*scales.shape, GROUP // 2)
+def shapes(experts: int, rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Those of blocks and scales; `columns` are whole groups."""
+    scales = experts, rows, columns // GROUP
+    return (*scales, GROUP // 2), scales
 
 
 def written_out(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:

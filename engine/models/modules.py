@@ -35,12 +35,14 @@ class CheckpointTensor:
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
     `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
     returns None where that takes another tensor as well, which has not been read yet.
+    `stored_shape` is what the checkpoint has, where `convert` expects it to be so.
     """
 
     name: str
     view: Tensor
     shard_dim: int | None = None
     convert: Callable[[Tensor], Tensor | None] | None = None
+    stored_shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

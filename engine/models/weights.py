@@ -7,6 +7,7 @@ holds a copy of the whole model. What text does not need stays there, and the lo
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -85,6 +86,8 @@ class _Loading:
 
     def _fill(self, name: str, value: Tensor) -> None:
         wanted = self._unfilled.pop(name, None)
+        if wanted is not None and wanted.stored_shape is not None:
+            _check_shape(name, value, wanted.stored_shape)
         if wanted is not None and wanted.convert is not None:
             converted = wanted.convert(value)
             if converted is None:  # another tensor has the rest
@@ -97,12 +100,8 @@ class _Loading:
             return
         if wanted is None:
             raise CheckpointError(f"{name} has no place in this model")
-        target = wanted.view
-        if target.shape != value.shape:
-            raise CheckpointError(
-                f"{name} is {tuple(value.shape)}, the config gives {tuple(target.shape)}"
-            )
-        target.copy_(value)
+        _check_shape(name, value, wanted.view.shape)
+        wanted.view.copy_(value)
 
     def finish(self) -> None:
         """Check that nothing is missing, and say what was left."""
@@ -119,6 +118,11 @@ class _Loading:
         """A tied checkpoint may repeat the embedding as its head, but not have another head."""
         if not torch.equal(head.to(self._embedding.dtype), self._embedding):
             raise CheckpointError(f"{TIED_HEAD} differs from the embedding that it is tied to")
+
+
+def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:
+    if tuple(value.shape) != tuple(wanted):
+        raise CheckpointError(f"{name} is {tuple(value.shape)}, the config gives {tuple(wanted)}")
 
 
 def _is_accepted(value: Tensor, wanted: CheckpointTensor | None) -> bool:

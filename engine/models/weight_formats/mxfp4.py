@@ -97,9 +97,17 @@ class _TwoParts:
     found: dict[str, Tensor] = field(default_factory=dict)
 
     def tensors(self) -> Iterator[CheckpointTensor]:
-        for part, keep in (("blocks", self._blocks), ("scales", self._scales)):
+        from kernels.mxfp4 import shapes  # where torch is
+
+        assert self.whole.stored_shape is not None
+        experts, inputs, outputs = self.whole.stored_shape
+        blocks, scales = shapes(experts, outputs, inputs)
+        for part, keep, shape in (
+            ("blocks", self._blocks, blocks),
+            ("scales", self._scales, scales),
+        ):
             name = f"{self.whole.name}_{part}"
-            yield CheckpointTensor(name, self.whole.view, None, keep)
+            yield CheckpointTensor(name, self.whole.view, None, keep, shape)
 
     def _blocks(self, value: Tensor) -> Tensor | None:
         return self._with("blocks", value)
@@ -109,17 +117,16 @@ class _TwoParts:
 
     def _with(self, part: str, value: Tensor) -> Tensor | None:
         """The parameter, once both are there; then they are let go."""
-        from kernels.mxfp4 import are_mxfp4, written_out  # where torch is
+        import torch
 
+        from kernels.mxfp4 import written_out
+
+        if value.dtype != torch.uint8:
+            raise CheckpointError(f"{self.whole.name}_{part} is {value.dtype}, and no mxfp4")
         self.found[part] = value
         if len(self.found) < 2:
             return None
         blocks, scales = self.found.pop("blocks"), self.found.pop("scales")
-        if not are_mxfp4(blocks, scales):
-            raise CheckpointError(
-                f"{self.whole.name}_blocks is {tuple(blocks.shape)}, {blocks.dtype}, with scales "
-                f"{tuple(scales.shape)}: no mxfp4"
-            )
         outputs_first = written_out(blocks, scales, self.whole.view.dtype)
         assert self.whole.convert is not None
         return self.whole.convert(outputs_first.transpose(1, 2))

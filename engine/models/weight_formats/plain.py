@@ -100,11 +100,13 @@ def packed_experts(
     """
     apart = gate_up.values.view(-1, 2, config.size, config.size_in)
     names = f"{config.prefix}gate_up_proj", f"{config.prefix}down_proj"
-    yield CheckpointTensor(names[0], apart, 2, _outputs_first_and_apart)
-    yield CheckpointTensor(names[1], down.values, 2, _outputs_first)
+    count, both, size_in = config.num_experts, 2 * config.size, config.size_in
+    stored = (count, size_in, both), (count, config.size, size_in)
+    yield CheckpointTensor(names[0], apart, 2, _outputs_first_and_apart, stored[0])
+    yield CheckpointTensor(names[1], down.values, 2, _outputs_first, stored[1])
     if gate_up.bias is not None and down.bias is not None:
         biases = gate_up.bias.view(-1, 2, config.size)
-        yield CheckpointTensor(f"{names[0]}_bias", biases, 2, _apart)
+        yield CheckpointTensor(f"{names[0]}_bias", biases, 2, _apart, (count, both))
         yield CheckpointTensor(f"{names[1]}_bias", down.bias)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,26 @@ def test_every_tensor_lands_where_its_name_says(checkpoint: MakeCheckpoint, name
         expected = value if convert is None else convert(value)
         assert expected is not None
         assert torch.equal(tensor.view, expected), tensor_name
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("gate_up_proj", (3, 4)),
+        ("gate_up_proj", (4, 48, 159)),
+        ("gate_up_proj_bias", (160,)),
+        ("down_proj", (4, 48, 80)),
+        ("down_proj_bias", (4, 47)),
+    ],
+)
+def test_experts_in_one_tensor_of_another_shape_are_named(
+    copied: Callable[[str], Path], name: str, shape: tuple[int, ...]
+) -> None:
+    model_dir, whole = copied("gpt-oss"), f"model.layers.1.mlp.experts.{name}"
+    load(model_dir)
+    rewrite(model_dir, lambda tensors: tensors.update({whole: torch.zeros(shape)}))
+    with pytest.raises(CheckpointError, match=f"{whole} is {re.escape(str(shape))}, the config"):
+        load(model_dir)
 
 
 @pytest.mark.parametrize("name", RECIPES)

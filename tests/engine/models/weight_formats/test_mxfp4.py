@@ -182,14 +182,29 @@ def test_a_part_that_is_missing_is_named(model_dir: Path, part: str) -> None:
         load(model_dir)
 
 
-@pytest.mark.parametrize("spoil", [lambda t: t[:, :, :1], lambda t: t.to(torch.int8)])
-def test_parts_that_do_not_belong_together_are_named(
-    model_dir: Path, spoil: Callable[[Tensor], Tensor]
+@pytest.mark.parametrize(
+    ("part", "spoil", "complaint"),
+    [
+        (
+            "scales",
+            lambda t: t[:, :, :1],
+            r"scales is \(4, 192, 1\), the config gives \(4, 192, 2\)",
+        ),
+        (
+            "blocks",
+            lambda t: t[:3],
+            r"blocks is \(3, 192, 2, 16\), the config gives \(4, 192, 2, 16\)",
+        ),
+        ("scales", lambda t: t.to(torch.int8), r"scales is torch\.int8, and no mxfp4"),
+    ],
+)
+def test_parts_of_another_shape_or_dtype_are_named(
+    model_dir: Path, part: str, spoil: Callable[[Tensor], Tensor], complaint: str
 ) -> None:
     load(model_dir)
-    name = f"{EXPERTS.format(0)}gate_up_proj_scales"
+    name = f"{EXPERTS.format(0)}gate_up_proj_{part}"
     rewrite(model_dir, lambda tensors: tensors | {name: spoil(tensors[name]).contiguous()})
-    with pytest.raises(CheckpointError, match=r"gate_up_proj_blocks is .* no mxfp4"):
+    with pytest.raises(CheckpointError, match=f"gate_up_proj_{complaint}"):
         load(model_dir)
 
 
