@@ -1,0 +1,31 @@
+"""The parameters of well-known models are those that their makers give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.simulation.decoder import read_decoder
+from engine.models.architecture import read_model_config
+from engine.models.checks import check_geometry
+from tests.doubles.engine.shapes import SHAPES
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("llama-3.1-8b", 8.03),
+        ("qwen3-30b-a3b", 30.5),
+        ("gpt-oss-20b", 20.9),
+        ("gemma-2-9b", 9.24),
+        ("gemma-3-4b", 3.88),
+        ("phi-4-mini", 3.84),
+    ],
+)
+def test_a_plan_counts_what_the_maker_gives(tmp_path: Path, name: str, billions: float) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(msgspec.json.encode(SHAPES[name]))
+    assert read_decoder(path).parameters / 1e9 == pytest.approx(billions, abs=0.05)
+    check_geometry(read_model_config(tmp_path), block_size=16)
