@@ -118,9 +118,12 @@ class Llama:
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         """As `Architecture.layers`."""
-        sizes = read_json(path, WindowFields, text_field(path))
-        windows = in_use(self.windows(sizes), sizes.max_position_embeddings)
-        return _with_windows(self._layer(sizes), windows)
+        if self.windows is no_window:  # what is planned as Llama may have any other fields
+            sizes = read_sizes(path)
+            return (self._layer(sizes),) * sizes.num_hidden_layers
+        fields = read_json(path, WindowFields, text_field(path))
+        windows = in_use(self.windows(fields), fields.max_position_embeddings)
+        return _with_windows(self._layer(fields), windows)
 
     def _layer(
         self,

@@ -135,6 +135,13 @@ def test_both_spellings_of_rope_are_read(
     assert read(tmp_path, {**LLAMA, **scaling}).layers[0].attention.rope == expected
 
 
+def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Path) -> None:
+    """As model cards of Qwen2.5 and Qwen3 say."""
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    assert read(tmp_path, {**QWEN2, "rope_scaling": yarn}).max_positions == 2048
+    assert read(tmp_path, QWEN2).max_positions == 512
+
+
 @pytest.mark.parametrize(
     ("config_eos", "generation", "expected"),
     [
@@ -268,6 +275,7 @@ def test_of_some_architectures_the_width_is_known(tmp_path: Path) -> None:
 def test_what_is_not_served_is_planned_as_a_llama_of_its_sizes(tmp_path: Path) -> None:
     assert planned_head_dim(tmp_path, architectures=["GPT2LMHeadModel"]) == 16
     assert planned_head_dim(tmp_path) == 16
+    assert planned_head_dim(tmp_path, architectures=["Odd"], layer_types={"full": 1}) == 16
     windowed = {"architectures": ["MistralForCausalLM"], "sliding_window": 8, "head_dim": 32}
     assert planned_head_dim(tmp_path, **windowed) == 32
 
