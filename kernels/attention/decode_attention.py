@@ -30,7 +30,7 @@ Knows: decode rows, their groups and lengths. Does not know: rows with several n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -104,10 +104,10 @@ def launch(
     # A partial row for each row of each split.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     last = len(parts) - 1
-    room = _room(q, kv, layout, sum(slots), last * rows, out)
+    memory = _memory(q, kv, layout, sum(slots), last * rows)
     for index, part in enumerate(parts):
-        own = replace(room, first_slot=sum(slots[:index]), target=targets[index])
-        _attend(q, kv, layout, how, part, own, index, last if index == last else 0)
+        room = _Output(out, *memory, sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, how, part, room, index, last if index == last else 0)
 
 
 def _launch_window(
@@ -123,28 +123,23 @@ def _launch_window(
         return
     most = max(min(most, -(-layout.max_context_len // tuning.tile)), 1)
     cut = split_window(most, rows * kv_heads, tuning)
-    room = replace(_room(q, kv, layout, rows * cut.splits, 0, out), target=rows * (cut.splits - 1))
+    memory = _memory(q, kv, layout, rows * cut.splits, 0)
+    room = _Output(out, *memory, 0, rows * (cut.splits - 1))
     _attend(q, kv, layout, how, part, room, window=cut)
 
 
-def _room(
-    q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int, out: Tensor
-) -> _Output:
-    """With memory for the partials of `slots` rows, and for where `spans` of them lie."""
+def _memory(
+    q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of `_Output`: for the partials of `slots` rows, and where those of `spans` rows lie."""
     heads, head_dim = q.shape[1:]
     arrivals = layout.arrivals
     if arrivals is None:
         counters = layout.num_decodes * kv.shape[2]
         arrivals = torch.zeros(counters, dtype=torch.int32, device=q.device)
-    return _Output(
-        out,
-        torch.empty((slots, heads, head_dim), dtype=torch.float32, device=q.device),
-        torch.empty((slots, heads), dtype=torch.float32, device=q.device),
-        torch.empty((spans, 4), dtype=torch.int32, device=q.device),
-        arrivals,
-        first_slot=0,
-        target=0,
-    )
+    partial = torch.empty((slots, heads, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((slots, heads), dtype=torch.float32, device=q.device)
+    return partial, lse, torch.empty((spans, 4), dtype=torch.int32, device=q.device), arrivals
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ Knows: rows with new tokens; one token is allowed too. Does not know: the rows t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from functools import partial as bound_to
 
 import torch
 import triton
@@ -236,7 +236,7 @@ def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
 
 def _attending(variant: AttentionVariant, sinks: Tensor | None) -> Callable[..., None]:
     """What launches the kernel below, in the form of `hopper_prefill.attend`."""
-    return bound_to(_attend, variant, sinks)
+    return functools.partial(_attend, variant, sinks)
 
 
 def _attend(
