@@ -28,7 +28,7 @@ from engine.models.rope import (
 T = TypeVar("T")
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
-SERVED = "default, linear, llama3, yarn and longrope"
+ROPES = ("default", "linear", "llama3", "longrope", "yarn")  # that are served
 
 
 class _Common(msgspec.Struct):
@@ -64,7 +64,7 @@ class _LongRope(msgspec.Struct):
     short_factor: list[PositiveFloat]
     long_factor: list[PositiveFloat]
     factor: PositiveFloat | None = None
-    original_max_position_embeddings: PositiveInt | None = None
+    original_max_position_embeddings: Annotated[int, msgspec.Meta(gt=1)] | None = None
     attention_factor: PositiveFloat | None = None
 
 
@@ -96,7 +96,7 @@ def _scaled(
         return _yarn(_convert(scaling, _Yarn), theta, max_positions)
     if kind == "longrope":
         return _long_rope(_convert(scaling, _LongRope), theta, max_positions)
-    raise UnsupportedModel(f"rope_type {kind!r}: served are {SERVED}")
+    raise UnsupportedModel(f"rope_type {kind!r}: served are {', '.join(ROPES)}")
 
 
 def parse_rope_by_type(
@@ -139,6 +139,8 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
     original = raw.original_max_position_embeddings or max_positions
     factor = raw.factor or max_positions / original
     fast, slow = raw.beta_fast or 32.0, raw.beta_slow or 1.0
+    if theta <= 1:
+        raise BadConfig(f"rope_theta {theta}: with YaRN it must be above 1")
     if fast < slow:
         raise BadConfig("rope scaling: beta_fast must not be below beta_slow")
     scaling = YarnScaling(factor, original, fast, slow, raw.truncate)
@@ -157,7 +159,7 @@ def _mscale(factor: float, times: float) -> float:
 
 
 def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
-    original = raw.original_max_position_embeddings or max_positions
+    original = raw.original_max_position_embeddings or max(2, max_positions)
     scaling = LongRopeScaling(tuple(raw.short_factor), tuple(raw.long_factor), original)
     factor = raw.factor or max_positions / original
     usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))

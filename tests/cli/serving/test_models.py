@@ -9,6 +9,7 @@ import pytest
 
 from cli.serving.models import what_is_served
 from engine.models.architecture import SERVED
+from engine.models.rope_fields import ROPES
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
@@ -29,6 +30,7 @@ def test_formats_are_those_of_the_registry(console: Console) -> None:
     assert "bfloat16" in listed["dtypes"]
     assert "bfloat16" in listed["kv_dtypes"]
     assert listed["dtypes"] == what_is_served().dtypes
+    assert listed["ropes"] == list(ROPES)
 
 
 @pytest.mark.parametrize("weights", [True, False])

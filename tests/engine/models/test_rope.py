@@ -119,7 +119,24 @@ def test_yarn_serves_the_context_that_it_stretches() -> None:
     assert stretched_positions(parse_rope(linear, 1e4, 4096), 4096) == 4096
 
 
-def test_bounds_of_yarn_that_contradict_each_other_are_named() -> None:
-    with pytest.raises(BadConfig, match="beta_fast"):
-        parse_rope({**QWEN_YARN, "beta_fast": 1.0, "beta_slow": 2.0}, 1.0, 4096)
+@pytest.mark.parametrize(
+    ("rope", "complaint"),
+    [
+        ({**QWEN_YARN, "beta_fast": 1.0, "beta_slow": 2.0}, "beta_fast"),
+        ({**QWEN_YARN, "rope_theta": 1.0}, "rope_theta 1.0: with YaRN"),
+        ({**QWEN_YARN, "factor": -1.0}, "factor"),
+        (
+            {
+                "rope_type": "longrope",
+                "short_factor": [1.0],
+                "long_factor": [1.0],
+                "original_max_position_embeddings": 1,
+            },
+            "original_max_position_embeddings",
+        ),
+    ],
+)
+def test_what_no_rope_can_be_made_of_is_named(rope: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadConfig, match=complaint):
+        parse_rope(rope, 1e4, 4096)
     assert parse_rope({**QWEN_YARN, "beta_fast": 2.0}, 1.0, 4096).theta == 1e6
