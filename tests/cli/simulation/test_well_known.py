@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from cli.simulation.decoder import read_decoder
+from cli.simulation.fits import weights_fits
+from cli.simulation.options import MemoryFlags
 from engine.models.architecture import read_model_config
 from engine.models.checks import check_geometry
 from tests.doubles.engine.shapes import SHAPES
@@ -29,3 +31,17 @@ def test_a_plan_counts_what_the_maker_gives(tmp_path: Path, name: str, billions:
     path.write_bytes(msgspec.json.encode(SHAPES[name]))
     assert read_decoder(path).parameters / 1e9 == pytest.approx(billions, abs=0.05)
     check_geometry(read_model_config(tmp_path), block_size=16)
+
+
+@pytest.mark.parametrize(
+    ("name", "formats"), [("gpt-oss-20b", ["plain", "mxfp4"]), ("gemma-3-4b", ["plain", "fp8"])]
+)
+def test_formats_are_those_that_the_model_is_served_in(
+    tmp_path: Path, name: str, formats: list[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(msgspec.json.encode(SHAPES[name]))
+    plain, other = weights_fits(read_decoder(path), MemoryFlags())
+    assert [plain.format, other.format] == formats
+    # What is in mxfp4 in the files is written out.
+    assert (plain.weight_bytes == other.weight_bytes) == (other.format == "mxfp4")
