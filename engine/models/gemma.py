@@ -96,8 +96,10 @@ def _ropes_of_gemma2(raw: _Fields) -> Ropes:
 def _ropes_of_gemma3(raw: _Fields) -> Ropes:
     assert isinstance(raw, _Gemma3)
     parameters = dict(raw.rope_parameters or {})
-    if raw.rope_scaling:  # the older spelling, which speaks of layers without a window alone
-        parameters[FULL] = {**(parameters.get(FULL) or {}), **raw.rope_scaling}
+    own = parameters.get(FULL) or {}
+    if raw.rope_scaling and isinstance(own, dict):
+        # The older spelling, which speaks of layers without a window alone.
+        parameters[FULL] = {**own, **raw.rope_scaling}
     thetas = {FULL: raw.rope_theta, SLIDING: raw.rope_local_base_freq}
     return parse_rope_by_type(parameters, thetas, raw.max_position_embeddings)
 

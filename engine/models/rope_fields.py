@@ -106,12 +106,12 @@ def parse_rope_by_type(
 
     A type that is left out, or null, has its usual base and no scaling. Raises as `parse_rope`.
     """
-    given = parameters or {}
+    given = {name: value for name, value in (parameters or {}).items() if value is not None}
     for name in given:
         if name not in thetas:
             raise BadConfig(f"rope_parameters has {name!r}: types of layer are {', '.join(thetas)}")
     return {
-        name: parse_rope(_convert(given.get(name) or {}, dict[str, Any]), theta, max_positions)
+        name: parse_rope(_convert(given.get(name, {}), dict[str, Any]), theta, max_positions)
         for name, theta in thetas.items()
     }
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from engine.models.architecture import planned_layers, planned_sizes, read_model_config
-from engine.models.errors import UnsupportedModel
+from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.mlp import MlpConfig
+from engine.models.parameters import Parameters
 from engine.models.rope import LinearScaling, RopeConfig
-from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint
+from engine.models.weights import load_parameters
+from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 # What config.json of google/gemma-3-4b-it says of its text model.
@@ -78,6 +82,34 @@ def test_of_a_gemma_3_that_sees_the_text_model_is_served(
     expected = seeing.logits(prompt)
     assert expected.std() > 0.5, "logits this flat would agree whatever they are"
     assert (got - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("spelling", ["language_model.model.", "model.language_model."])
+def test_both_spellings_of_its_names_are_read(tmp_path: Path, spelling: str) -> None:
+    """Those of the hub's files, and those of newer releases of `transformers`."""
+    plain = make_checkpoint(RECIPES["gemma3"], tmp_path / "plain")
+    model_dir = Path(shutil.copytree(plain.model_dir, tmp_path / "seeing"))
+    tensors = load_file(plain.model_dir / "model.safetensors")
+    renamed = {name.replace("model.", spelling, 1): tensor for name, tensor in tensors.items()}
+    save_file(renamed, model_dir / "model.safetensors")
+    text = json.loads((model_dir / "config.json").read_text())
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}
+    (model_dir / "config.json").write_text(json.dumps(whole))
+    assert all(map(torch.equal, load(model_dir).tensors(), load(plain.model_dir).tensors()))
+
+
+def load(model_dir: Path) -> Parameters:
+    return load_parameters(
+        model_dir, read_model_config(model_dir), torch.float32, torch.device("cpu")
+    )
+
+
+@pytest.mark.parametrize("parameters", [{"full_attention": 3}, {"sliding_attention": []}])
+def test_ropes_that_are_none_are_named(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    text = {**GEMMA_3_4B["text_config"], "rope_parameters": parameters}
+    (tmp_path / "config.json").write_text(json.dumps({**GEMMA_3_4B, "text_config": text}))
+    with pytest.raises(BadConfig, match="rope scaling"):
+        read_model_config(tmp_path)
 
 
 def test_what_real_files_leave_out_is_as_transformers_has_it(tmp_path: Path) -> None:
