@@ -114,9 +114,9 @@ def make_alternating_checkpoint(model_dir: Path, num_layers: int = 6) -> None:
         weight = tensor.view.clone()
         if name.endswith("norm.weight"):
             weight = torch.randn(weight.shape) * 0.2
-        elif "experts.gate_up_proj" in name:
-            weight = weight.transpose(1, 2).flatten(1, 2)  # gate and up in turn
-        if name.endswith(("gate_up_proj", "down_proj")) and "experts" in name:
-            weight = weight.transpose(1, 2)
+        elif name.endswith("experts.gate_up_proj_bias"):
+            weight = weight.flatten(1, 2)  # gate and up in turn
+        elif name.endswith("experts.gate_up_proj"):
+            weight = weight.transpose(1, 2).flatten(1, 2).transpose(1, 2)
         weights[name] = weight.contiguous()
     save_file(weights, model_dir / "model.safetensors")

@@ -3,14 +3,14 @@
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up are in turn. All other matrices are plain in such a checkpoint. There is no rule
-for shards.
+Rows of gate and up are in turn. All other matrices are plain in such a checkpoint. Shards divide I,
+by whole groups of 32.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import msgspec
 
 from engine.models.errors import BadConfig, CheckpointError
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
-from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
+from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear, packed_biases
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,32 +82,37 @@ class Mxfp4Experts(PlainExperts):
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Blocks and scales of all experts together, and their biases."""
-        for tensor in PlainExperts.checkpoint_tensors(self):
-            if tensor.name.endswith("_bias"):
-                yield tensor
-            else:
-                yield from _TwoParts(tensor).tensors()
+        config, gate_up, down = self.config, self.gate_up.values, self.down.values
+        in_turn = gate_up.view(-1, 2, config.size, config.size_in).transpose(1, 2)
+        yield from _TwoParts(f"{config.prefix}gate_up_proj", in_turn, gate_up.shape, 1).tensors()
+        yield from _TwoParts(f"{config.prefix}down_proj", down, down.shape, 2).tensors()
+        yield from packed_biases(config, self.gate_up, self.down)
 
 
 @dataclass(slots=True)
 class _TwoParts:
-    """The parts of one parameter, of which either may come first."""
+    """The parts of one parameter, of which either may come first.
 
-    whole: CheckpointTensor  # as plain checkpoints have it: inputs before outputs
+    Its matrices are of `shape` (E, out, in), and of the shape of `view` in its order of rows.
+    """
+
+    name: str
+    view: Tensor
+    shape: Sequence[int]
+    shard_dim: int
     found: dict[str, Tensor] = field(default_factory=dict)
 
     def tensors(self) -> Iterator[CheckpointTensor]:
         from kernels.mxfp4 import shapes  # where torch is
 
-        assert self.whole.stored_shape is not None
-        experts, inputs, outputs = self.whole.stored_shape
-        blocks, scales = shapes(experts, outputs, inputs)
-        for part, keep, shape in (
-            ("blocks", self._blocks, blocks),
-            ("scales", self._scales, scales),
-        ):
-            name = f"{self.whole.name}_{part}"
-            yield CheckpointTensor(name, self.whole.view, None, keep, shape)
+        blocks, scales = shapes(*self.shape)
+        yield self._part("blocks", self._blocks, blocks)
+        yield self._part("scales", self._scales, scales)
+
+    def _part(
+        self, part: str, keep: Callable[[Tensor], Tensor | None], stored: tuple[int, ...]
+    ) -> CheckpointTensor:
+        return CheckpointTensor(f"{self.name}_{part}", self.view, self.shard_dim, keep, stored)
 
     def _blocks(self, value: Tensor) -> Tensor | None:
         return self._with("blocks", value)
@@ -122,11 +127,9 @@ class _TwoParts:
         from kernels.mxfp4 import written_out
 
         if value.dtype != torch.uint8:
-            raise CheckpointError(f"{self.whole.name}_{part} is {value.dtype}, and no mxfp4")
+            raise CheckpointError(f"{self.name}_{part} is {value.dtype}, and no mxfp4")
         self.found[part] = value
         if len(self.found) < 2:
             return None
         blocks, scales = self.found.pop("blocks"), self.found.pop("scales")
-        outputs_first = written_out(blocks, scales, self.whole.view.dtype)
-        assert self.whole.convert is not None
-        return self.whole.convert(outputs_first.transpose(1, 2))
+        return written_out(blocks, scales, self.view.dtype).view(self.view.shape)
