@@ -11,13 +11,18 @@ from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape, WindowShape
-from engine.models.architecture import planned_format, planned_layers, planned_sizes
+from engine.models.architecture import (
+    check_format,
+    planned_format,
+    planned_layers,
+    planned_sizes,
+)
 from engine.models.config import kv_layout
-from engine.models.errors import ModelError
+from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import ITEM_BYTES, KvLayout
+from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
 DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
@@ -70,6 +75,16 @@ class DecoderCounts:
         )
 
     @property
+    def is_served(self) -> bool:
+        """Whether all matrices are in this format."""
+        try:
+            check_format(self.weight_format, self.layers)
+            _ = self.layer_bytes
+        except UnsupportedModel:
+            return False
+        return True
+
+    @property
     def table_bytes(self) -> int:
         """One of the tables."""
         return self.table_parameters * ITEM_BYTES[self.dtype]
@@ -120,7 +135,12 @@ class DecoderCounts:
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
-    """Read a config.json; ModelNotFound where it is not there or says too little."""
+    """Read a config.json; ModelNotFound where it is not there or says too little.
+
+    `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
+    """
+    if dtype == "fp8":
+        return read_decoder(path).with_kv_in(FP8)
     try:
         sizes, layers = planned_sizes(path), planned_layers(path)
         weight_format = planned_format(path)
@@ -129,7 +149,7 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
     if name not in ITEM_BYTES:
         raise ModelNotFound(f"{path}: dtype {name!r} is none of {', '.join(ITEM_BYTES)}")
-    return DecoderCounts(
+    decoder = DecoderCounts(
         layers=layers,
         hidden_size=sizes.hidden_size,
         table_parameters=sizes.vocab_size * sizes.hidden_size,
@@ -138,3 +158,4 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         kv=kv_layout(layers, name, BLOCK_SIZE),
         weight_format=weight_format,
     )
+    return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.options import MemoryFlags
-from engine.models.architecture import SERVED, ServedModels, check_format
-from engine.models.errors import UnsupportedModel
-from engine.models.modules import WeightFormat
+from engine.models.architecture import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
 GIB = 1 << 30
@@ -49,20 +47,12 @@ def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
     """The model in each format that it is served in, its embedding and head plain in all."""
+    found = [(one.name, decoder.with_weights_in(one)) for one in served.planned_formats]
     return [
-        WeightsFit(one.name, found.weight_bytes, _device_tokens(found, memory))
-        for one in served.planned_formats
-        if _is_served(decoder, one)
-        for found in [decoder.with_weights_in(one)]
+        WeightsFit(name, one.weight_bytes, _device_tokens(one, memory))
+        for name, one in found
+        if one.is_served
     ]
-
-
-def _is_served(decoder: DecoderCounts, weight_format: WeightFormat) -> bool:
-    try:
-        check_format(weight_format, decoder.layers)
-    except UnsupportedModel:
-        return False
-    return True
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:

@@ -36,6 +36,7 @@ class CheckpointTensor:
     `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
     returns None where that takes another tensor as well, which has not been read yet.
     `stored_shape` is what the checkpoint has, where `convert` expects it to be so.
+    One that is not `required` may be absent; its view has no elements.
     """
 
     name: str
@@ -43,6 +44,7 @@ class CheckpointTensor:
     shard_dim: int | None = None
     convert: Callable[[Tensor], Tensor | None] | None = None
     stored_shape: tuple[int, ...] | None = None
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class LinearConfig:
     bias: bool
     shards: Literal["rows", "columns"]
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
+    of_expert: bool = False
 
     @property
     def size_out(self) -> int:
@@ -191,7 +194,10 @@ class WeightFormat(Protocol):
         ...
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch."""
+        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch.
+
+        Raises UnsupportedModel where it is not served in this format.
+        """
         ...
 
 

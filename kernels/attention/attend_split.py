@@ -16,6 +16,7 @@ import triton.language as tl
 
 from kernels.attention.attention_tile import attend_tile, average, average_with_sink
 from kernels.attention.fp8_kv import scales_of_head
+from kernels.attention.fp8_pairs import pair_pointer, queries_of, together
 from kernels.attention.merge_attention import merge_row
 from kernels.attention.schedule_splits import (
     keys_in_window,
@@ -79,6 +80,7 @@ def attend_split(
     SCALED: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    PAIRS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
     """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks.
@@ -86,6 +88,11 @@ def attend_split(
     WINDOW, SOFTCAP and `sinks` are None where there are none.
     """
     STEP: tl.constexpr = min(B, TILE)  # keys may begin at multiples of it
+    EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in what is loaded at a time
+    BLOCKS: tl.constexpr = BLOCK_STRIDE // EACH
+    VALUES: tl.constexpr = VALUE_STRIDE // EACH
+    WIDTH: tl.constexpr = D // EACH
+    WIDE: tl.constexpr = D_PADDED // EACH
     launch_dependents(DEPENDENT)
     kv_head, split = tl.program_id(0), tl.program_id(1)
     item, first, size = split, split, 0
@@ -139,9 +146,17 @@ def attend_split(
         m = tl.full([M], float("-inf"), dtype=tl.float32)
         total = tl.zeros([M], dtype=tl.float32)
         if start < end:
-            queries = tl.load(q + place, mask=inside, other=0.0)
+            if PAIRS:
+                of_row = (row_of.to(tl.int64) * (KV_HEADS * GROUP) + head) * D
+                queries = queries_of(q, of_row, real, D, WIDE)
+                half = tl.zeros([M, WIDE], dtype=tl.float32)
+                acc = (half, half)
+            else:
+                queries = tl.load(q + place, mask=inside, other=0.0)
             last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
             keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+            if PAIRS:
+                keys_of_head = pair_pointer(keys_of_head)
             scales = kv
             if SCALED:
                 scales = scales_of_head(kv, kv_head, KV_HEADS, B, D)
@@ -151,23 +166,25 @@ def attend_split(
                 if start < first_key:
                     acc, m, total = attend_tile(
                         queries, acc, m, total, keys_of_head, scales, table, start, end, last_key,
-                        log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True, SCALED,
-                        SOFTCAP, from_key, True,
+                        log2_scale, BLOCKS, VALUES, B, WIDTH, WIDE, TILE, True,
+                        SCALED, SOFTCAP, from_key, True, PAIRS,
                     )  # fmt: skip
                     start = tl.minimum(start + TILE, end)
             whole = start + (end - start) // TILE * TILE
             for tile in tl.range(start, whole, TILE):
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
-                    log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False, SCALED,
-                    SOFTCAP, last_key, False,
+                    log2_scale, BLOCKS, VALUES, B, WIDTH, WIDE, TILE, False,
+                    SCALED, SOFTCAP, last_key, False, PAIRS,
                 )  # fmt: skip
             if whole < end:
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, whole, end, last_key,
-                    log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True, SCALED,
-                    SOFTCAP, last_key, False,
+                    log2_scale, BLOCKS, VALUES, B, WIDTH, WIDE, TILE, True,
+                    SCALED, SOFTCAP, last_key, False, PAIRS,
                 )  # fmt: skip
+            if PAIRS:
+                acc = together(acc, queries[0].dtype)
         result = average(acc, total)
         if (ROWS == 1) and (SHARED == 0) and splits == 1:
             if sinks is not None:

@@ -11,7 +11,8 @@ can be used for exp, and all but the products in float32:
 With a soft cap c s is cap * tanh(s / cap) in base 2 instead. A sink is one more score without a
 value, which enters the sum at the end (`average_with_sink`).
 
-Keys and values in fp8 are widened to the dtype of q; their scales (`fp8_kv`) go to s and p.
+Keys and values in fp8 are widened to the dtype of q; their scales (`fp8_kv`) go to s and p. In
+pairs (`fp8_pairs`) q and acc are two, of the even and of the odd columns.
 
 Device code only. Knows: how a block is found in the table, and where a context ends: no table
 entry and no slot from `end` on is read. Does not know: which rows the queries are of.
@@ -21,6 +22,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from kernels.attention.fp8_pairs import high_numbers, low_numbers, shift_of_keys, shift_of_values
 
 LOG2_E = 1.4426950408889634
 
@@ -49,6 +52,7 @@ def attend_tile(
     SOFTCAP: tl.constexpr,
     first_key: tl.tensor,
     WINDOWED: tl.constexpr,
+    PAIRS: tl.constexpr,
 ) -> tl.tensor:
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
@@ -57,7 +61,8 @@ def attend_tile(
     block begins, or in blocks of more than a tile, a tile. With MASKED, keys from `end` on are not
     read and row i of q sees keys up to and including last_key[i], which may be none of them;
     without, all of the tile exists and is visible to every row. With WINDOWED as well, row i sees
-    no key before first_key[i]. SOFTCAP is of natural scores; None: there is none.
+    no key before first_key[i]. SOFTCAP is of natural scores; None: there is none. With PAIRS `kv`
+    points at pairs, so D, D_PADDED and the strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index
@@ -82,16 +87,24 @@ def attend_tile(
 
     if SCALED:
         # The scales of values follow those of keys, as values do: D numbers to a scale.
-        own = scales + slot + block.to(tl.int64) * (block_stride // 2)
+        own = scales + slot + block.to(tl.int64) * (block_stride if PAIRS else block_stride // 2)
         of_values = own + value_stride // D
         if MASKED:
             k_scale = tl.load(own, mask=key < end, other=0.0).to(tl.float32)
             v_scale = tl.load(of_values, mask=key < end, other=0.0).to(tl.float32)
         else:
             k_scale, v_scale = tl.load(own).to(tl.float32), tl.load(of_values).to(tl.float32)
-        k, v = k.to(q.dtype), v.to(q.dtype)
 
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if PAIRS:
+        k_scale *= shift_of_keys(q[0].dtype)
+        v_scale *= shift_of_values(q[0].dtype)
+        k = tl.trans(k)
+        scores = tl.dot(q[0], low_numbers(k, q[0].dtype, PAIRS), input_precision="ieee")
+        scores = tl.dot(q[1], high_numbers(k, q[1].dtype, PAIRS), scores, input_precision="ieee")
+    else:
+        if SCALED:  # by float32: to bfloat16 alone it takes as long as to read
+            k, v = k.to(tl.float32).to(q.dtype), v.to(tl.float32).to(q.dtype)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SCALED:
         scores *= k_scale[None, :]
     factor = log2_scale
@@ -111,7 +124,13 @@ def attend_tile(
     total = total * shrink + tl.sum(p, axis=1)
     if SCALED:
         p *= v_scale[None, :]
-    acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    if PAIRS:
+        p = p.to(q[0].dtype)
+        low = tl.dot(p, low_numbers(v, q[0].dtype, PAIRS), input_precision="ieee")
+        high = tl.dot(p, high_numbers(v, q[0].dtype, PAIRS), input_precision="ieee")
+        acc = (acc[0] * shrink[:, None] + low, acc[1] * shrink[:, None] + high)
+    else:
+        acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
     return acc, m_new, total
 
 

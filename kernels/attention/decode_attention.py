@@ -39,6 +39,7 @@ from kernels.attention.attend_split import attend_split
 from kernels.attention.attention_tile import LOG2_E
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.fp8_kv import is_fp8
+from kernels.attention.fp8_pairs import pairs_of
 from kernels.attention.merge_attention import PARTS_AT_ONCE
 from kernels.attention.split_sizes import WindowSplits, most_window_tiles, split_window
 from kernels.attention.tuning import (
@@ -242,6 +243,7 @@ def _attend(
         MEMBERS=next_power_of_2(group),
         PARTS_AT_ONCE=PARTS_AT_ONCE,
         SCALED=is_fp8(kv),
+        PAIRS=pairs_of(q, kv),
         WINDOW=how.variant.window,
         SOFTCAP=how.variant.softcap,
         num_warps=tuning.warps,

@@ -145,20 +145,20 @@ def _kernel(
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
                     log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, True, SCALED,
-                    SOFTCAP, last_key - (WINDOW - 1), True,
+                    SOFTCAP, last_key - (WINDOW - 1), True, 0,
                 )  # fmt: skip
             start = tl.maximum(start, inner)
         for tile in tl.range(start, tl.minimum(diagonal, end), TILE):
             acc, m, total = attend_tile(
                 queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
                 log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, False, SCALED,
-                SOFTCAP, last_key, False,
+                SOFTCAP, last_key, False, 0,
             )  # fmt: skip
         for tile in tl.range(tl.maximum(start, diagonal), end, TILE):
             acc, m, total = attend_tile(
                 queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
                 log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, True, SCALED,
-                SOFTCAP, last_key, False,
+                SOFTCAP, last_key, False, 0,
             )  # fmt: skip
         if SPLIT:
             # Partial outputs lie as the outputs of these tokens do, once for each split.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.models.errors import BadConfig, CheckpointError
+from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
 from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear, packed_biases
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FIELD = "quantization_config"
 NAME = "mxfp4"
+GROUP = 32  # columns that share a scale
 
 
 class _Raw(msgspec.Struct):
@@ -66,6 +67,11 @@ class Mxfp4Format:
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         """As `WeightFormat.num_bytes`: what is kept is plain."""
+        name, _ = config.rows[0]
+        if config.of_expert and config.size_in % GROUP and not self._leaves(name.rsplit(".", 2)[0]):
+            raise UnsupportedModel(
+                f"{FIELD}: {name} of {config.size_in} columns is not whole groups of {GROUP}"
+            )
         return PLAIN.num_bytes(config, dtype)
 
     def _leaves(self, module: str) -> bool:

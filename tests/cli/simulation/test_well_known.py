@@ -34,14 +34,15 @@ def test_a_plan_counts_what_the_maker_gives(tmp_path: Path, name: str, billions:
 
 
 @pytest.mark.parametrize(
-    ("name", "formats"), [("gpt-oss-20b", ["plain", "mxfp4"]), ("gemma-3-4b", ["plain", "fp8"])]
+    ("name", "formats"),
+    [("gpt-oss-20b", ["plain", "mxfp4"]), ("gemma-3-4b", ["plain", "fp8", "int4"])],
 )
 def test_formats_are_those_that_the_model_is_served_in(
     tmp_path: Path, name: str, formats: list[str]
 ) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(msgspec.json.encode(SHAPES[name]))
-    plain, other = weights_fits(read_decoder(path), MemoryFlags())
-    assert [plain.format, other.format] == formats
-    # What is in mxfp4 in the files is written out.
-    assert (plain.weight_bytes == other.weight_bytes) == (other.format == "mxfp4")
+    plain, *others = weights_fits(read_decoder(path), MemoryFlags())
+    assert [plain.format, *(other.format for other in others)] == formats
+    for other in others:  # what is in mxfp4 in the files is written out
+        assert (plain.weight_bytes == other.weight_bytes) == (other.format == "mxfp4")

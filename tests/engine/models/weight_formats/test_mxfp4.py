@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from engine.models.architecture import planned_format, read_model_config
+from engine.models.checks import check_served
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters
 from engine.models.weight_formats.mxfp4 import Mxfp4Experts, read_mxfp4
@@ -236,6 +237,19 @@ def test_other_experts_than_those_of_gpt_oss_are_refused(tmp_path: Path) -> None
     say(model_dir, WORDS)
     with pytest.raises(UnsupportedModel, match="'mxfp4' is served of experts that are one tensor"):
         read_model_config(model_dir)
+
+
+def test_columns_that_are_no_whole_groups_are_refused_before_a_start(
+    shipped: Checkpoint, tmp_path: Path
+) -> None:
+    sizes = {**RECIPES["gpt-oss"].fields, "hidden_size": 64, "intermediate_size": 80}
+    model_dir = make_checkpoint(Recipe("GptOss", sizes), tmp_path).model_dir
+    say(model_dir, WORDS)
+    with pytest.raises(UnsupportedModel, match=r"of 80 columns is not whole groups of 32"):
+        check_served(model_dir)
+    say(model_dir, {**WORDS, "modules_to_not_convert": ["experts"]})
+    check_served(model_dir)
+    check_served(shipped.model_dir)
 
 
 @pytest.mark.parametrize("plain", [True, False])
