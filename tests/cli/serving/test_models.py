@@ -24,6 +24,12 @@ def test_every_architecture_is_listed_with_models_that_have_it(console: Console)
         assert f"{one['name']}\t{', '.join(one['examples'])}" in printed
 
 
+def test_the_page_has_every_architecture() -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/which-models-run.md").read_text()
+    for name in SERVED.architectures:
+        assert f"`{name}`" in page
+
+
 def test_formats_are_those_of_the_registry(console: Console) -> None:
     listed = console.type("models", "--json").json
     assert listed["weight_formats"] == ["plain", *SERVED.formats]
