@@ -73,7 +73,7 @@ def by_layer(raw: WindowFields) -> Windows:
     window, layers = raw.window(USUAL_WINDOW), raw.num_hidden_layers
     if raw.use_sliding_window and raw.layer_types is None:
         given = raw.max_window_layers
-        full = min(USUAL_FULL_LAYERS if given is None else given, layers)
+        full = max(0, min(USUAL_FULL_LAYERS if given is None else given, layers))
         return (None,) * full + (window,) * (layers - full)
     if SLIDING in (raw.layer_types or ()) and not raw.use_sliding_window:
         raise BadConfig(f"layer_types has {SLIDING}, and use_sliding_window is false")

@@ -34,6 +34,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], list[int | None]]] = [
     (QWEN2, {**FLAG, "sliding_window": 64, "max_window_layers": 4}, [None] * 4 + [64] * 2),
     (QWEN2, {**FLAG, "sliding_window": 64}, [None] * 6),  # from the 29th on
     (QWEN3, {**FLAG, "sliding_window": 64, "max_window_layers": 0}, [64] * 6),
+    (QWEN3, {**FLAG, "sliding_window": 64, "max_window_layers": -1}, [64] * 6),
     (QWEN3, {**FLAG, "sliding_window": None, "max_window_layers": 0}, [None] * 6),
     (
         QWEN3,
