@@ -63,6 +63,7 @@ class ShardSlices:
             for name, part in parts.items()
             if (cut := _cut(whole[name], part, rank, num_ranks)) is not None
         }
+        self._whole = whole
         self._left = whole.keys() - parts.keys()
 
     def has(self, name: str) -> bool:
@@ -83,6 +84,17 @@ class ShardSlices:
             return file.get_tensor(stored_name)
         size = shape[dim] // count
         return stored[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
+
+    def cut(self, name: str, value: Tensor) -> Tensor:
+        """What the rank has of the whole tensor `name`, or of one number for all of it."""
+        if name not in self._cuts or value.numel() == 1:
+            return value
+        dim, index, count = self._cuts[name]
+        return value.chunk(count, dim)[index]
+
+    def rows_of_whole(self, name: str) -> int:
+        """Of the tensor `name`, on all ranks together."""
+        return int(self._whole[name].view.shape[0])
 
 
 def _cut(

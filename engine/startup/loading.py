@@ -120,7 +120,6 @@ def outline_model(
     model = read_model_config(Path(config.model_dir), served, config.quantization)
     check_geometry(model, config.block_size)
     check_ranks(model, config.block_size, num_ranks)
-    part = shard_model(model, num_ranks)
     device = resolve_device(config.device, rank, num_ranks)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
@@ -128,13 +127,15 @@ def outline_model(
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     layout = kv_layout(model.layers, kv_dtype, config.block_size).slice_of(rank, num_ranks)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
+    model_len = _model_len(config, model)
+    model = model.for_positions(model_len)
     return ModelOutline(
         model=model,
-        part=part,
+        part=shard_model(model, num_ranks),
         device=device,
         dtype=dtype,
         layout=layout,
-        model_len=_model_len(config, model),
+        model_len=model_len,
         batch_tokens=config.max_batch_tokens or usual,
     )
 

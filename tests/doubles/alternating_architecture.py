@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 from engine.models.architecture import ServedModels, read_model_config
-from engine.models.config import ModelConfig
+from engine.models.config import ModelConfig, ModelSizes
 from engine.models.layers import LayerConfig
 from engine.models.llama import QWEN3
 from engine.models.mixture import MixtureConfig
@@ -65,6 +65,9 @@ class Alternating:
             embedding_scale=model.hidden_size**0.5,
             logits_softcap=30.0,
         )
+
+    def sizes(self, path: Path) -> ModelSizes:
+        return QWEN3.sizes(path)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         layers = QWEN3.read(path).layers

@@ -98,13 +98,24 @@ def packed_experts(
 
     Shards divide I: each view has it where the tensor has it.
     """
-    apart = gate_up.values.view(-1, 2, config.size, config.size_in)
-    yield CheckpointTensor(f"{config.prefix}gate_up_proj", apart, 2, _outputs_first)
+    count, both, size_in = config.num_experts, 2 * config.size, config.size_in
+    apart = gate_up.values.view(-1, 2, config.size, size_in)
+    stored = count, size_in, both
+    yield CheckpointTensor(f"{config.prefix}gate_up_proj", apart, 2, _outputs_first, stored)
     yield CheckpointTensor(f"{config.prefix}down_proj", down.values.transpose(1, 2), 1)
-    if gate_up.bias is not None and down.bias is not None:
-        in_turn = gate_up.bias.view(-1, 2, config.size).transpose(1, 2)
-        yield CheckpointTensor(f"{config.prefix}gate_up_proj_bias", in_turn, 1, _pairs)
-        yield CheckpointTensor(f"{config.prefix}down_proj_bias", down.bias)
+    yield from packed_biases(config, gate_up, down)
+
+
+def packed_biases(
+    config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
+) -> Iterator[CheckpointTensor]:
+    """Their biases, where there are any."""
+    if gate_up.bias is None or down.bias is None:
+        return
+    stored = config.num_experts, 2 * config.size
+    in_turn = gate_up.bias.view(-1, 2, config.size).transpose(1, 2)
+    yield CheckpointTensor(f"{config.prefix}gate_up_proj_bias", in_turn, 1, _pairs, stored)
+    yield CheckpointTensor(f"{config.prefix}down_proj_bias", down.bias)
 
 
 def _pairs(in_turn: Tensor) -> Tensor:

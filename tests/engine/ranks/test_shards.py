@@ -26,7 +26,8 @@ from storage.device_pool import DevicePool
 from tests.doubles.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.checkpoints import Recipe
+from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
+from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
 from tests.engine.rigs.ranks import CPU, on_ranks
 
@@ -36,6 +37,11 @@ BLOCKS = Fp8Format("fp8", "block", "group")
 # By architecture, a model of it. Biases, ties, GQA whose KV heads are fewer than four ranks,
 # mixtures beside a dense layer. Mistral 3's decoder is Mistral's.
 DIVIDED = {
+    "Gemma2ForCausalLM": [("gemma2", 2)],
+    "Gemma3ForCausalLM": [("gemma3", 2)],
+    "Gemma3ForConditionalGeneration": [("gemma3", 2)],
+    "GptOssForCausalLM": [("gpt-oss", 2)],
+    "Phi3ForCausalLM": [("phi3", 2)],
     "LlamaForCausalLM": [("llama-biases", 2), ("llama-tied-mha", 4)],
     "MistralForCausalLM": [("mistral", 2)],
     "Mistral3ForConditionalGeneration": [("mistral", 2)],
@@ -99,6 +105,13 @@ def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
     expect_alike(model_dir, model, 2)
     with pytest.raises(UnsupportedModel, match=r"down_proj has 64 columns: in int4 served are"):
         check_shards(with_attention(model, head_dim=128), 4)
+
+
+def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:
+    sizes = {**RECIPES["gpt-oss"].fields, "hidden_size": 64, "intermediate_size": 64}
+    plain = make_checkpoint(Recipe("GptOss", sizes), tmp_path / "plain")
+    model_dir = in_mxfp4(plain, tmp_path / "mxfp4").model_dir
+    expect_alike(model_dir, read_model_config(model_dir), 2)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "mixtral"])
