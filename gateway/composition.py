@@ -48,7 +48,8 @@ from gateway.opened import KeptState, SharedCache, open_sharing, open_state
 from gateway.overview.history import History
 from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
-from gateway.page.files import PageFiles
+from gateway.page.api_docs import api_docs_router
+from gateway.page.files import API, PageFiles
 from gateway.page.routes import SignInParts, operator_page_router, usage_page_router
 from gateway.page.sessions import Sessions, secret_of
 from gateway.prefixes.routes import prefixes_router
@@ -177,6 +178,8 @@ async def composed(
             keyring, store = sharing.keyring, state.home.store
             tenants.append(usage_page_router(signing_in, keyring, pages.tenant, store, misses))
         shown = [health_router(engine, watch.worst), about_router(version("ratoon"))]
+        if config.docs:
+            shown.append(api_docs_router(PageFiles(API)))
         front = _Front(metrics, Dialects(*dialects), _access_log(config, stack), watched.refusals)
         binds = _binds(config, tenants, admins, shown, front, most)
         yield Gateway(binds, streams)

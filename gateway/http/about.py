@@ -22,7 +22,8 @@ clients of Anthropic take it as it is.</p>
 <code>/v1/responses</code>, <code>/v1/messages</code></li>
 <li><code>GET /v1/models</code>: the model, and how long its context is</li>
 <li><code>GET /v1/usage</code>: what your tenant has used</li>
-<li><a href="openapi.json">/openapi.json</a>: every route and field</li>
+<li><a href="docs">/docs</a>: every route and field; <a href="openapi.json">/openapi.json</a>: the
+same for programs</li>
 <li><a href="usage">/usage</a>: your tenant's page; <a href="admin/ui">/admin/ui</a>: the
 operator's</li>
 <li><a href="health">/health</a>: whether requests are served</li>

@@ -5,6 +5,7 @@ Knows: names, types and bytes. Does not know: who is signed in; the files are th
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,15 @@ from fastapi import Request, Response
 from gateway.errors import NotFound
 
 STATIC = Path(__file__).parent / "static"
+API = Path(__file__).parent / "api"
+_GZIP = ".gz"  # is kept compressed, and sent so to whoever takes it
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".md": "text/plain; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
 }
 # Scripts, styles and data come from here alone; nothing inline, and nobody may frame it.
 _HEADERS = {
@@ -41,6 +45,7 @@ class PageFile:
     content: bytes
     media_type: str
     etag: str
+    is_gzip: bool = False
 
 
 class PageFiles:
@@ -48,8 +53,11 @@ class PageFiles:
 
     def __init__(self, folder: Path = STATIC) -> None:
         """Raises OSError for a file that cannot be read."""
-        paths = [path for path in folder.rglob("*") if path.suffix in _TYPES and path.is_file()]
-        self._files = {path.relative_to(folder).as_posix(): _read(path) for path in paths}
+        self._files = {
+            path.relative_to(folder).as_posix().removesuffix(_GZIP): _read(path)
+            for path in folder.rglob("*")
+            if _kind(path) in _TYPES and path.is_file()
+        }
 
     def answer(self, name: str, request: Request) -> Response:
         """The file of that path, or that the client has it already; NotFound if there is none."""
@@ -59,10 +67,21 @@ class PageFiles:
         headers = {**_HEADERS, "etag": found.etag}
         if found.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(found.content, media_type=found.media_type, headers=headers)
+        content = found.content
+        if found.is_gzip:
+            headers["vary"] = "accept-encoding"
+            if "gzip" in request.headers.get("accept-encoding", ""):
+                headers["content-encoding"] = "gzip"
+            else:
+                content = gzip.decompress(content)
+        return Response(content, media_type=found.media_type, headers=headers)
 
 
 def _read(path: Path) -> PageFile:
     content = path.read_bytes()
     etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
-    return PageFile(content, _TYPES[path.suffix], etag)
+    return PageFile(content, _TYPES[_kind(path)], etag, path.suffix == _GZIP)
+
+
+def _kind(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix == _GZIP else path.suffix

@@ -13,8 +13,9 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from pydantic import Field
 
-from gateway.admin.wire import json_response, read_body
+from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring
@@ -32,10 +33,10 @@ from gateway.usage.routes import days_of
 _WRONG_KEYS = "sign-in"  # all of them are throttled together
 
 
-class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SignIn(AdminBody):
     """Body of a sign-in."""
 
-    key: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    key: Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class SignedIn(msgspec.Struct, frozen=True):
