@@ -18,7 +18,6 @@ from engine.link.stats_messages import (
 )
 from gateway.views import view_of
 
-
 _NO_SHARES = FlowShares()
 
 

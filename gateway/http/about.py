@@ -11,6 +11,7 @@ _PAGE = b"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
 <title>Ratoon</title>
 <h1>Ratoon</h1>
 <p>An API for a language model, which computes the beginning of a prompt once and reuses it.</p>
