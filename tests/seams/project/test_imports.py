@@ -11,6 +11,7 @@ import pytest
 ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 OF_OTHER_ROOMS = {
     "engine.link.client",
+    "engine.link.curve",
     "engine.link.interface",
     "engine.errors",
     "engine.link.messages",
