@@ -1,4 +1,4 @@
-"""`/docs` of a running gateway: its files, with and without gzip, and the flag against it."""
+"""`/docs` of a running gateway: its files, and the flag against it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ def test_it_is_served_without_a_key_and_lets_nothing_else_in(served: Served) -> 
     assert httpx.get(f"{served.url}/docs/none.js").status_code == 404
 
 
-def test_what_is_kept_compressed_is_sent_so_to_whoever_takes_it(served: Served) -> None:
-    packed = httpx.get(served.url + BUNDLE, headers={"accept-encoding": "gzip"})
-    plain = httpx.get(served.url + BUNDLE, headers={"accept-encoding": "identity"})
-    assert packed.headers["content-encoding"] == "gzip"
-    assert "content-encoding" not in plain.headers
-    assert packed.content == plain.content, "the client has unpacked it"
-    assert int(packed.headers["content-length"]) < len(plain.content) / 3
-    assert plain.headers["content-type"].startswith("text/javascript")
-    held = {"if-none-match": packed.headers["etag"]}
-    assert httpx.get(served.url + BUNDLE, headers=held).status_code == 304
+def test_what_is_kept_compressed_is_sent_so(served: Served) -> None:
+    for takes in ("gzip", "identity"):
+        packed = httpx.get(served.url + BUNDLE, headers={"accept-encoding": takes})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.headers["content-type"].startswith("text/javascript")
+        assert int(packed.headers["content-length"]) < len(packed.content) / 3, "it was unpacked"
+        assert b"SwaggerUIBundle" in packed.content
+        held = {"if-none-match": packed.headers["etag"]}
+        assert httpx.get(served.url + BUNDLE, headers=held).status_code == 304
 
 
 def test_a_flag_takes_it_away(tiny_model: Path, tmp_path: Path) -> None:
