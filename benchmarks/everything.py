@@ -52,6 +52,7 @@ MAIN = (
 ROOMS = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("experts", "engine.experts", "--quick"),
+    BenchmarkPart("int4", "engine.int4", "--quick"),
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
     BenchmarkPart("grammars", "engine.grammars", "--tokens 5000 --fields 10 --schemas 4"),
     BenchmarkPart(
