@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from engine.link.cache_events import Added, CacheEvents, Cleared, EventsTaken, Subscribe
 from engine.link.cache_subscription import TAKEN_EVERY, CacheSubscription
+from engine.link.client import EngineClient
+from tests.doubles.engine.cache_listener import CacheListener, split_keys
+from tests.doubles.engine.engine_thread import EngineThread
+from tests.engine.rigs.rig import generate
+from tests.engine.rigs.streams import collect, welcomed
 
 
 class Ends:
@@ -60,3 +67,23 @@ def test_the_engine_is_told_how_far_all_has_come() -> None:
     ends.receive_snapshot(0)
     ends.receive(*range(1, 2 * TAKEN_EVERY + 1))
     assert ends.sent[1:] == [EventsTaken(TAKEN_EVERY - 1), EventsTaken(2 * TAKEN_EVERY - 1)]
+
+
+async def test_over_a_socket_a_client_hears_of_each_engine_anew(socket_path: str) -> None:
+    listener = CacheListener()
+    client = EngineClient(socket_path, on_cache_events=listener.hear)
+    await client.start()
+    try:
+        for prompt in (range(12), range(20, 28)):
+            request = generate("a", prompt, max_tokens=1)
+            with EngineThread(socket_path):
+                await welcomed(client)
+                await collect(client, request)
+                async with asyncio.timeout(10):  # a bound on hanging, not a measurement
+                    while set(listener.held) != set(split_keys(request.block_keys)):  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+            while client.welcome is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        await client.close()
+    assert listener.kinds == ["Cleared", "Added"] * 2
