@@ -1,4 +1,4 @@
-"""The router that serves: the least predicted time to the first token.
+"""The router that serves: the least predicted time to the first token, and caches that fill alike.
 
     prompt tokens that are queued there x its seconds a token
   + what it has in slower tiers x their seconds a token
@@ -35,13 +35,14 @@ class FirstTokenRouter:
         """As `Router.choose`."""
         prompt = prompt_of(request)
         found, marks = self._index.find(prompt.keys, ready), prompt.marks()
-        candidates = []
+        candidates, blocks = [], 0
         for replica in ready:
             load, here = self._loads.of(replica), found.get(replica, NOTHING)
             cached = max(here.blocks, load.expected.blocks(marks)) if load.expected else here.blocks
-            seconds = first_token_seconds(load, prompt, cached, here)
-            candidates.append(Candidate(replica, seconds, load.running, load.given))
-        return choose_replica(candidates, self._balance)
+            candidates.append(_candidate(replica, load, prompt, cached, here))
+            blocks += self._index.blocks(replica)
+        cache_tokens = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
+        return choose_replica(candidates, cache_tokens, self._balance)
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
@@ -70,11 +71,15 @@ class FirstTokenRouter:
         self._loads.forget(replica)
 
 
-def first_token_seconds(load: ReplicaLoad, prompt: Prompt, cached: int, found: Found) -> float:
-    """How long a first token takes at a replica that will have `cached` of the prompt's blocks."""
+def _candidate(
+    replica: str, load: ReplicaLoad, prompt: Prompt, cached: int, found: Found
+) -> Candidate:
+    """A replica that will have `cached` of the prompt's blocks."""
     rates = load.rates
-    seconds = (load.queued + prompt.uncached(cached)) * rates.compute.per_token
+    per_token = rates.compute.per_token
+    compute = prompt.uncached(cached) * per_token
+    first_token = load.queued * per_token + compute
     if found.blocks > found.device:
-        seconds += prompt.tokens_of(found.host) * rates.host.per_token
-        seconds += prompt.tokens_of(found.disk) * rates.disk.per_token
-    return seconds
+        first_token += prompt.tokens_of(found.host) * rates.host.per_token
+        first_token += prompt.tokens_of(found.disk) * rates.disk.per_token
+    return Candidate(replica, first_token, compute, load.running, load.given)

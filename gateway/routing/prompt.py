@@ -32,20 +32,18 @@ class Prompt:
     """One prompt."""
 
     tokens: int
+    blocks: int  # whole ones, that may be cached
     keys: Keys
-
-    @property
-    def blocks(self) -> int:
-        """Whole ones, that may be cached."""
-        return len(self.keys) // 2
 
     def tokens_of(self, blocks: int) -> int:
         """How many tokens so many of its blocks have, about."""
-        return self.tokens * blocks // max(self.blocks, 1)
+        return self.tokens * blocks // self.blocks if blocks else 0
 
     def uncached(self, cached: int) -> int:
         """How many tokens are to be computed, at least one, if `cached` blocks are there."""
-        return max(self.tokens - self.tokens_of(cached), 1)
+        if not cached:
+            return self.tokens
+        return max(self.tokens - self.tokens * cached // self.blocks, 1)
 
     def marks(self) -> list[tuple[int, int]]:
         """Some begins of the prompt, in blocks, and the key of the last block of each.
@@ -61,5 +59,5 @@ class Prompt:
 
 def prompt_of(request: Generate) -> Prompt:
     """The prompt of a request; one that does without the cache has no keys."""
-    tokens = len(request.token_ids) // TOKEN_BYTES
-    return Prompt(tokens, keys_of(request.block_keys if request.use_cache else b""))
+    keys = keys_of(request.block_keys if request.use_cache else b"")
+    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys) // 2, keys)

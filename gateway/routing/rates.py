@@ -27,18 +27,15 @@ class Rate:
 
     def __init__(self, seconds_per_token: float) -> None:
         """What to expect before the first measurement."""
+        self.per_token = seconds_per_token
         self._tokens = float(PRIOR_TOKENS)
         self._seconds = PRIOR_TOKENS * seconds_per_token
-
-    @property
-    def per_token(self) -> float:
-        """Seconds."""
-        return self._seconds / self._tokens
 
     def measured(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long."""
         self._tokens = KEPT * self._tokens + tokens
         self._seconds = KEPT * self._seconds + seconds
+        self.per_token = self._seconds / self._tokens
 
 
 class ReplicaRates:
