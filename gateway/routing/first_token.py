@@ -41,7 +41,8 @@ class FirstTokenRouter:
             cached = max(here.blocks, load.expected.blocks(marks)) if load.expected else here.blocks
             candidates.append(_candidate(replica, load, prompt, cached, here))
             blocks += self._index.blocks(replica)
-        cache_tokens = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
+        held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
+        cache_tokens = max(held, self._balance.least_prompts * prompt.tokens)
         return choose_replica(candidates, cache_tokens, self._balance)
 
     def sent(self, replica: str, request: Generate) -> None:
