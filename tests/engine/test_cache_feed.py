@@ -50,7 +50,8 @@ class Gateway:
 
 
 def test_a_gateway_that_subscribes_hears_all_and_then_what_changes() -> None:
-    rig = Rig(num_blocks=24, tiers=Tiers(host_blocks=12, disk_blocks=40))
+    tiers = Tiers(host_blocks=12, disk_blocks=40)
+    rig = Rig(num_blocks=24, context_len=48, tiers=tiers)
     rig.submit(generate("before", range(40)))
     rig.run()
     assert rig.cache.tree.changes is None  # nobody listens: nothing is noted
