@@ -233,3 +233,24 @@ def test_keys_that_are_none_harm_nothing(garbage: bytes) -> None:
     index = CacheIndex()
     index.apply("r", events(Added("device", garbage), Removed(garbage), Moved("disk", garbage)))
     assert index.blocks("r") <= 6
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_lost_message_is_noticed_and_only_because_of_its_number(is_ordered: bool) -> None:
+    index = CacheIndex()
+    wire = Wire("one", index)
+    wire.serve(PATHS[0], PROMPTS[0])
+    wire.publish()
+    wire.deliver()
+    wire.scene.cache.flush()
+    wire.publish()
+    wire.on_the_way.clear()  # lost
+    wire.serve(PATHS[1], PROMPTS[1])
+    for _ in range(4):
+        wire.publish()
+        while wire.on_the_way:
+            if is_ordered:
+                wire.deliver()
+            else:
+                wire._hear(wire.on_the_way.pop(0))
+    assert (index.blocks("one") == len(wire.held())) is is_ordered
