@@ -91,7 +91,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     model_dir: str
     model_name: str
     data_dir: str
-    engine_socket: str
+    engine_socket: str  # path of a Unix socket, or tcp://host:port
+    link_key_file: str | None = None  # of an engine over TCP; the same file as the engine has
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores

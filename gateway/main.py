@@ -20,6 +20,7 @@ import msgspec
 import uvloop
 
 from engine.link.client import EngineClient
+from engine.link.curve import read_link_key
 from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
@@ -111,7 +112,8 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 @asynccontextmanager
 async def connected(config: GatewayConfig) -> AsyncIterator[EngineClient]:
     """This process's link to the engine."""
-    client = EngineClient(config.engine_socket, silence_s=config.engine_silence_s)
+    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    client = EngineClient(config.engine_socket, silence_s=config.engine_silence_s, key=key)
     await client.start()
     try:
         yield client

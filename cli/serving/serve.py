@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, LoneEngineFlags
@@ -24,6 +25,7 @@ from cli.serving.address import ServerAddress, address_told
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.serving.link_key import link_key_file
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
 from cli.serving.screen import StderrScreen, greeting
@@ -69,7 +71,7 @@ def serve(
     check_ports(gateway)
     address = address_of(gateway)
     with runtime_directory() as directory:
-        socket = directory / SOCKET_NAME
+        socket = str(directory / SOCKET_NAME)
         config = gateway_config(source, model.data_dir, socket, gateway, bounds, prices)
         made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
         watched = WatchedChild(
@@ -108,7 +110,11 @@ def gateway(
     del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
     place = meeting_place(model, socket)
-    config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
+    key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=False)
+    config = replace(
+        gateway_config(source, model.data_dir, place, gateway, bounds, prices),
+        link_key_file=key_file,
+    )
     first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
     with found_by_commands(model.data_dir, address_of(gateway)):
         become("gateway", config)
@@ -132,8 +138,8 @@ def engine(
     del config_file  # its settings are the flags' defaults by now
     source = checked_source(model.model, engine)
     place = meeting_place(model, socket)
-    config = engine_config(source, model.data_dir, place, engine)
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
+    config = replace(engine_config(source, model.data_dir, place, engine), link_key_file=key_file)
     become("engine", config)
 
 
@@ -212,9 +218,9 @@ def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
     )
 
 
-def meeting_place(model: ModelFlags, socket: SocketFlags) -> Path:
-    """The socket of --socket, or the one in the data directory."""
-    return socket.socket or model.data_dir.absolute() / SOCKET_NAME
+def meeting_place(model: ModelFlags, socket: SocketFlags) -> str:
+    """The address of --socket, or the socket in the data directory."""
+    return socket.socket or str(model.data_dir.absolute() / SOCKET_NAME)
 
 
 def become(module: str, config: msgspec.Struct) -> None:

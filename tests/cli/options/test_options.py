@@ -60,12 +60,15 @@ def variables(option: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("flags", "config", "given_otherwise"),
     [
-        (ENGINE_FLAGS, EngineConfig, {"model_dir", "socket", "grace_s"}),
-        (ALONE_FLAGS, EngineConfig, {"model_dir", "socket"}),
+        (ENGINE_FLAGS, EngineConfig, {"model_dir", "socket", "link_key_file", "grace_s"}),
+        (ALONE_FLAGS, EngineConfig, {"model_dir", "socket", "link_key_file"}),
         (
             GATEWAY_FLAGS,
             GatewayConfig,
-            {"model_dir", "model_name", "data_dir", "engine_socket", "bounds", "prices"},
+            {
+                *("model_dir", "model_name", "data_dir", "engine_socket", "link_key_file"),
+                *("bounds", "prices"),
+            },
         ),
         (BOUNDS_FLAGS, Bounds, set()),
     ],
