@@ -13,14 +13,16 @@ from torch import Tensor
 
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.variant import AttentionVariant
 from kernels.experts import mixture, route
+from kernels.experts.gate import Gate
 from kernels.experts.mixture import MixtureOp
 from kernels.experts.route import RouteOp
 from kernels.linear import fp8_linear, fp8_rows, linear
 from kernels.linear.fp8_linear import Fp8LinearOp
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
 from kernels.linear.linear import LinearOp
-from kernels.norms import add_rms_norm, rms_norm, silu_mul
+from kernels.norms import add_rms_norm, gate_mul, rms_norm
 from kernels.sampling import penalise, sample, top_k_top_p
 
 RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]
@@ -29,7 +31,7 @@ RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]
 AddRmsNorm = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 """x (T, H) or in parts, residual (T, H), weight, eps -> (normed, new residual), both (T, H)."""
 
-SiluMul = Callable[[Tensor], Tensor]
+GateMul = Callable[[Tensor, Gate], Tensor]
 """gate_up (T, 2I) -> (T, I)."""
 
 ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
@@ -38,8 +40,8 @@ ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
 AddRmsNormFp8 = Callable[[Tensor, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]]
 """As AddRmsNorm, with what is normed in fp8."""
 
-SiluMulFp8 = Callable[[Tensor, Scaling], Fp8Rows]
-"""As SiluMul, in fp8."""
+GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]
+"""As GateMul, in fp8."""
 
 RopeWriteKv = Callable[
     [
@@ -59,8 +61,8 @@ RopeWriteKv = Callable[
 """qkv (T, (Hq + 2 Hkv) * D) or in parts, positions, cos_sin, q_norm, k_norm, eps, kv, slots, Hq,
 dtype -> q (T, Hq, D) of it; k and v go to their slots."""
 
-PagedAttention = Callable[[Tensor, Tensor, BatchLayout, float], Tensor]
-"""q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, scale -> (T, Hq, D)."""
+PagedAttention = Callable[[Tensor, Tensor, BatchLayout, AttentionVariant, Tensor | None], Tensor]
+"""q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, what is computed, sinks (Hq,) -> (T, Hq, D)."""
 
 CopyBlocks = Callable[[Tensor, Tensor, Tensor], None]
 """pool (N, L, 2, Hkv, B, D) in place; source, target (n,) int64, no target a source."""
@@ -88,8 +90,8 @@ class Ops:
     rms_norm: RmsNormOp
     add_rms_norm: AddRmsNorm
     add_rms_norm_fp8: AddRmsNormFp8
-    silu_mul: SiluMul
-    silu_mul_fp8: SiluMulFp8
+    gate_mul: GateMul
+    gate_mul_fp8: GateMulFp8
     route: RouteOp
     mixture: MixtureOp
     rope_write_kv: RopeWriteKv
@@ -111,8 +113,8 @@ def torch_ops() -> Ops:
         rms_norm=rms_norm.reference,
         add_rms_norm=add_rms_norm.reference,
         add_rms_norm_fp8=add_rms_norm.reference_fp8,
-        silu_mul=silu_mul.reference,
-        silu_mul_fp8=silu_mul.reference_fp8,
+        gate_mul=gate_mul.reference,
+        gate_mul_fp8=gate_mul.reference_fp8,
         route=route.reference,
         mixture=mixture.reference,
         rope_write_kv=rope_write_kv.reference,
@@ -135,8 +137,8 @@ def triton_ops() -> Ops:
         rms_norm=rms_norm.launch,
         add_rms_norm=add_rms_norm.launch,
         add_rms_norm_fp8=add_rms_norm.launch_fp8,
-        silu_mul=silu_mul.launch,
-        silu_mul_fp8=silu_mul.launch_fp8,
+        gate_mul=gate_mul.launch,
+        gate_mul_fp8=gate_mul.launch_fp8,
         route=route.launch,
         mixture=mixture.launch,
         rope_write_kv=rope_write_kv.launch,

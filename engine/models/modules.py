@@ -70,6 +70,14 @@ class LinearConfig:
             yield CheckpointTensor(f"{name}.{suffix}", view, shard_dim)
 
 
+def side_by_side(
+    prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
+) -> LinearConfig:
+    """Matrices of these names and rows that multiply the same input, as one."""
+    rows = tuple((prefix + name, size) for name, size in sizes.items())
+    return LinearConfig(rows, hidden, bias, "rows", in_parts)
+
+
 class Module(ABC):
     """Tensors of a layer that belong together."""
 
@@ -108,7 +116,8 @@ class ExpertsConfig:
     """The matrices of a layer's experts, before they have tensors.
 
     Those of one expert are named after `prefix`, its number and one of `names`: of the gate, of
-    what it is multiplied with, of the projection back.
+    what it is multiplied with, of the projection back. Where they are `packed`, the checkpoint has
+    one tensor of all experts, with rows of gate and up in turn, as gpt-oss does.
     """
 
     prefix: str
@@ -117,6 +126,8 @@ class ExpertsConfig:
     size_in: int
     size: int  # of what is gated
     gate: Gate
+    bias: bool = False
+    packed: bool = False
 
     def matrices(self, expert: int) -> tuple[str, str, str]:
         """The names of an expert's three matrices."""

@@ -231,6 +231,11 @@ class Fp8Format:
         """As `WeightFormat.experts`; raises UnsupportedModel."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
+        if config.bias or config.packed:
+            raise UnsupportedModel(
+                f"quantization {self.name!r}: experts with biases, or packed in one tensor, are "
+                "served in plain weights only"
+            )
         if self.inputs == "static":
             raise UnsupportedModel(
                 "quantization_config: experts with static input scales are not served; served are "

@@ -17,7 +17,7 @@ from cli.simulation.gpus import GPUS, on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import make_plan
-from engine.models.layers import MlpConfig
+from engine.models.mlp import MlpConfig
 from engine.models.modules import LinearConfig
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import torch
@@ -54,14 +55,14 @@ class Attentions:
     kept: list[tuple[int, ...]] = field(default_factory=list)  # where keys were written, at most
     strides: set[tuple[int, ...]] = field(default_factory=set)  # of the layers of the pool
 
-    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         decodes = layout.num_decodes
         shares = layout.shared is not None
         new = q.shape[0] - decodes
         self.seen.append((decodes, new, layout.num_rows - decodes, shares))
         self.kept.append((int(layout.slots.min()), int(layout.slots.max())))
         self.strides.add(kv.stride())
-        return torch_ops().paged_attention(q, kv, layout, scale)
+        return torch_ops().paged_attention(q, kv, layout, *how)
 
 
 def decoder_of(checkpoint: MakeCheckpoint, attentions: Attentions) -> Decoder:
