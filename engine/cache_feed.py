@@ -80,10 +80,13 @@ class CacheFeed:
     def heard(self, client: bytes, message: Subscribe | EventsTaken) -> None:
         """A gateway wants a snapshot and what comes after it, or has taken some of that."""
         if isinstance(message, Subscribe):
-            self._subscribers.setdefault(client, _Subscriber()).fall_behind()
+            one = self._subscribers.setdefault(client, _Subscriber())
+            one.fall_behind()
+            one.taken = one.sent  # whatever has become of it
             if self._tree.changes is None:
                 self._tree.changes = ChangeLog()
-        elif (one := self._subscribers.get(client)) is not None:
+        elif client in self._subscribers:
+            one = self._subscribers[client]
             one.taken = min(max(one.taken, message.number + 1), one.sent)
 
     def publish(self, send: Send) -> None:
