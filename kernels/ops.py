@@ -18,9 +18,10 @@ from kernels.experts import mixture, route
 from kernels.experts.gate import Gate
 from kernels.experts.mixture import MixtureOp
 from kernels.experts.route import RouteOp
-from kernels.linear import fp8_linear, fp8_rows, linear
+from kernels.linear import fp8_linear, fp8_rows, int4_linear, linear
 from kernels.linear.fp8_linear import Fp8LinearOp
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
+from kernels.linear.int4_linear import Int4LinearOp
 from kernels.linear.linear import LinearOp
 from kernels.norms import add_rms_norm, gate_mul, rms_norm
 from kernels.sampling import penalise, sample, top_k_top_p
@@ -86,6 +87,8 @@ class Ops:
     linear_split_k: LinearOp  # for readers that take (T, N) or parts (S, T, N), see `parts`
     linear_fp8: Fp8LinearOp
     linear_fp8_split_k: Fp8LinearOp
+    linear_int4: Int4LinearOp
+    linear_int4_split_k: Int4LinearOp
     to_fp8: ToFp8
     rms_norm: RmsNormOp
     add_rms_norm: AddRmsNorm
@@ -109,6 +112,8 @@ def torch_ops() -> Ops:
         linear_split_k=linear.reference,
         linear_fp8=fp8_linear.reference,
         linear_fp8_split_k=fp8_linear.reference,
+        linear_int4=int4_linear.reference,
+        linear_int4_split_k=int4_linear.reference,
         to_fp8=fp8_rows.reference,
         rms_norm=rms_norm.reference,
         add_rms_norm=add_rms_norm.reference,
@@ -133,6 +138,8 @@ def triton_ops() -> Ops:
         linear_split_k=linear.launch_split_k,
         linear_fp8=fp8_linear.launch,
         linear_fp8_split_k=fp8_linear.launch_split_k,
+        linear_int4=int4_linear.launch,
+        linear_int4_split_k=int4_linear.launch_split_k,
         to_fp8=fp8_rows.launch,
         rms_norm=rms_norm.launch,
         add_rms_norm=add_rms_norm.launch,

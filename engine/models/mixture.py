@@ -49,8 +49,9 @@ class MixtureConfig:
         experts = self._experts(prefix, hidden)
         for expert in range(self.num_experts):
             gate, up, down = experts.matrices(expert)
-            yield LinearConfig(((gate, self.size), (up, self.size)), hidden, self.bias, "rows")
-            yield LinearConfig(((down, hidden),), self.size, self.bias, "columns")
+            both = (gate, self.size), (up, self.size)
+            yield LinearConfig(both, hidden, self.bias, "rows", of_expert=True)
+            yield LinearConfig(((down, hidden),), self.size, self.bias, "columns", of_expert=True)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> Mixture:
         """The mixture whose matrices' names begin with `prefix`."""

@@ -34,12 +34,14 @@ class CheckpointTensor:
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
     `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
+    One that is not `required` may be absent; its view has no elements.
     """
 
     name: str
     view: Tensor
     shard_dim: int | None = None
     convert: Callable[[Tensor], Tensor] | None = None
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class LinearConfig:
     bias: bool
     shards: Literal["rows", "columns"]
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
+    of_expert: bool = False
 
     @property
     def size_out(self) -> int:
@@ -188,7 +191,10 @@ class WeightFormat(Protocol):
         ...
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch."""
+        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch.
+
+        Raises UnsupportedModel where it is not served in this format.
+        """
         ...
 
 
