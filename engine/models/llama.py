@@ -47,7 +47,7 @@ class LlamaFields(WindowFields, kw_only=True):
     max_position_embeddings: Positive
     hidden_act: str = "silu"
     rms_norm_eps: Annotated[float, msgspec.Meta(gt=0)] = 1e-6
-    rope_theta: Annotated[float, msgspec.Meta(gt=0)] = 10000.0
+    rope_theta: Annotated[float, msgspec.Meta(gt=0)] | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
     attention_bias: bool = False
@@ -78,6 +78,7 @@ class Llama:
     qk_norm: bool = False
     windows: WindowRule = no_window
     rope_fields: Callable[[LlamaFields], dict[str, Any] | None] = usual_rope
+    default_theta: float = 10000.0
     partial_rotary: bool = False
     within: str | None = None  # the field of config.json that has the decoder's; None: the file
     model_type: str | None = None  # of the decoder within it
@@ -90,7 +91,7 @@ class Llama:
         self._refuse_unsupported(raw)
         check_heads(raw, self.default_head_dim)
         positions = raw.max_position_embeddings
-        rope = parse_rope(self.rope_fields(raw), raw.rope_theta, positions)
+        rope = parse_rope(self.rope_fields(raw), raw.rope_theta or self.default_theta, positions)
         check_rotary(rope, raw.size_of_head(self.default_head_dim), served=self.partial_rotary)
         positions = stretched_positions(rope, positions)
         layer = self._layer(

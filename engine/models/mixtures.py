@@ -122,5 +122,11 @@ QWEN3_MOE = MixtureModel(
     _qwen3_moe,
 )
 MIXTRAL = MixtureModel(
-    Llama("mixtral", windows=in_every_layer, examples=("Mixtral 8x7B", "Mixtral 8x22B")), _mixtral
+    Llama(
+        "mixtral",
+        windows=in_every_layer,
+        default_theta=1e6,
+        examples=("Mixtral 8x7B", "Mixtral 8x22B"),
+    ),
+    _mixtral,
 )

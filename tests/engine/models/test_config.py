@@ -88,6 +88,17 @@ def test_defaults_are_those_of_the_family(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("architecture", "theta"), [("MixtralForCausalLM", 1e6), ("LlamaForCausalLM", 1e4)]
+)
+def test_without_a_base_of_rope_it_is_the_familys(
+    tmp_path: Path, architecture: str, theta: float
+) -> None:
+    rope = read(tmp_path, {**LLAMA, "architectures": [architecture]}).layers[0].attention.rope
+    assert rope is not None
+    assert rope.theta == theta
+
+
+@pytest.mark.parametrize(
     ("fields", "biases"),
     [
         (LLAMA, (False, False, False)),
