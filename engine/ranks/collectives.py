@@ -60,6 +60,7 @@ class Collectives:
         store = c10d.FileStore(meeting.path, meeting.num_ranks)
         self._hosts = _gloo(c10d.PrefixStore("hosts", store), meeting)
         self._group = self._hosts
+        self.least(0)  # or one that leaves soon would fail another that still connects
         if device.type == "cuda":
             self._group = _nccl(c10d.PrefixStore("devices", store), meeting)
             self._warm_up(device)

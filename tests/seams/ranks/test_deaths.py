@@ -150,8 +150,8 @@ class TestWatch:
         ranks = [waiting_rank(1)]
         watch = Watch(ranks, ended.put, grace_s=60.0)
         ranks[0].kill()
-        ranks[0].finish(deadline=0.0)
         watch.close()
+        ranks[0].finish(deadline=0.0)
         assert ended.empty()
 
 
