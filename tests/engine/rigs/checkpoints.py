@@ -87,6 +87,21 @@ class Checkpoint:
         ids = torch.tensor([token_ids], device=self.truth.device)
         return torch.as_tensor(self.truth(ids, use_cache=False).logits[0].float())
 
+    @torch.inference_mode()
+    def decoded(self, prompt: list[int], tokens: list[int]) -> Tensor:
+        """(tokens, V) float32: what each is chosen from, after the prompt and those before it.
+
+        The prompt is computed in one pass and every token by itself, as an engine does: so sums
+        are added up over the same rows, and what they are rounded to is the same.
+        """
+        given, cache, logits = prompt, None, []
+        for token in tokens:
+            ids = torch.tensor([given], device=self.truth.device)
+            out = self.truth(ids, past_key_values=cache, use_cache=True)
+            logits.append(out.logits[0, -1].float())
+            given, cache = [token], out.past_key_values
+        return torch.stack(logits)
+
     def greedy(self, token_ids: list[int], num_tokens: int) -> list[int]:
         """The most likely continuation, each token from a fresh pass over everything before."""
         ids = list(token_ids)
