@@ -261,6 +261,7 @@ GROUP = "config_groups/group_0"
 REFUSED = [
     (FP8_BY_CHANNEL, "format", "int-quantized", "format"),
     (FP8_BY_CHANNEL, "sparsity_config", {"format": "sparse-24-bitmask"}, "sparsity_config"),
+    (FP8_BY_CHANNEL, "ignore", [], "ignore"),
     (FP8_BY_CHANNEL, f"{GROUP}/targets", ["re:.*q_proj"], "targets"),
     (FP8_BY_CHANNEL, f"{GROUP}/weights/num_bits", 4, "weights"),
     (FP8_BY_CHANNEL, f"{GROUP}/weights/strategy", "group", "weights.strategy"),
@@ -281,6 +282,11 @@ def test_what_is_not_computed_is_refused_by_its_field(
     read(words)
     with pytest.raises(UnsupportedModel, match=rf"quantization_config\.{named}.*served"):
         read(changed(words, path, value))
+
+
+@pytest.mark.parametrize("name", ["lm_head", "re:.*lm_head", "language_model.lm_head"])
+def test_a_head_that_is_plain_may_be_named_in_several_ways(name: str) -> None:
+    read_float_quantized(changed(FP8_BY_CHANNEL, "ignore", ["model.layers.0", name]))
 
 
 def test_a_config_that_is_malformed_is_bad() -> None:
