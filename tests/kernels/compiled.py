@@ -7,7 +7,7 @@ assembly, or too much shared memory. The compiler does. Models are small and in 
 tensors empty and on the CPU; launches are left out, as in `compile_ahead`, whose notes say which
 variants there are. Each is compiled by Triton and its own ptxas, and what fails is printed.
 
-Takes minutes of a core at first, so it is no part of `make test`; Triton's cache remembers.
+Takes some 40 s of a core at first, so it is no part of `make test`; Triton's cache remembers.
 """
 
 from __future__ import annotations
