@@ -49,7 +49,7 @@ MAIN = (
     BenchmarkPart("server", "serving", "--quick", 900, takes_model=True),
     BenchmarkPart("cache", "engine.cache_cost", "--quick", takes_model=True),
 )
-ROOMS = (
+OF_PACKAGES = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("experts", "engine.experts", "--quick"),
     BenchmarkPart("int4", "engine.int4", "--quick"),
@@ -67,13 +67,14 @@ ROOMS = (
     BenchmarkPart("turns", "gateway.agent_turns", "--rounds 2 --repeats 5"),
     BenchmarkPart("idle", "gateway.idle_connections", "--connections 100"),
     BenchmarkPart("limits", "gateway.limits", "--requests 200"),
+    BenchmarkPart("routing", "gateway.routing", "--blocks 64000 --requests 50 --tree-blocks 20000"),
     BenchmarkPart("streams", "gateway.streams", "--connections 8 --step-ms 40 --seconds 2"),
     BenchmarkPart("page", "gateway.page", "--blocks 16000 --seconds 3 --turns 1 --rate 10"),
     BenchmarkPart("published", "published", "--tenants 6"),
     BenchmarkPart("flood", "flood", "--asks 4 --rounds 2 --streams 4", 1200),
     BenchmarkPart("hostile", "gateway.hostile", "--seconds 1 --only texts", 3600),
 )
-PARTS = (*MAIN, *ROOMS)
+PARTS = (*MAIN, *OF_PACKAGES)
 USUAL = ",".join(part.name for part in MAIN)
 ALL = ",".join(part.name for part in PARTS)
 

@@ -68,6 +68,7 @@ def main(
     warm: Annotated[int, typer.Option(help="Questions with each handbook cached.")] = 4,
     prompts: Annotated[int, typer.Option(help="Whose distributions are compared.")] = 16,
     tokens: Annotated[int, typer.Option(help="Of a handbook, about.")] = 1250,
+    only: Annotated[str, typer.Option(help="Formats by name, separated by commas.")] = "",
     device: Annotated[Device, typer.Option(help="Where it is computed.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Use the smallest sizes.")] = False,
 ) -> None:
@@ -77,7 +78,8 @@ def main(
     tokenizer = load_tokenizer(EMBEDDED)
     asked = [draw_cases(tokenizer, number, 1 + warm, tokens) for number in range(handbooks)]
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
-        formats = list(all_formats(Path(scratch)))
+        names = {"plain", *(name.strip() for name in only.split(","))}
+        formats = [one for one in all_formats(Path(scratch)) if not only or one.name in names]
         _emit_answers(formats, device, asked)
         _emit_divergences(formats, device, [cases[0] for cases in asked[:prompts]])
 

@@ -25,6 +25,8 @@ from engine.errors import (
     InvalidRequest,
     error_from_code,
 )
+from engine.link.cache_events import CacheEvents
+from engine.link.cache_subscription import CacheSubscription, Listener
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
 from engine.link.curve import LinkKey, Socket
@@ -62,8 +64,13 @@ class EngineClient(EngineQueries):
         silence_s: float | None = None,
         codec: Codec | None = None,
         key: LinkKey | None = None,
+        on_cache_events: Listener | None = None,
     ) -> None:
-        """`silence_s`: how long its step loop may stand (None: by its device); `key`: over TCP."""
+        """`silence_s`: how long its step loop may stand (None: by its device); `key`: over TCP.
+
+        `on_cache_events` is called with what changes in the engine's cache, in order; every engine
+        that connects begins with a snapshot. None: the engine is not asked to send any.
+        """
         super().__init__()
         self._engine = engine
         self._key = key
@@ -75,6 +82,8 @@ class EngineClient(EngineQueries):
         self._on_end: dict[str, OnEnd] = {}  # of requests that the engine has not ended
         self._serving: asyncio.Task[None] | None = None
         self._partition: Partition | None = None  # the last one
+        self._on_cache_events = on_cache_events
+        self._subscription: CacheSubscription | None = None  # of this connection
 
     @property
     def is_stalled(self) -> bool:
@@ -165,6 +174,9 @@ class EngineClient(EngineQueries):
                 self._deliver(event)
         elif isinstance(message, Welcome):
             self._on_welcome(message)
+        elif isinstance(message, CacheEvents):
+            if self._subscription is not None:
+                self._subscription.receive(message)
         else:
             self._resolve(message)
 
@@ -183,6 +195,8 @@ class EngineClient(EngineQueries):
     def _on_welcome(self, welcome: Welcome) -> None:
         if self._partition is not None:
             self._send(self._partition)
+        if self._on_cache_events is not None:
+            self._subscription = CacheSubscription(self._on_cache_events, self._send)
         self._welcome = welcome
 
     # The connection
@@ -211,7 +225,7 @@ class EngineClient(EngineQueries):
 
     def _fail_all(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
-        self._welcome = None
+        self._welcome = self._subscription = None
         requests, self._requests = self._requests, {}
         self._on_end.clear()
         for event_queue in requests.values():

@@ -1,17 +1,18 @@
 """Which of the server's processes and files are well, for the operator.
 
-Knows: the engine as this process sees it, its disk process, this worker, and the faults of what the
-gateway keeps. Does not know: other workers, each of which answers for itself.
+Knows: the engine as this process sees it, its disk process, the gateway's workers, and the faults
+of what the gateway keeps. Does not know: other gateways.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from engine.link.view_messages import Overview
+from gateway.overview.known import ToldWorker
 from gateway.state.faults import Fault
 
 _DISK_IS_WELL = frozenset({"up", "starting"})
@@ -31,13 +32,19 @@ def health(
     faults: Iterable[Fault],
     *,
     is_stalled: bool,
-    started: float,
+    workers: Iterable[ToldWorker],
+    silent: Sequence[int],
     now: float,
 ) -> list[Health]:
-    """All of them. `overview` is None while the engine does not answer; `started`: this process."""
-    found = [
-        _engine(overview, is_stalled=is_stalled, now=now),
-        Health(process="gateway", ok=True, since=started, detail=f"worker {os.getpid()}"),
+    """All of them. `overview` is None while the engine does not answer; `silent` are workers."""
+    found = [_engine(overview, is_stalled=is_stalled, now=now)]
+    found += [
+        Health(process="gateway", ok=True, since=one.started, detail=f"worker {one.pid}")
+        for one in sorted(workers, key=attrgetter("pid"))
+    ]
+    found += [
+        Health(process="gateway", ok=False, since=None, detail=f"worker {pid} does not answer")
+        for pid in silent
     ]
     if overview is not None and overview.disk is not None:
         found.append(_disk(overview.disk.state, is_full=overview.disk.disk_full))

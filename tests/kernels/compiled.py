@@ -24,7 +24,6 @@ from typing import Annotated, Any
 from unittest.mock import patch
 
 import torch
-import transformers
 import typer
 from torch import Tensor
 from triton.errors import TritonError
@@ -51,7 +50,7 @@ from kernels.ops import triton_ops
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8
 from tests.doubles.engine.no_device import NoDevice
-from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe
+from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
 
 CPU = torch.device("cpu")
 SIZES = {
@@ -169,13 +168,13 @@ def variants_of(served: Served) -> list[Variant]:
 
 
 def _model(served: Served, directory: Path) -> ModelConfig:
-    recipe = served.recipe
-    fields = {**SHAPE, **recipe.fields, **SIZES}
-    if recipe.family == "Qwen2":
-        del fields["head_dim"]  # as in `make_checkpoint`
-        fields["hidden_size"] = 512
-    config = getattr(transformers, f"{recipe.family}Config")(**fields).to_dict()
-    config["architectures"] = [f"{recipe.family}ForCausalLM"]
+    fields = {**served.recipe.fields, **SIZES}
+    rope: dict[str, Any] = dict(fields.get("rope_parameters") or {})
+    for name in rope.keys() & {"short_factor", "long_factor"}:  # one for each pair of a head
+        rope[name] = rope[name] * (SIZES["head_dim"] // SHAPE["head_dim"])
+    fields |= {"rope_parameters": rope} if rope else {}
+    config = config_of(replace(served.recipe, fields=fields)).to_dict()
+    config["architectures"] = [f"{served.recipe.family}ForCausalLM"]
     (directory / "config.json").write_text(json.dumps(config))
     return replace(read_model_config(directory), weight_format=served.weight_format)
 

@@ -1,4 +1,4 @@
-"""The formulas again, in float64, as loops that can be checked by eye: the truth of this room.
+"""The formulas again, in float64, as loops that can be checked by eye: the truth of this package.
 
 Shares nothing with `kernels` but how variants are named: no blocks, no tables, no fused anything.
 Attention is given the keys and values of a row as one plain run of positions.

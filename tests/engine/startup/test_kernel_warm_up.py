@@ -190,7 +190,7 @@ def prefills(buckets: list[GraphBucket]) -> set[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("max_running", [256, 100, 3, 1])
 @pytest.mark.parametrize("group_rows", [16, 0])
-def test_telling_rooms_have_few_decodes_and_the_usual_new_tokens(
+def test_telling_buckets_have_few_decodes_and_the_usual_new_tokens(
     max_running: int, group_rows: int
 ) -> None:
     buckets = all_buckets(max_running, 1024, group_rows)
@@ -203,7 +203,7 @@ def test_telling_rooms_have_few_decodes_and_the_usual_new_tokens(
     assert len({room.num_decodes for room in kept if room.num_new and not room.group_rows}) == 1
 
 
-def test_telling_rooms_are_a_fifth_of_all_rooms() -> None:
+def test_telling_buckets_are_a_fifth_of_all_buckets() -> None:
     buckets = all_buckets(256, 1024, 16)
     assert len(telling(buckets)) < 0.2 * len(buckets)
     assert telling([]) == []

@@ -32,6 +32,7 @@ from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import rewrite
 
 CPU = torch.device("cpu")
+NUM_EXPERTS = 4
 SIZES = {"hidden_size": 128, "head_dim": 32, "num_key_value_heads": 4, "num_experts_per_tok": 2}
 FAMILIES = {
     "qwen3-moe": Recipe(
@@ -40,12 +41,14 @@ FAMILIES = {
             **SIZES,
             "intermediate_size": 256,
             "moe_intermediate_size": 128,
-            "num_experts": 4,
+            "num_experts": NUM_EXPERTS,
             "norm_topk_prob": True,
             "mlp_only_layers": [1],
         },
     ),
-    "mixtral": Recipe("Mixtral", {**SIZES, "intermediate_size": 128, "num_local_experts": 4}),
+    "mixtral": Recipe(
+        "Mixtral", {**SIZES, "intermediate_size": 128, "num_local_experts": NUM_EXPERTS}
+    ),
 }
 RECIPE = FAMILIES["qwen3-moe"]
 MATRIX = re.compile(r"(?P<module>.+(?:proj|\.w[123]))\.weight")
@@ -67,7 +70,7 @@ class RoundedExperts(nn.Module):
 
     def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         parts = x.new_zeros((*experts.shape, x.shape[1]))
-        for number in experts.unique().tolist():
+        for number in range(NUM_EXPERTS):
             rows, places = (experts == number).nonzero(as_tuple=True)
             gate, up, down = (self._matrices[number, name] for name in ORDER)
             put_out = down(F.silu(gate(x[rows])) * up(x[rows]))
