@@ -91,7 +91,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     model_dir: str
     model_name: str
     data_dir: str
-    engine_socket: str
+    # Unix sockets of the engines; several are replicas, which are named by their places here
+    engines: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores
@@ -107,7 +108,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     cache_sharing: Literal["partitioned", "pooled"] = "partitioned"
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # for budgets
-    replicas: int = 1  # gateways, whatever their workers, that share Redis
+    gateways: int = 1  # whatever their workers, that share Redis
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: Literal["lines", "json", "off"] = "lines"

@@ -13,16 +13,19 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import uvloop
 
 from engine.link.client import EngineClient
+from engine.link.interface import Engine
 from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
+from gateway.replicas.engine_set import EngineSet
+from gateway.routing.least_tokens import LeastTokens
 from gateway.start_files import CannotStart
 from gateway.telemetry.logs import set_up_logging
 from gateway.temp_directory import has_room, temp_directory
@@ -81,7 +84,7 @@ def _leave_no_core() -> None:
 async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None:
     """Serve until a signal asks to end, alone or as one of several workers.
 
-    The engine is at `config.engine_socket`.
+    The engines are at `config.engines`.
     """
     metrics = None if worker is None else Path(worker.metrics_dir)
     async with connected(config) as engine, composed(config, engine, metrics) as gateway:
@@ -109,14 +112,22 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 
 
 @asynccontextmanager
-async def connected(config: GatewayConfig) -> AsyncIterator[EngineClient]:
-    """This process's link to the engine."""
-    client = EngineClient(config.engine_socket, silence_s=config.engine_silence_s)
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
+async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
+    """This process's link to the engine, or to all replicas as one."""
+    async with AsyncExitStack() as stack:
+        clients = {
+            str(number): EngineClient(socket, silence_s=config.engine_silence_s)
+            for number, socket in enumerate(config.engines)
+        }
+        for client in clients.values():
+            await client.start()
+            stack.push_async_callback(client.close)
+        if len(clients) == 1:
+            yield clients["0"]
+            return
+        replicas = EngineSet(clients, LeastTokens())
+        await stack.enter_async_context(replicas.kept())
+        yield replicas
 
 
 def freeze_startup_objects() -> None:

@@ -1,11 +1,14 @@
 """What to do when a child exits, a signal comes or time passes: decided here, done by `watch`.
 
-Gateway and engine follow the same rules: a child that dies is started again, with a longer delay
+Gateway and engines follow the same rules: a child that dies is started again, with a longer delay
 after each short run; one that stops answering is ended, and so started again; one that was never
-ready is given up after a few runs. At a stop the gateway goes first (it drains its streams), then
-the engine.
+ready is given up after a few runs, and the server with it, unless another engine serves. At a stop
+the gateway goes first (it drains its streams), then the engines.
 
-    SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engine gone--> DONE
+    SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engines gone--> DONE
+
+At a restart the engines go one after the other: each finishes what it has, and is started again
+once it has ended; the next one follows when all are ready.
 
 Knows: which child lives, how often it died and when something is due. Does not know: processes,
 signals, sockets, nor a clock of its own: every event comes with its time in seconds.
@@ -13,14 +16,17 @@ signals, sockets, nor a clock of its own: every event comes with its time in sec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 from gateway.backoff import Backoff
 
-ChildName = Literal["gateway", "engine"]
+ChildName: TypeAlias = str  # "gateway"; all others are engines
 ServingPhase = Literal["serving", "draining", "stopping", "done"]
-CHILDREN: tuple[ChildName, ...] = ("gateway", "engine")
+RestartStep = Literal["waits", "ends", "starts"]
+GATEWAY: ChildName = "gateway"
+ENGINE: ChildName = "engine"
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,11 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
+class RestartRequested:
+    """SIGUSR1: the engines are to be restarted, one after the other."""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -61,6 +72,10 @@ class Start(OfChild):
 
 class Terminate(OfChild):
     """Ask a child to end."""
+
+
+class Drain(OfChild):
+    """Ask an engine to end once it has finished what it has."""
 
 
 class Kill(OfChild):
@@ -79,8 +94,8 @@ class Say:
     text: str
 
 
-Event = Exited | Ready | Silent | StopRequested | Tick
-Action = Start | Terminate | Kill | Announce | Say
+Event = Exited | Ready | Silent | StopRequested | RestartRequested | Tick
+Action = Start | Terminate | Drain | Kill | Announce | Say
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +122,7 @@ class Policy:
 
     def patience(self, name: ChildName) -> Patience:
         """With this child."""
-        return self.gateway if name == "gateway" else self.engine
+        return self.gateway if name == GATEWAY else self.engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +145,36 @@ class ServingState:
 
     phase: ServingPhase = "serving"
     gateway: ChildState = ChildState()
-    engine: ChildState = ChildState()
+    engines: Mapping[ChildName, ChildState] = field(default_factory=lambda: {ENGINE: ChildState()})
     hurried: bool = False  # the gateway got a second signal: it waits for no stream
     failure: str | None = None  # why serving ended without a signal
     refused: bool = False  # because of the model: the engine has said why
+    restarting: tuple[ChildName, ...] = ()  # engines that are to be restarted, in this order
+    restart_step: RestartStep = "waits"  # what the first of these does
+
+    @property
+    def children(self) -> dict[ChildName, ChildState]:
+        """All of them, the gateway first."""
+        return {GATEWAY: self.gateway, **self.engines}
 
     def child(self, name: ChildName) -> ChildState:
         """What is known of this child."""
-        return self.gateway if name == "gateway" else self.engine
+        return self.children[name]
 
     def having(self, name: ChildName, child: ChildState) -> ServingState:
         """The same but for this child."""
-        return replace(self, gateway=child) if name == "gateway" else replace(self, engine=child)
+        if name == GATEWAY:
+            return replace(self, gateway=child)
+        return replace(self, engines={**self.engines, name: child})
+
+    def is_restarting(self, name: ChildName, step: RestartStep) -> bool:
+        """Whether this engine is the one being restarted, and does this."""
+        return self.restarting[:1] == (name,) and self.restart_step == step
 
     @property
     def wake_at(self) -> float | None:
         """When a Tick is due."""
-        return min((c.due for c in (self.gateway, self.engine) if c.due is not None), default=None)
+        return min((c.due for c in self.children.values() if c.due is not None), default=None)
 
 
 Decision = tuple[ServingState, list[Action]]
@@ -163,6 +191,8 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
             return _silent(state, name, at, policy)
         case StopRequested():
             return _stop_requested(state, at, policy)
+        case RestartRequested():
+            return _restart_requested(state)
         case Tick():
             return _tick(state, at)
 
@@ -175,13 +205,16 @@ def describe_status(status: int) -> str:
 def _exited(
     state: ServingState, name: ChildName, status: int, at: float, policy: Policy
 ) -> Decision:
+    if state.is_restarting(name, "ends"):
+        return _drained(state, name, at)
     dead = _counted(state.child(name), at, policy)
     state = state.having(name, dead)
-    if name == "gateway":  # the next one will say whether the engine answers
-        state = replace(state, engine=_not_silent(state.engine))
+    if name == GATEWAY:  # the next one will say whether the engines answer
+        engines = {name: _not_silent(engine) for name, engine in state.engines.items()}
+        state = replace(state, engines=engines)
     if state.phase != "serving":
         return _go_on_stopping(state, at, policy)
-    if (failure := _hopeless(name, dead, status, policy)) is not None:
+    if (failure := _hopeless(state, name, status, policy)) is not None:
         refused = status == policy.refused_status
         return _stop(replace(state, failure=failure, refused=refused), at, policy)
     delay = policy.backoff.delay(dead.short_runs)
@@ -207,12 +240,15 @@ def _not_silent(child: ChildState) -> ChildState:
     return replace(child, silent=False, due=None) if child.silent else child
 
 
-def _hopeless(name: ChildName, dead: ChildState, status: int, policy: Policy) -> str | None:
+def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy) -> str | None:
     """Why the child is not started again; None if it is.
 
-    One that has been ready before is always started again: what keeps it from it may pass.
+    One that has been ready before is always started again: what keeps it from it may pass. So is
+    an engine beside others that have been.
     """
-    if dead.has_been_ready:
+    dead = state.child(name)
+    beside = state.engines.values() if name != GATEWAY else ()
+    if dead.has_been_ready or any(engine.has_been_ready for engine in beside):
         return None
     if status in (policy.hopeless_status, policy.refused_status):
         return f"the {name} cannot start; its own words are above"
@@ -228,15 +264,17 @@ def _ready(state: ServingState, name: ChildName) -> Decision:
     child = state.child(name)
     if state.phase != "serving" or not child.alive:
         return state, []
+    is_first = name != GATEWAY and not any(e.has_been_ready for e in state.engines.values())
     ready = replace(_not_silent(child), ready=True, has_been_ready=True, unready_runs=0)
     state = state.having(name, ready)
     if child.silent:
         return state, [Say(f"the {name} answers again")]
     if child.ready:
         return state, []
-    if child.has_been_ready:
-        return state, [Say(f"the {name} is back")]
-    return state, [Announce()] if name == "engine" else []
+    said = f"the {name} is back" if child.has_been_ready else f"the {name} is ready"
+    is_told = child.has_been_ready or (name != GATEWAY and not is_first)
+    state, actions = _restarted(state, name)
+    return state, [*([Announce()] if is_first else []), *([Say(said)] if is_told else []), *actions]
 
 
 def _silent(state: ServingState, name: ChildName, at: float, policy: Policy) -> Decision:
@@ -256,19 +294,55 @@ def _stop_requested(state: ServingState, at: float, policy: Policy) -> Decision:
             due = at + policy.hurry_s
             hurried = replace(state.gateway, due=min(state.gateway.due or due, due))
             after = replace(state, hurried=True, gateway=hurried)
-            return after, [Say("stopping now: open streams are cut off"), Terminate("gateway")]
+            return after, [Say("stopping now: open streams are cut off"), Terminate(GATEWAY)]
         case "draining":
-            return state, [Kill("gateway")]
+            return state, [Kill(GATEWAY)]
         case "stopping":
-            return state, [Kill("engine")]
+            return state, [Kill(name) for name, engine in state.engines.items() if engine.alive]
     return state, []
+
+
+def _restart_requested(state: ServingState) -> Decision:
+    if state.phase != "serving":
+        return state, []
+    if state.restarting:
+        return state, [Say("the engines are being restarted already")]
+    return _go_on_restarting(replace(state, restarting=tuple(state.engines)))
+
+
+def _go_on_restarting(state: ServingState) -> Decision:
+    """Let the next engine end, if all are ready: the others take what comes meanwhile."""
+    name = state.restarting[0]
+    away = [other for other, one in state.engines.items() if not one.ready or one.silent]
+    if away:
+        return state, [Say(f"restarting the {name} once the {', '.join(away)} is ready")]
+    said = Say(f"restarting the {name} once it has finished what it has begun")
+    return replace(state, restart_step="ends"), [said, Drain(name)]
+
+
+def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
+    """Start an engine that has ended to be restarted again, at once."""
+    again = replace(state.child(name), ready=False, silent=False, started_at=at, due=None)
+    return replace(state.having(name, again), restart_step="starts"), [Start(name)]
+
+
+def _restarted(state: ServingState, name: ChildName) -> Decision:
+    """Go on with the restart of all, if there is one and it waited for this child."""
+    if not state.restarting or state.restart_step == "ends":
+        return state, []
+    if state.is_restarting(name, "starts"):
+        state = replace(state, restarting=state.restarting[1:], restart_step="waits")
+        if not state.restarting:
+            return state, [Say("all engines have been restarted")]
+    if state.restart_step == "starts":
+        return state, []
+    return _go_on_restarting(state)
 
 
 def _tick(state: ServingState, at: float) -> Decision:
     """Start or end each child that is due."""
     actions: list[Action] = []
-    for name in CHILDREN:
-        child = state.child(name)
+    for name, child in state.children.items():
         if child.due is None or at < child.due:
             continue
         if child.alive:
@@ -285,18 +359,23 @@ def _tick(state: ServingState, at: float) -> Decision:
 def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
     """Begin to stop: nothing is started or given time to answer any more."""
     due = at + policy.gateway.stop_s if state.gateway.alive else None
-    gateway, engine = replace(state.gateway, due=due), replace(state.engine, due=None)
-    state = replace(state, phase="draining", gateway=gateway, engine=engine)
+    gateway = replace(state.gateway, due=due)
+    engines = {name: replace(engine, due=None) for name, engine in state.engines.items()}
+    state = replace(state, phase="draining", gateway=gateway, engines=engines, restarting=())
     if not gateway.alive:
         return _go_on_stopping(state, at, policy)
-    return state, [Terminate("gateway")]
+    return state, [Terminate(GATEWAY)]
 
 
 def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
-    """The gateway first, then the engine, then nothing is left."""
+    """The gateway first, then the engines, then nothing is left."""
     if state.gateway.alive:
         return state, []
-    if not state.engine.alive:
+    if not any(engine.alive for engine in state.engines.values()):
         return replace(state, phase="done"), []
-    stopping = replace(state.engine, due=at + policy.engine.stop_s)
-    return replace(state, phase="stopping", engine=stopping), [Terminate("engine")]
+    if state.phase == "stopping":  # the others have been asked to
+        return state, []
+    due = at + policy.engine.stop_s
+    engines = {n: replace(one, due=due if one.alive else None) for n, one in state.engines.items()}
+    asked = [Terminate(name) for name, engine in engines.items() if engine.alive]
+    return replace(state, phase="stopping", engines=engines), asked

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.serving.supervisor import (
-    CHILDREN,
     Action,
     Announce,
     ChildName,
@@ -31,6 +30,7 @@ from cli.serving.supervisor import (
     describe_status,
 )
 
+CHILDREN = ("gateway", "engine")
 POLICY = Policy(
     max_unready_runs=3,
     gateway=Patience(stop_s=35.0, silent_s=30.0),
@@ -38,13 +38,13 @@ POLICY = Policy(
 )
 IS_READY = ChildState(ready=True, has_been_ready=True)
 SERVING = ServingState()
-READY = ServingState(gateway=IS_READY, engine=IS_READY)
+READY = ServingState(gateway=IS_READY, engines={"engine": IS_READY})
 DRAINING = replace(READY, phase="draining", gateway=replace(IS_READY, due=135.0))
 HURRIED = replace(DRAINING, hurried=True)
 STOPPING = ServingState(
     phase="stopping",
     gateway=replace(IS_READY, alive=False, ready=False),
-    engine=replace(IS_READY, due=110.0),
+    engines={"engine": replace(IS_READY, due=110.0)},
 )
 
 
@@ -234,14 +234,14 @@ def test_the_operator_is_greeted_once() -> None:
         (5.0, Ready("gateway")),
     )
     assert done == [Announce(), Start("engine"), Start("gateway")]
-    assert state.engine.ready
+    assert state.engines["engine"].ready
     assert state.gateway.ready
 
 
 def test_the_engine_lives_on_when_the_gateway_dies() -> None:
     state, done = live(READY, (1.0, Exited("gateway", -9)), (1.1, Tick()), (2.0, Ready("gateway")))
     assert done == [Start("gateway")]
-    assert state.engine == READY.engine
+    assert state.engines == READY.engines
 
 
 def test_a_silence_that_a_dead_gateway_reported_is_forgotten() -> None:

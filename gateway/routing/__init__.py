@@ -1,0 +1,1 @@
+"""Which of several engines a request is sent to."""
