@@ -197,6 +197,11 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
             return _tick(state, at)
 
 
+def the(name: ChildName) -> str:
+    """A child as it is spoken of: one of several engines by its name alone."""
+    return name if name.startswith(f"{ENGINE}-") else f"the {name}"
+
+
 def describe_status(status: int) -> str:
     """An exit status in words."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
@@ -218,7 +223,7 @@ def _exited(
         refused = status == policy.refused_status
         return _stop(replace(state, failure=failure, refused=refused), at, policy)
     delay = policy.backoff.delay(dead.short_runs)
-    said = Say(f"the {name} {describe_status(status)}; starting it again in {delay:g} s")
+    said = Say(f"{the(name)} {describe_status(status)}; starting it again in {delay:g} s")
     return state.having(name, replace(dead, due=at + delay)), [said]
 
 
@@ -251,11 +256,11 @@ def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy)
     if dead.has_been_ready or any(engine.has_been_ready for engine in beside):
         return None
     if status in (policy.hopeless_status, policy.refused_status):
-        return f"the {name} cannot start; its own words are above"
+        return f"{the(name)} cannot start; its own words are above"
     if dead.unready_runs < policy.max_unready_runs:
         return None
     return (
-        f"the {name} {describe_status(status)}, {dead.unready_runs} times in a row before "
+        f"{the(name)} {describe_status(status)}, {dead.unready_runs} times in a row before "
         "it was ready; its own words are above"
     )
 
@@ -268,10 +273,10 @@ def _ready(state: ServingState, name: ChildName) -> Decision:
     ready = replace(_not_silent(child), ready=True, has_been_ready=True, unready_runs=0)
     state = state.having(name, ready)
     if child.silent:
-        return state, [Say(f"the {name} answers again")]
+        return state, [Say(f"{the(name)} answers again")]
     if child.ready:
         return state, []
-    said = f"the {name} is back" if child.has_been_ready else f"the {name} is ready"
+    said = f"{the(name)} is back" if child.has_been_ready else f"{the(name)} is ready"
     is_told = child.has_been_ready or (name != GATEWAY and not is_first)
     state, actions = _restarted(state, name)
     return state, [*([Announce()] if is_first else []), *([Say(said)] if is_told else []), *actions]
@@ -282,7 +287,7 @@ def _silent(state: ServingState, name: ChildName, at: float, policy: Policy) -> 
     if state.phase != "serving" or child.silent or not child.ready:
         return state, []
     silent = replace(child, silent=True, due=at + policy.patience(name).silent_s)
-    return state.having(name, silent), [Say(f"the {name} does not answer")]
+    return state.having(name, silent), [Say(f"{the(name)} does not answer")]
 
 
 def _stop_requested(state: ServingState, at: float, policy: Policy) -> Decision:
@@ -315,8 +320,8 @@ def _go_on_restarting(state: ServingState) -> Decision:
     name = state.restarting[0]
     away = [other for other, one in state.engines.items() if not one.ready or one.silent]
     if away:
-        return state, [Say(f"restarting the {name} once the {', '.join(away)} is ready")]
-    said = Say(f"restarting the {name} once it has finished what it has begun")
+        return state, [Say(f"restarting {the(name)} once {', '.join(map(the, away))} is ready")]
+    said = Say(f"restarting {the(name)} once it has finished what it has begun")
     return replace(state, restart_step="ends"), [said, Drain(name)]
 
 
@@ -347,8 +352,8 @@ def _tick(state: ServingState, at: float) -> Decision:
             continue
         if child.alive:
             state = state.having(name, replace(child, due=None))
-            silent = f"ending the {name}, which does not answer"
-            said = silent if state.phase == "serving" else f"the {name} does not stop; ending it"
+            silent = f"ending {the(name)}, which does not answer"
+            said = silent if state.phase == "serving" else f"{the(name)} does not stop; ending it"
             actions += [Say(said), Kill(name)]
         else:
             state = state.having(name, replace(child, alive=True, started_at=at, due=None))
