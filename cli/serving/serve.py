@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, LoneEngineFlags, ReplicaFlags
@@ -89,7 +90,7 @@ def serve(
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
     check_ports(gateway)
-    address = address_of(gateway)
+    address = replace(address_of(gateway), has_supervisor=True)
     with runtime_directory() as directory:
         socket, count = directory / SOCKET_NAME, replicas.replicas
         places = sockets(socket, count)

@@ -382,5 +382,5 @@ def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
         return state, []
     due = at + policy.engine.stop_s
     engines = {n: replace(one, due=due if one.alive else None) for n, one in state.engines.items()}
-    asked = [Terminate(name) for name, engine in engines.items() if engine.alive]
+    asked: list[Action] = [Terminate(name) for name, engine in engines.items() if engine.alive]
     return replace(state, phase="stopping", engines=engines), asked

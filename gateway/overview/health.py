@@ -1,17 +1,21 @@
 """Which of the server's processes and files are well, for the operator.
 
-Knows: the engine as this process sees it, its disk process, this worker, and the faults of what the
-gateway keeps. Does not know: other workers, each of which answers for itself.
+Knows: the engines as this process sees them, their disk processes, this worker, and the faults of
+what the gateway keeps. Does not know: other workers, each of which answers for itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
+from engine.link.interface import ReplicaHealth
+from engine.link.stats_messages import DiskStats
 from engine.link.view_messages import Overview
+from gateway.replicas.joined_views import each_overview
 from gateway.state.faults import Fault
 
 _DISK_IS_WELL = frozenset({"up", "starting"})
@@ -20,7 +24,9 @@ _DISK_IS_WELL = frozenset({"up", "starting"})
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """One process, or one thing that is kept. `since`: seconds since the epoch, if it is known."""
 
-    process: str  # engine, disk, gateway, state, limits, data_dir
+    process: (
+        str  # engine, disk (of several engines "engine 0" and so on), gateway, state, limits...
+    )
     ok: bool
     since: float | None
     detail: str
@@ -33,14 +39,19 @@ def health(
     is_stalled: bool,
     started: float,
     now: float,
+    replicas: Mapping[str, ReplicaHealth] | None = None,
 ) -> list[Health]:
-    """All of them. `overview` is None while the engine does not answer; `started`: this process."""
-    found = [
-        _engine(overview, is_stalled=is_stalled, now=now),
-        Health(process="gateway", ok=True, since=started, detail=f"worker {os.getpid()}"),
-    ]
-    if overview is not None and overview.disk is not None:
-        found.append(_disk(overview.disk.state, is_full=overview.disk.disk_full))
+    """All of them. `overview` is None while the engine does not answer; `started`: this process.
+
+    `replicas` are the engines where there are several, of which the overview is joined.
+    """
+    found = [Health(process="gateway", ok=True, since=started, detail=f"worker {os.getpid()}")]
+    if replicas:
+        found = [*_replicas(overview, replicas, now), *found]
+    else:
+        found.insert(0, _engine(overview, is_stalled=is_stalled, now=now))
+        if overview is not None and overview.disk is not None:
+            found.append(_disk(overview.disk))
     found += [
         Health(process=_kept(fault), ok=False, since=None, detail=fault.reason) for fault in faults
     ]
@@ -55,9 +66,24 @@ def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Healt
     return Health(process="engine", ok=False, since=None, detail=detail)
 
 
-def _disk(state: str, *, is_full: bool) -> Health:
-    detail = f"{state}; its file system is full" if is_full else state
-    is_well = state in _DISK_IS_WELL and not is_full
+def _replicas(
+    overview: Overview | None, replicas: Mapping[str, ReplicaHealth], now: float
+) -> Iterable[Health]:
+    """Each engine and its disk, by the engine's name."""
+    overviews = {} if overview is None else each_overview(overview)
+    for name, health in replicas.items():
+        one = overviews.get(name)
+        engine = _engine(one, is_stalled=health.state == "stalled", now=now)
+        if health.state != "ready":
+            engine = replace(engine, ok=False, detail=health.why)
+        yield replace(engine, process=f"engine {name}")
+        if one is not None and one.disk is not None:
+            yield replace(_disk(one.disk), process=f"disk {name}")
+
+
+def _disk(disk: DiskStats) -> Health:
+    detail = f"{disk.state}; its file system is full" if disk.disk_full else disk.state
+    is_well = disk.state in _DISK_IS_WELL and not disk.disk_full
     return Health(process="disk", ok=is_well, since=None, detail=detail)
 
 

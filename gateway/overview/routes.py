@@ -117,6 +117,7 @@ async def _overview(
             is_stalled=engine.is_stalled,
             started=watched.started,
             now=now,
+            replicas=engine.replicas,
         ),
         isolation=None,
     )

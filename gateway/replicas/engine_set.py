@@ -29,10 +29,14 @@ class EngineSet(ReplicaQueries):
         router: Router,
         moved: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`moved` is called with the name of a replica whose request is sent elsewhere."""
+        """`moved`: see `count_moves`."""
         self._members = Members(engines, router.gone)
         super().__init__(self._members)
         self._serving = Serving(self._members, router, moved)
+
+    def count_moves(self, moved: Callable[[str], None]) -> None:
+        """Call `moved` with the name of each replica whose request is sent to another one."""
+        self._serving.moved = moved
 
     @property
     def welcome(self) -> Welcome | None:

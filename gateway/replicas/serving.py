@@ -25,10 +25,10 @@ class Serving:
     def __init__(
         self, members: Members, router: Router, moved: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`moved` is called with the name of a replica whose request is sent elsewhere."""
+        """`moved` is called with the name of a replica whose request is sent to another one."""
         self._members = members
         self._router = router
-        self._moved = moved
+        self.moved = moved
         self._unbegun: dict[str, Attempt] = {}  # by the attempt's request id
 
     async def generate(
@@ -84,7 +84,7 @@ class Serving:
         if not (attempts.may_go_on(attempt, error) and attempts.candidates(self._members.ready())):
             raise error
         attempt.settle(is_last=False)
-        self._moved(attempt.replica)
+        self.moved(attempt.replica)
 
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)

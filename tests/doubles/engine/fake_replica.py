@@ -31,7 +31,7 @@ class FakeReplica(FakeEngine):
         self._starts = 0
         self._told: dict[str, asyncio.Queue[_Told]] = {}
         self._hearing: dict[str, OnEnd] = {}
-        self._identity = replace(WELCOME, fingerprint=fingerprint)
+        self.fingerprint = fingerprint  # of the next process
         self.name = name
         self.refusal: str | None = None  # the code that new requests are refused with
         self.given_up: list[str] = []
@@ -42,7 +42,9 @@ class FakeReplica(FakeEngine):
         """Connect, as a new process."""
         self._starts += 1
         self.is_stalled, self.refusal = False, None
-        self.welcome = replace(self._identity, engine_id=f"{self.name}{self._starts}")
+        self.welcome = replace(
+            WELCOME, engine_id=f"{self.name}{self._starts}", fingerprint=self.fingerprint
+        )
 
     def die(self) -> None:
         """Be gone, with all that runs and all that is cached; nobody hears of any end."""

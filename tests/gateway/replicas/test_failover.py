@@ -166,7 +166,7 @@ async def test_an_engine_with_another_fingerprint_is_refused_by_name(
 ) -> None:
     fleet = Fleet()
     stranger = fleet["b"]
-    stranger._identity = type(stranger)("x", b"other")._identity
+    stranger.fingerprint = b"other"
     assert fleet.set.welcome is not None
     stranger.die()
     stranger.come()
