@@ -123,7 +123,7 @@ class EngineClient(EngineQueries):
         """End a request's stream with EngineUnavailable, and cancel it in the engine.
 
         Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
-        nothing is done, where something of its answer has come.
+        nothing is done, where something that has come was not taken yet.
         """
         event_queue = self._requests.get(request_id)
         if event_queue is None or event_queue.has_any:

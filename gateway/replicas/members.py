@@ -41,7 +41,7 @@ class ReplicaEngine(Engine, Protocol):
         """End a request's stream with EngineUnavailable, and cancel it in the engine.
 
         Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
-        nothing is done, where something of its answer has come.
+        nothing is done, where something that has come was not taken yet.
         """
         ...
 

@@ -5,7 +5,7 @@
 | stats, overview, sequences, prefixes, tree | those that serve | joined (`joined_*`) |
 | probe | those that serve | that of the replica that has most of the prompt |
 | pin | those that are ready | the blocks of one; a refusal of any is raised |
-| unpin, marked prefixes | those that serve | together |
+| unpin, marked prefixes | those that serve | together, a prefix once |
 | flush | all that are connected | the sum; an error where one could not be flushed |
 
 A probe tells what is cached, not where the next request is sent: that depends on what others have
@@ -127,12 +127,12 @@ class ReplicaQueries:
         return joined_marks(await ask_all(self._members.serving(), lambda one: one.marked(flow)))
 
     async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
-        """Forget it in every one; None where none has it."""
+        """Forget it in every one; returns the blocks of one, None where none has it."""
         found = await ask_all(
             self._members.serving(), lambda one: one.forget_marked(flow, prefix_id)
         )
         blocks = [one for one in found.values() if one is not None]
-        return sum(blocks) if blocks else None
+        return max(blocks, default=None)
 
 
 def _not_flushed(missed: dict[str, str], replicas: int) -> str:
