@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from engine.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.cache_orders import divide, flush
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from engine.launches import Launches
+from engine.link.cache_events import EventsTaken, Subscribe
 from engine.link.messages import Cancel, Event, FromEngine, Generate, Hello, Partition, StepReply
 from engine.link.query_messages import (
     Flush,
@@ -65,6 +67,7 @@ class EngineCore:
         self._alive: dict[tuple[bytes, str], Sequence] = {}
         self._unready = Unready()
         self._launches = Launches(components)
+        self._cache_feed = CacheFeed(components.cache.tree)
         self._clock = components.clock
         self._outbox: list[AddressedEvent] = []
         self._is_still = False  # no step is launched
@@ -94,6 +97,7 @@ class EngineCore:
         self._reply()
         self._settler.commit(self._clock())
         self._sample()
+        self._cache_feed.publish(self._link.send)
         self.components.tree_views.advance()
 
     def spill(self, seconds: float) -> None:
@@ -142,6 +146,8 @@ class EngineCore:
     def _patience(self) -> float:
         """Seconds to wait for messages."""
         if self.is_idle and not self.components.copies.pending:
+            if self._cache_feed.has_more:
+                return SNAPSHOT_PACE_S
             return PACE_S if self.components.tree_views.is_surveying else IDLE_WAIT_S
         return COPY_WAIT_S if self._is_still else self._time_left()
 
@@ -168,6 +174,8 @@ class EngineCore:
                     self._cancel(client, message.request_id)
                 case Hello():
                     self._tell(client, self.components.welcome)
+                case Subscribe() | EventsTaken():
+                    self._cache_feed.heard(client, message)
                 case Flush():
                     self._tell(client, flush(self.components, message, self._alive.values()))
                 case Pin():

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.limits.limits import Prices
 from gateway.prompts.sampling_defaults import GenerationConfigSource
+from gateway.routing.names import RouterName
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: the admin routes are on `port`
     engine_silence_s: float | None = None  # after which it counts as hung; None: by its device
+    router: RouterName = "first-token"  # which of several engines a request is sent to
     share_all: bool = False  # one owner: all tenants share one namespace
     tool_format: str | None = None  # how the model writes calls of tools; None: by its template
     # auto: a request that does not say is sampled as the model's generation_config.json has it

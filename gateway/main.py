@@ -12,20 +12,16 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import uvloop
 
-from engine.link.client import EngineClient
-from engine.link.interface import Engine
 from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
-from gateway.replicas.engine_set import EngineSet
-from gateway.routing.least_tokens import LeastTokens
+from gateway.replicas.connecting import connected
 from gateway.start_files import CannotStart
 from gateway.telemetry.logs import set_up_logging
 from gateway.temp_directory import has_room, temp_directory
@@ -109,25 +105,6 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
     within = _METRICS_PLACE if has_room(_METRICS_PLACE, _METRICS_BYTES) else None
     with reserved(addresses), temp_directory(_METRICS, "*.db", within) as metrics:
         return await Workers(command, count, str(metrics)).run()
-
-
-@asynccontextmanager
-async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
-    """This process's link to the engine, or to all replicas as one."""
-    async with AsyncExitStack() as stack:
-        clients = {
-            str(number): EngineClient(socket, silence_s=config.engine_silence_s)
-            for number, socket in enumerate(config.engines)
-        }
-        for client in clients.values():
-            await client.start()
-            stack.push_async_callback(client.close)
-        if len(clients) == 1:
-            yield clients["0"]
-            return
-        replicas = EngineSet(clients, LeastTokens())
-        await stack.enter_async_context(replicas.kept())
-        yield replicas
 
 
 def freeze_startup_objects() -> None:

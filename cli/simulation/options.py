@@ -12,6 +12,7 @@ from cli.options.flags import ConfigFlags, field, flag, plain_field
 from cli.options.options import Json
 from cli.simulation.machine import MachineModel, ModelShape
 from cli.simulation.trace import TenantSizes
+from gateway.routing.by_name import RouterName
 from prefix_cache.names import PolicyName
 
 SettleName = Literal["at-once", "in-time"]
@@ -22,6 +23,7 @@ MACHINE = "Machine (for estimates)"
 cache_field = partial(field, panel=CACHE)
 machine_flag = partial(flag, panel=MACHINE)
 machine_field = partial(field, panel=MACHINE)
+replica_field = partial(field, panel="Replicas")
 request_field = partial(field, panel="Requests (for estimates)")
 output_field = partial(field, panel="Output")
 
@@ -98,16 +100,38 @@ ShapeFlags = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaFlags:
+    """Several engines instead of one, each with a cache of its own."""
+
+    replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)
+    router: RouterName = replica_field(
+        "first-token",
+        "What chooses one for each request. The others are replayed as well, and one cache as "
+        "large as all together.",
+    )
+    speed: float = replica_field(
+        1.0, "How many times faster than in the trace requests come.", min=0.001
+    )
+    balance_plot: Path | None = replica_field(
+        None,
+        "Write a plot of what the busiest replica computes, as times of the mean, against size, "
+        "for each router, as SVG.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class OutputFlags:
     """What comes out, and where."""
 
     sizes: str = output_field(
         "",
         "Further total sizes to replay, divided among the tiers alike: 250k,1M,2M. "
-        "[dim]\\[with --plot: a quarter, half, 1, 2 and 4 times the total][/dim]",
+        "[dim]\\[with a plot: a quarter, half, 1, 2 and 4 times the total][/dim]",
     )
     plot: Path | None = output_field(
-        None, "Write a plot of hit rate against size, with LRU's for comparison, as SVG."
+        None,
+        "Write a plot of hit rate against size, with LRU's for comparison, or with replicas each "
+        "router's, as SVG.",
     )
     json: Json = False
 

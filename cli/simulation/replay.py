@@ -177,7 +177,7 @@ class Replay:
     ) -> None:
         """`block_size`: tokens an id stands for. A tier that is not there has no tokens."""
         self._block_size = block_size
-        self._cache = PrefixCache(
+        self.cache = PrefixCache(
             num_blocks=sizes.device // block_size,
             block_size=1,
             policy=by_name(policy),
@@ -189,25 +189,36 @@ class Replay:
         )
         if partition is not None:
             working = min(partition.longest, sizes.device // block_size // 2)
-            self._cache.quotas.partition(dict.fromkeys(partition.tenants, Quota()), working)
+            self.cache.quotas.partition(dict.fromkeys(partition.tenants, Quota()), working)
         self._clock = clock
         self._result = Replayed(policy, block_size, sizes)
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
         """Replay everything; `advance` gets the blocks of each request that has ended."""
         for one in admitted:
-            self._result.served.append(self._serve(one))
+            self.serve(one)
             advance(len(one.request.ids))
-        log = self._cache.eviction_log
+        return self.result
+
+    @property
+    def result(self) -> Replayed:
+        """All that was served so far."""
+        log = self.cache.eviction_log
         self._result.written, self._result.loaded = dict(log.written), dict(log.loaded)
         return self._result
 
     def check(self) -> None:
         """Check the invariants of the cache; raises InvariantBroken."""
-        self._cache.check_invariants()
+        self.cache.check_invariants()
+
+    def serve(self, admitted: KeyedRequest) -> ServedRequest:
+        """Serve one request, which arrives no earlier than the one before."""
+        served = self._serve(admitted)
+        self._result.served.append(served)
+        return served
 
     def _serve(self, admitted: KeyedRequest) -> ServedRequest:
-        cache, clock, request = self._cache, self._clock, admitted.request
+        cache, clock, request = self.cache, self._clock, admitted.request
         arrived = clock.arrive(request.at, cache)
         loaded = cache.eviction_log.loaded
         host, disk = loaded[HOST_TIER], loaded[DISK_TIER]
@@ -230,7 +241,7 @@ class Replay:
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
         """Acquire a lease, waiting for copies; None if the prompt can never fit."""
-        cache, clock = self._cache, self._clock
+        cache, clock = self.cache, self._clock
         if not cache.fits(len(request.ids)):
             return None
         while True:

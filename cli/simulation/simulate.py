@@ -18,6 +18,7 @@ from cli.simulation.machine import MachineModel, ModelShape
 from cli.simulation.options import (
     MachineFlags,
     OutputFlags,
+    ReplicaFlags,
     ShapeFlags,
     TenancyFlags,
     TierTokenFlags,
@@ -32,8 +33,18 @@ from cli.simulation.replay import (
     admit,
     partition_of,
 )
+from cli.simulation.replicas import Costs
 from cli.simulation.results import Point, draw, hit_rates, make_report, show
-from cli.simulation.trace import BlockTrace, among_tenants, read_trace
+from cli.simulation.routers import (
+    Replicas,
+    RoutedReport,
+    compare,
+    draw_hit_rates,
+    draw_imbalance,
+    show_routed,
+)
+from cli.simulation.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
+from gateway.routing.by_name import ROUTERS
 from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -44,6 +55,7 @@ def simulate(
     trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
     tiers: TierTokenFlags,
     tenancy: TenancyFlags,
+    replicas: ReplicaFlags,
     shape: ShapeFlags,
     machine: MachineFlags,
     output: OutputFlags,
@@ -57,15 +69,33 @@ def simulate(
     Example: what a host tier adds for a chat, and a plot of other sizes:
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
+
+    With --replicas, requests are sent to one of several engines, each with a cache of its own, by
+    the router that serves and by others beside it.
     """
-    read = read_trace(trace, tiers.block_size)
+    read = faster(read_trace(trace, tiers.block_size), replicas.speed)
     if tenancy.tenants:
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
     partition = partition_of(read) if tenancy.cache_sharing == "partitioned" else None
     sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
-    each = [sizes.scaled(total) for total in _totals(output, sizes, tiers.block_size)]
+    if replicas.balance_plot and replicas.replicas == 1:
+        raise BadSetting("--balance-plot", "with one replica there is no balance; see --replicas")
+    is_drawn = bool(output.plot or replicas.balance_plot)
+    totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn)
+    each = [sizes.scaled(total) for total in totals]
+    if replicas.replicas > 1:
+        common = Replicas(
+            count=replicas.replicas,
+            policy=tiers.policy,
+            costs=Costs(shape, machine, tiers.block_size),
+            session_blocks=session_blocks(read),
+            seconds_per_block=_seconds_per_block(tiers, shape, machine),
+            partition=partition,
+        )
+        _by_router(read, common, replicas, [sizes, *each], output)
+        return
     policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
     simulation = _Simulation(read, tiers, partition, shape, machine)
     replays = 1 + len(each) * len(policies)
@@ -78,6 +108,32 @@ def simulate(
         write_chart(output.plot, draw(curves, f"{trace.name}: hit rate against size"))
     report = make_report(run, shape, machine, curves[tiers.policy])
     print_result(report, show, as_json=output.json)
+
+
+def _by_router(
+    trace: BlockTrace,
+    replicas: Replicas,
+    flags: ReplicaFlags,
+    sizes: Sequence[TierSizes],
+    output: OutputFlags,
+) -> None:
+    """Report on the first of these sizes, and draw or list the others."""
+    admitted, started_at = admit(trace), time.perf_counter()
+    replays = len(sizes) * (1 + len(ROUTERS))
+    with progress_bar("blocks", replays * trace.num_blocks) as advance:
+        compared = [compare(replicas, flags.router, one, admitted, advance) for one in sizes]
+    chosen = compared[0].chosen
+    seconds = time.perf_counter() - started_at
+    chosen.blocks_per_second = replays * trace.num_blocks / seconds
+    by_size = [point for one in compared[1:] for point in one.points]
+    title = f"{replicas.count} replicas"
+    if output.plot:
+        write_chart(output.plot, draw_hit_rates(by_size, f"{title}: hit rate against size"))
+    if flags.balance_plot:
+        write_chart(flags.balance_plot, draw_imbalance(by_size, f"{title}: the busiest"))
+    together = make_report(chosen, replicas.costs.shape, replicas.costs.machine, [])
+    report = RoutedReport(replicas.count, flags.router, compared[0].routed, by_size, together)
+    print_result(report, show_routed, as_json=output.json)
 
 
 class _Simulation:
@@ -95,8 +151,7 @@ class _Simulation:
         self._admitted = admit(trace)
         self._num_blocks = trace.num_blocks
         self._block_size = tiers.block_size
-        in_time = tiers.settle == "in-time"
-        self._seconds = _copy_seconds(shape, machine, tiers.block_size) if in_time else None
+        self._seconds = _seconds_per_block(tiers, shape, machine)
 
     def run(self, policy: str, sizes: TierSizes, advance: Advance) -> Replayed:
         """Replay it once."""
@@ -123,9 +178,9 @@ def parse_tokens(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2].lower()])
 
 
-def _totals(output: OutputFlags, sizes: TierSizes, block_size: int) -> list[int]:
-    totals = [parse_tokens(one) for one in output.sizes.split(",")] if output.sizes else []
-    if output.plot and not totals:
+def _totals(listed: str, sizes: TierSizes, block_size: int, is_drawn: bool) -> list[int]:
+    totals = [parse_tokens(one) for one in listed.split(",")] if listed else []
+    if is_drawn and not totals:
         totals = [int(sizes.total * multiple) for multiple in MULTIPLES]
     for total in totals:
         if sizes.scaled(total).device < block_size:
@@ -135,9 +190,13 @@ def _totals(output: OutputFlags, sizes: TierSizes, block_size: int) -> list[int]
     return totals
 
 
-def _copy_seconds(shape: ModelShape, machine: MachineModel, block_size: int) -> dict[Way, float]:
-    host = machine.load_seconds(shape, block_size)
-    disk = machine.load_seconds(shape, 0, block_size)
+def _seconds_per_block(
+    tiers: TierTokenFlags, shape: ModelShape, machine: MachineModel
+) -> dict[Way, float] | None:
+    if tiers.settle == "at-once":
+        return None
+    host = machine.load_seconds(shape, tiers.block_size)
+    disk = machine.load_seconds(shape, 0, tiers.block_size)
     return {
         (Tier.DEVICE, Tier.HOST): host,
         (Tier.HOST, Tier.DEVICE): host,

@@ -148,6 +148,17 @@ def _request(row: TraceRow, dense: dict[int, int]) -> Request:
     )
 
 
+def faster(trace: BlockTrace, speed: float) -> BlockTrace:
+    """The trace with its requests `speed` times closer to each other."""
+    requests = tuple(replace(request, at=request.at / speed) for request in trace.requests)
+    return BlockTrace(requests, trace.block_size)
+
+
+def session_blocks(trace: BlockTrace) -> int:
+    """By how many of their first blocks sessions are told apart."""
+    return _common(trace.requests) + 1
+
+
 def _common(requests: Sequence[Request]) -> int:
     """How many leading blocks all requests have in common."""
     first, most = requests[0].ids, min(len(request.ids) for request in requests)

@@ -25,6 +25,8 @@ from engine.errors import (
     InvalidRequest,
     error_from_code,
 )
+from engine.link.cache_events import CacheEvents
+from engine.link.cache_subscription import CacheSubscription, Listener
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
 from engine.link.event_queue import EventQueue
@@ -56,9 +58,18 @@ class EngineClient(EngineQueries):
     """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
 
     def __init__(
-        self, socket_path: str, *, silence_s: float | None = None, codec: Codec | None = None
+        self,
+        socket_path: str,
+        *,
+        silence_s: float | None = None,
+        codec: Codec | None = None,
+        on_cache_events: Listener | None = None,
     ) -> None:
-        """`silence_s` is how long an engine's step loop may stand (None: by its device)."""
+        """`silence_s` is how long an engine's step loop may stand (None: by its device).
+
+        `on_cache_events` is called with what changes in the engine's cache, in order; every engine
+        that connects begins with a snapshot. None: the engine is not asked to send any.
+        """
         super().__init__()
         self._path = socket_path
         self._silence_s = silence_s
@@ -69,6 +80,8 @@ class EngineClient(EngineQueries):
         self._on_end: dict[str, OnEnd] = {}  # of requests that the engine has not ended
         self._serving: asyncio.Task[None] | None = None
         self._partition: Partition | None = None  # the last one
+        self._on_cache_events = on_cache_events
+        self._subscription: CacheSubscription | None = None  # of this connection
 
     @property
     def is_stalled(self) -> bool:
@@ -178,6 +191,9 @@ class EngineClient(EngineQueries):
                 self._deliver(event)
         elif isinstance(message, Welcome):
             self._on_welcome(message)
+        elif isinstance(message, CacheEvents):
+            if self._subscription is not None:
+                self._subscription.receive(message)
         else:
             self._resolve(message)
 
@@ -196,6 +212,8 @@ class EngineClient(EngineQueries):
     def _on_welcome(self, welcome: Welcome) -> None:
         if self._partition is not None:
             self._send(self._partition)
+        if self._on_cache_events is not None:
+            self._subscription = CacheSubscription(self._on_cache_events, self._send)
         self._welcome = welcome
 
     # The connection
@@ -223,7 +241,7 @@ class EngineClient(EngineQueries):
 
     def _fail_all(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
-        self._welcome = None
+        self._welcome = self._subscription = None
         requests, self._requests = self._requests, {}
         self._on_end.clear()
         for event_queue in requests.values():

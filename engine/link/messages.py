@@ -1,7 +1,8 @@
 """What crosses the link between gateway and engine.
 
 Forward go `Hello`, `Partition`, `Generate`, `Cancel` and queries; back come one `Welcome` per
-`Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). Every
+`Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). To
+gateways that subscribe, `CacheEvents` come as well (`cache_events.py`). Every
 `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
 it was cancelled.
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.query_messages import Query, Reply
 from engine.link.stats_messages import TierTokens
 from prefix_cache.names import Loads as Loads  # with the rest of a request
@@ -150,7 +152,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     request_id: str
 
 
-ToEngine = Hello | Partition | Generate | Cancel | Query
+ToEngine = Hello | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -262,4 +264,4 @@ class StepReply(msgspec.Struct, frozen=True, tag="step"):
     events: list[Event]
 
 
-FromEngine = Welcome | StepReply | Reply
+FromEngine = Welcome | StepReply | CacheEvents | Reply

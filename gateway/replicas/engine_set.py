@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from engine.link.cache_events import CacheEvents
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from gateway.periodic import repeated
@@ -30,6 +31,7 @@ class EngineSet(ReplicaQueries):
         moved: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`moved`: see `count_moves`."""
+        self._router = router
         self._members = Members(engines, router.gone)
         super().__init__(self._members)
         self._serving = Serving(self._members, router, moved)
@@ -66,6 +68,11 @@ class EngineSet(ReplicaQueries):
         """Divide the cache of each among these flows, now and in all that connect later."""
         for engine in self._members.engines.values():
             engine.partition(flows)
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """Tell the router what has changed in a replica's cache."""
+        self._members.look()  # so that it has heard before that the engine is a new one
+        self._router.heard(replica, events)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

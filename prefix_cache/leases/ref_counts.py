@@ -169,7 +169,10 @@ class RefCounts:
         """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
         edge = node.edge
         before = edge.num_device
-        self.policy_of(node.owner).left(node, edge.trim(count))
+        keys = edge.trim(count)
+        self.policy_of(node.owner).left(node, keys)
+        if self.tree.changes is not None:
+            self.tree.changes.removed(keys)
         if node.num_read > edge.num_blocks:
             node.num_read = edge.num_blocks
         self.evictable_blocks += edge.num_device - before
@@ -197,7 +200,10 @@ class RefCounts:
         self.tree.num_nodes -= len(subtree)
         free = [node for node in subtree if not node.is_held]
         for node in subtree:
-            self.policy_of(node.owner).left(node, node.edge.keys)
+            keys = node.edge.keys
+            self.policy_of(node.owner).left(node, keys)
+            if self.tree.changes is not None:
+                self.tree.changes.removed(keys)
             self._leave(node)
         for node in free:
             self.evictable_blocks -= node.edge.num_device

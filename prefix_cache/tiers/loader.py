@@ -232,8 +232,11 @@ class Loader:
         last = end if missed is None else min(max(missed - node.start, start), end)
         landed = last - start if edge.num_device == start and (start or whole) else 0
         node.transfers.remove(transfer)
+        device, upper = edge.num_device, edge.num_upper
         edge.change(slice(start, start + landed), LAND, DEVICE_TIER)
         edge.change(slice(start + landed, end), FAIL, DEVICE_TIER)
+        if node.attached and self._ref_counts.tree.changes is not None:
+            self._ref_counts.tree.changes.moved(edge, device, upper)
         self._capacity.give_back(edge.slots(DEVICE_TIER)[start + landed : end].copy(), node.owner)
         self._traffic.loaded[transfer.source] += landed
         self._traffic.failed[DEVICE_TIER] += end - start - landed

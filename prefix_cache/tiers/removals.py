@@ -162,7 +162,10 @@ class Removals:
         if tier is DEVICE_TIER:
             self._ref_counts.evictable_blocks -= count
         self.free_slots(tier, slots, node.owner)
+        device, upper = node.edge.num_device, node.edge.num_upper
         node.edge.change(places, FORGET, tier)
+        if node.attached and self._ref_counts.tree.changes is not None:
+            self._ref_counts.tree.changes.moved(node.edge, device, upper)
         self._ref_counts.changed(node)
 
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:

@@ -100,7 +100,10 @@ class Committer:
             edge, start = node.edge, node.edge.num_device
             first = node.start + start
             edge.block_ids[start:] = lease.block_ids[first : node.end]
+            upper = edge.num_upper
             edge.change(slice(start, len(edge)), PLACE, Tier.DEVICE)
+            if self._tree.changes is not None:
+                self._tree.changes.moved(edge, start, upper)
             self._capacity.placed(node, len(edge) - start, lease.owner)
             node = node.parent
         if first < lease.num_shared:
@@ -141,6 +144,8 @@ class Committer:
         if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)
             lease.num_shared = node.end
+            if self._tree.changes is not None:
+                self._tree.changes.added(run)
         else:
             child = self._tree.add(node, namespace, run, owner=owner, now=now, writer=writer)
             self._ref_counts.grown(child, node)

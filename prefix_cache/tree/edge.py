@@ -117,6 +117,10 @@ class Edge:
         """The key of one block."""
         return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
 
+    def keys_of(self, start: int, end: int) -> bytes:
+        """A copy of the keys of the blocks [start, end); of none where that is backwards."""
+        return bytes(self._keys[start * KEY_BYTES : end * KEY_BYTES])
+
     @property
     def last_key(self) -> bytes:
         """The key of the last block."""

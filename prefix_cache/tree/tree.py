@@ -22,6 +22,7 @@ import numpy as np
 
 from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tree.changes import ChangeLog
 from prefix_cache.tree.edge import TOKEN_BYTES, Edge, common_prefix
 from prefix_cache.tree.node import NO_TIERS, Children, Node, Partial, Position
 from prefix_cache.tree.residency import MOVING
@@ -43,6 +44,8 @@ class RadixTree:
             last_used=0.0,
         )
         self.num_nodes = 0  # the root is not counted
+        # What changes, once somebody wants to know; whoever changes something notes it.
+        self.changes: ChangeLog | None = None
         # The first nodes of each namespace: their parents are in none, or in another one.
         self.tops: dict[Namespace, dict[Node, None]] = {}
 
@@ -174,6 +177,8 @@ class RadixTree:
             self._is_top(node)
         self.tell(node)
         self.num_nodes += 1
+        if self.changes is not None:
+            self.changes.added(edge)
         return node
 
     def left(self, node: Node) -> None:

@@ -11,6 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.link.cache_events import (
+    Added,
+    CacheEvents,
+    Cleared,
+    EventsTaken,
+    Moved,
+    Removed,
+    Subscribe,
+)
 from engine.link.codec import Codec, DecodeError, EncodeError, unpack_token_ids
 from engine.link.messages import (
     Cancel,
@@ -101,6 +110,8 @@ TO_ENGINE: list[ToEngine] = [
     SequencesQuery(query_id="9", limit=4),
     TreeQuery(query_id="10", node=None, limit=5),
     PrefixesQuery(query_id="11", order="hot", limit=6),
+    Subscribe(),
+    EventsTaken(7),
 ]
 
 
@@ -186,6 +197,15 @@ def from_engine() -> list[FromEngine]:
         ),
         TreeLevel(query_id="10", is_known=True, node=None, children=[node], more=7),
         Prefixes(query_id="11", prefixes=[node], surveyed=1, nodes=2, age_s=None),
+        CacheEvents(
+            number=3,
+            changes=(
+                Cleared(),
+                Added("device", bytes(32)),
+                Moved("host", bytes(range(16))),
+                Removed(bytes(16)),
+            ),
+        ),
     ]
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, Generate, Reused, Timing, Tokens
 from gateway.replicas.engine_set import EngineSet
-from gateway.routing.least_tokens import LeastTokens
+from gateway.routing.least_outstanding import LeastOutstandingRouter
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.engine.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate
 
 
-class NotingRouter(LeastTokens):
+class NotingRouter(LeastOutstandingRouter):
     """Notes what it is told."""
 
     def __init__(self) -> None:

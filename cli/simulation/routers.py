@@ -1,0 +1,222 @@
+"""A trace through replicas, once for each router, and through one cache as large as all together.
+
+Knows: which replays are beside each other, and what is compared. Does not know: what a router does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from cli.charts import Curve, draw_curves
+from cli.load.percentiles import Summary, summarise
+from cli.output import print_table
+from cli.progress import Advance
+from cli.simulation.replay import (
+    CopyClock,
+    EqualParts,
+    KeyedRequest,
+    Replay,
+    Replayed,
+    TierSizes,
+    Way,
+)
+from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica, VirtualClock
+from cli.simulation.results import SimulationReport, hit_rates, show
+from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
+
+ONE_CACHE = "one cache"
+_SEED = 1
+_ACROSS = "tokens in all tiers of a replica (millions)"
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A trace through replicas behind one router. Queues are in the times."""
+
+    router: str
+    token_hit_rate: float
+    of_one_cache: float  # times the hit rate of one cache as large as all together
+    imbalance: float  # prompt tokens that the busiest replica computed / the mean
+    ttft_ms: Summary | None  # estimated
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedPoint:
+    """What one router does where each replica has this size."""
+
+    router: str
+    tokens: int
+    token_hit_rate: float
+    imbalance: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedReport:
+    """Replicas behind one router, in full, and the other routers beside it."""
+
+    replicas: int
+    router: str
+    by_router: list[Routed]
+    by_size: list[RoutedPoint]
+    together: SimulationReport  # of that router
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """What all replicas of a simulation have in common."""
+
+    count: int
+    policy: str
+    costs: Costs
+    session_blocks: int  # by which the session router knows a session
+    seconds_per_block: Mapping[Way, float] | None  # of copies; None: they end at once
+    partition: EqualParts | None
+
+    def behind(
+        self,
+        name: RouterName,
+        sizes: TierSizes,
+        admitted: Sequence[KeyedRequest],
+        advance: Advance,
+    ) -> ReplicaSet:
+        """Replay all requests."""
+        clock = VirtualClock()
+        router = router_by_name(name, clock, seed=_SEED, session_blocks=self.session_blocks)
+        members = [
+            SimulatedReplica(f"replica-{number}", self._replay(sizes), self.costs)
+            for number in range(self.count)
+        ]
+        replicas = ReplicaSet(router, clock, members, self.costs)
+        replicas.run(admitted, advance)
+        for one in members:
+            one.replay.check()
+        return replicas
+
+    def in_one(
+        self, sizes: TierSizes, admitted: Sequence[KeyedRequest], advance: Advance
+    ) -> Replayed:
+        """Replay all requests through one cache of all replicas' size."""
+        together = TierSizes(*(self.count * n for n in (sizes.device, sizes.host, sizes.disk)))
+        return self._replay(together).run(admitted, advance)
+
+    def _replay(self, sizes: TierSizes) -> Replay:
+        clock = CopyClock(self.seconds_per_block)
+        return Replay(self.costs.block_size, sizes, self.policy, clock, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All routers at one size of each replica."""
+
+    sizes: TierSizes
+    routed: list[Routed]
+    chosen: Replayed  # what all replicas behind the router that was asked for have served
+
+    @property
+    def points(self) -> list[RoutedPoint]:
+        """As they are listed and drawn."""
+        size = self.sizes.total
+        return [RoutedPoint(r.router, size, r.token_hit_rate, r.imbalance) for r in self.routed]
+
+
+def compare(
+    replicas: Replicas,
+    router: RouterName,
+    sizes: TierSizes,
+    admitted: Sequence[KeyedRequest],
+    advance: Advance,
+) -> Comparison:
+    """Replay everything through one cache, and through replicas behind each router."""
+    alone = replicas.in_one(sizes, admitted, advance)
+    one = hit_rates(alone.served).token_hit_rate
+    routed, chosen = [Routed(ONE_CACHE, one, 1.0, 1.0, None)], alone
+    for name in ROUTERS:
+        behind = replicas.behind(name, sizes, admitted, advance)
+        routed.append(_routed(name, behind, one))
+        if name == router:
+            chosen = _merged(behind, sizes)
+    return Comparison(sizes, routed, chosen)
+
+
+def _routed(name: RouterName, replicas: ReplicaSet, one: float) -> Routed:
+    rate = hit_rates(replicas.served).token_hit_rate
+    ttft = summarise([1000 * seconds for seconds in replicas.ttft_s])
+    uneven = imbalance(replicas.replayed())
+    return Routed(name, rate, rate / one if one else 1.0, uneven, ttft)
+
+
+def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
+    """What replicas of these sizes have served, as if it were one cache."""
+    each = replicas.replayed()
+    first = each[0]
+    return Replayed(
+        policy=first.policy,
+        block_size=first.block_size,
+        sizes=sizes,
+        served=replicas.served,
+        too_long=sum(one.too_long for one in each),
+        written={tier: sum(one.written[tier] for one in each) for tier in first.written},
+        loaded={tier: sum(one.loaded[tier] for one in each) for tier in first.loaded},
+    )
+
+
+def imbalance(each: Sequence[Replayed]) -> float:
+    """Prompt tokens that the busiest has computed / the mean."""
+    computed = [sum(one.input_tokens - one.cached for one in run.served) for run in each]
+    mean = fmean(computed)
+    return max(computed) / mean if mean else 1.0
+
+
+def show_routed(report: RoutedReport) -> None:
+    """The report on standard output."""
+    show(report.together)
+    print_table(
+        f"{report.replicas} replicas by router; above: {report.router}",
+        ("router", "cached", "of one cache", "busiest / mean", "TTFT mean, ms", "p99"),
+        [
+            (
+                one.router,
+                f"{one.token_hit_rate:.1%}",
+                f"{one.of_one_cache:.1%}",
+                f"{one.imbalance:.2f}",
+                *(("", "") if one.ttft_ms is None else _times(one.ttft_ms)),
+            )
+            for one in report.by_router
+        ],
+    )
+    if report.by_size:
+        print_table(
+            "By size of each replica",
+            ("router", "tokens", "cached", "busiest / mean"),
+            [
+                (one.router, f"{one.tokens:,}", f"{one.token_hit_rate:.1%}", f"{one.imbalance:.2f}")
+                for one in report.by_size
+            ],
+        )
+
+
+def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:
+    """A curve for each router: tokens of a replica across, hit rate in percent up."""
+    curves = _curves(points, lambda one: 100 * one.token_hit_rate)
+    return draw_curves(curves, title=title, across=_ACROSS, up="cached input tokens (%)")
+
+
+def draw_imbalance(points: Sequence[RoutedPoint], title: str) -> bytes:
+    """Likewise; up is what the busiest replica computes, as times of the mean."""
+    curves = _curves(points, lambda one: one.imbalance)
+    return draw_curves(curves, title=title, across=_ACROSS, up="busiest replica / mean")
+
+
+def _curves(
+    points: Sequence[RoutedPoint], up: Callable[[RoutedPoint], float]
+) -> Mapping[str, Curve]:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for one in sorted(points, key=lambda one: one.tokens):
+        curves.setdefault(one.router, []).append((one.tokens / 1e6, up(one)))
+    return curves
+
+
+def _times(summary: Summary) -> tuple[str, str]:
+    return f"{summary.mean:,.0f}", f"{summary.p99:,.0f}"

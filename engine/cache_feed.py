@@ -1,0 +1,134 @@
+"""Sends to gateways that subscribe what the prefix cache holds, and what changes in it.
+
+    following   what has changed since the last turn is sent, a piece of the snapshot after it as
+                long as there is one
+    behind      more was sent than the gateway has taken: nothing is sent, and all that changes
+                meanwhile is lost to it; when it has caught up it follows again, from a snapshot on
+
+So what one gateway is owed is bounded, and a turn takes no longer than a piece and what its own
+step has changed. Without a subscriber the cache notes nothing.
+
+Knows: changes, keys, how many messages are under way. Does not know: sockets, what gateways do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.link.cache_events import (
+    Added,
+    CacheChange,
+    CacheEvents,
+    Cleared,
+    EventsTaken,
+    Moved,
+    Removed,
+    Subscribe,
+)
+from engine.link.cache_subscription import TAKEN_EVERY
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.tree.changes import Change, ChangeLog, Kind
+from prefix_cache.tree.snapshot import Snapshot
+from prefix_cache.tree.tree import RadixTree
+
+PIECE_BLOCKS = 4096  # of a snapshot, in one turn
+MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # of keys, from which on the next message is begun
+MOST_UNDER_WAY = 4 * TAKEN_EVERY  # messages that a gateway has not taken
+SNAPSHOT_PACE_S = 0.002  # between two pieces, in an engine that has nothing else to do
+
+Send = Callable[[bytes, CacheEvents], bool]
+
+
+@dataclass(slots=True)
+class _Subscriber:
+    """One gateway."""
+
+    snapshot: Snapshot | None = None  # what is left of it
+    is_behind: bool = True  # nothing it has been sent is of use: it begins with a snapshot
+    sent: int = 0  # messages
+    taken: int = 0
+
+    @property
+    def can_take(self) -> bool:
+        """Whether it has taken enough of what was sent to be sent more."""
+        return self.sent - self.taken <= (MOST_UNDER_WAY // 2 if self.is_behind else MOST_UNDER_WAY)
+
+    def fall_behind(self) -> None:
+        """What it has been sent is of no use any more."""
+        self.is_behind, self.snapshot = True, None
+
+
+class CacheFeed:
+    """The subscribers of one engine. One owner thread."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self._tree = tree
+        self._subscribers: dict[bytes, _Subscriber] = {}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether somebody awaits the rest of a snapshot, and can take it."""
+        return any(
+            one.can_take and (one.is_behind or one.snapshot is not None)
+            for one in self._subscribers.values()
+        )
+
+    def heard(self, client: bytes, message: Subscribe | EventsTaken) -> None:
+        """A gateway wants a snapshot and what comes after it, or has taken some of that."""
+        if isinstance(message, Subscribe):
+            self._subscribers.setdefault(client, _Subscriber()).fall_behind()
+            if self._tree.changes is None:
+                self._tree.changes = ChangeLog()
+        elif (one := self._subscribers.get(client)) is not None:
+            one.taken = min(max(one.taken, message.number + 1), one.sent)
+
+    def publish(self, send: Send) -> None:
+        """Send everybody what is new; `send` returns False for one that is gone."""
+        if self._tree.changes is None:
+            return
+        changes = self._tree.changes.take()
+        for client, one in list(self._subscribers.items()):
+            if not all(send(client, message) for message in self._news_for(one, changes)):
+                del self._subscribers[client]
+        if not self._subscribers:
+            self._tree.changes = None
+
+    def _news_for(self, one: _Subscriber, changes: list[Change] | None) -> Iterator[CacheEvents]:
+        if changes is None or (not one.can_take and (changes or one.snapshot is not None)):
+            one.fall_behind()
+        if not one.can_take:
+            return
+        news: list[CacheChange] = []
+        if one.is_behind:
+            one.snapshot, one.is_behind = Snapshot(self._tree), False
+            news.append(Cleared())
+        else:
+            news += map(_as_message, changes or ())
+        if one.snapshot is not None:
+            news += map(_as_message, one.snapshot.take(PIECE_BLOCKS))
+            one.snapshot = None if one.snapshot.is_over else one.snapshot
+        for part in _in_parts(news):
+            yield CacheEvents(number=one.sent, changes=part)
+            one.sent += 1
+
+
+def _as_message(change: Change) -> CacheChange:
+    if change.kind is Kind.REMOVED or change.tier is None:
+        return Removed(change.keys)
+    kind = Added if change.kind is Kind.ADDED else Moved
+    return kind(change.tier.value, change.keys)
+
+
+def _in_parts(changes: Iterable[CacheChange]) -> Iterator[tuple[CacheChange, ...]]:
+    """The changes in order, in messages of about as many keys as one may have."""
+    part: list[CacheChange] = []
+    num_bytes = 0
+    for change in changes:
+        part.append(change)
+        num_bytes += 0 if isinstance(change, Cleared) else len(change.keys)
+        if num_bytes >= MESSAGE_BYTES:
+            yield tuple(part)
+            part, num_bytes = [], 0
+    if part:
+        yield tuple(part)

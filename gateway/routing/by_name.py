@@ -1,0 +1,35 @@
+"""Routers by the names that flags give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from gateway.routing.cached_share import CachedShareRouter
+from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.names import RouterName as RouterName
+from gateway.routing.router import Router
+from gateway.routing.unaware import RandomRouter, RoundRobinRouter, SessionRouter
+
+ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
+SESSION_BLOCKS = 16  # of a prompt's begin, by which the session router knows a session
+
+
+def router_by_name(
+    name: RouterName,
+    clock: Callable[[], float],
+    *,
+    seed: int = 0,
+    session_blocks: int = SESSION_BLOCKS,
+) -> Router:
+    """A new router. `clock`: seconds, monotonic; `seed`: of the random one."""
+    kinds: Mapping[RouterName, Callable[[], Router]] = {
+        "first-token": lambda: FirstTokenRouter(clock),
+        "cached-share": CachedShareRouter,
+        "session": lambda: SessionRouter(session_blocks),
+        "least-outstanding": LeastOutstandingRouter,
+        "round-robin": RoundRobinRouter,
+        "random": lambda: RandomRouter(seed),
+    }
+    return kinds[name]()

@@ -1,0 +1,38 @@
+"""The replica that has the most of the prompt, whatever it has to do; among equals the idlest.
+
+What routers do that know caches alone. It is here to be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import Generate
+from gateway.routing.index import NOTHING, CacheIndex
+from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.prompt import prompt_of
+
+
+class CachedShareRouter(LeastOutstandingRouter):
+    """A `Router`. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index = CacheIndex()
+
+    def choose(self, request: Generate, ready: Sequence[str]) -> str:
+        """As `Router.choose`."""
+        found = self._index.find(prompt_of(request).keys, ready)
+        most = max((found.get(replica, NOTHING).blocks for replica in ready), default=0)
+        best = [replica for replica in ready if found.get(replica, NOTHING).blocks == most]
+        return super().choose(request, best)
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """As `Router.heard`."""
+        self._index.apply(replica, events)
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+        super().gone(replica)
+        self._index.forget(replica)

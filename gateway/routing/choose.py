@@ -1,0 +1,62 @@
+"""The choice among replicas, as a function of what is known of each.
+
+    1   those that run far more requests than the others are left out: a prefix that all ask for
+        would else draw all of them to the one replica that has it
+    2   each is as dear as its first token is late, and dearer for what would be computed there the
+        more it has computed beyond the others
+    3   among those that are about as dear, the one with the fewest requests
+
+Without the second rule new conversations follow the few blocks that all of them have in common to
+the replicas that have these, and push older ones out there while other caches stand half empty.
+What is computed is what has to be cached: when replicas compute alike, what is evicted next is
+about as old in all of them, as in one large cache.
+
+Knows: names and numbers. Does not know: where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How even replicas are kept."""
+
+    spread: float = 1.5  # times the mean of running requests that a replica may have
+    slack: int = 4  # requests more, so that few are not spread for their number's sake
+    ahead: float = 4.0  # times dearer to compute, where a cache's size more was computed
+    alike: float = 0.02  # of the time to the first token: less is no difference
+    alike_s: float = 0.002  # likewise
+
+
+class Candidate(NamedTuple):
+    """One replica, for one request."""
+
+    replica: str
+    first_token_s: float  # predicted, from now on
+    compute_s: float  # of it, what the request's own tokens take
+    running: int  # requests that were sent and are not over
+    given: int  # prompt tokens that it had to compute so far
+
+
+def choose_replica(candidates: Sequence[Candidate], cache_tokens: float, balance: Balance) -> str:
+    """The replica's name; the same candidates give the same answer, in whichever order.
+
+    `cache_tokens` is about what a replica's cache holds.
+    """
+    mean = sum(one.running for one in candidates) / len(candidates)
+    most = balance.slack + balance.spread * mean
+    least = min(one.given for one in candidates)
+    dearer = balance.ahead / max(cache_tokens, 1.0)
+    priced = [
+        (one.first_token_s + one.compute_s * dearer * (one.given - least), one)
+        for one in candidates
+        if one.running <= most
+    ]
+    cheapest = min(price for price, _ in priced)
+    limit = cheapest * (1 + balance.alike) + balance.alike_s
+    alike = [(one.running, one.given, one.replica) for price, one in priced if price <= limit]
+    return min(alike)[2]

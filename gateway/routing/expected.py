@@ -1,0 +1,49 @@
+"""What a replica will have in its cache once it has computed what is on its way to it.
+
+Requests that begin alike come in swarms, sooner than the first of them is computed. A prompt that
+was sent counts as if it were cached there, from the moment it was sent to its first token; from
+then on the replica itself says what it has.
+
+Only some begins of a prompt are kept (`Prompt.marks`), so what two prompts have in common is known
+a little too short.
+
+Knows: keys. Does not know: requests, or how long anything takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Marks = Sequence[tuple[int, int]]  # blocks from a prompt's begin on, and the last one's key
+
+
+class Expected:
+    """The prompts that are on their way to one replica, or wait there."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[int, int] = {}  # how many begin so, by the key of a mark
+
+    def __bool__(self) -> bool:
+        return bool(self._prompts)
+
+    def add(self, marks: Marks) -> None:
+        """A prompt was sent."""
+        for _, key in marks:
+            self._prompts[key] = self._prompts.get(key, 0) + 1
+
+    def remove(self, marks: Marks) -> None:
+        """A prompt that was added has begun to answer, or never will."""
+        for _, key in marks:
+            if self._prompts[key] > 1:
+                self._prompts[key] -= 1
+            else:
+                del self._prompts[key]
+
+    def blocks(self, marks: Marks) -> int:
+        """How many of a prompt's first blocks will be there."""
+        longest = 0
+        for blocks, key in marks:
+            if key not in self._prompts:
+                break
+            longest = blocks
+        return longest

@@ -1,0 +1,58 @@
+"""The replica that has the fewest tokens of prompts to get done, without regard to caches.
+
+Knows: prompts that were sent and are not over. Does not know: what of them is computed or cached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import Generate, Reused, Timing
+from gateway.routing.prompt import prompt_of
+
+
+class LeastOutstandingRouter:
+    """A `Router`. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._tokens: Counter[str] = Counter()  # of prompts that are not over, by replica
+        self._given: Counter[str] = Counter()  # likewise, and of those that are
+        self._sent: dict[str, tuple[str, int]] = {}
+
+    def choose(self, request: Generate, ready: Sequence[str]) -> str:  # noqa: ARG002
+        """As `Router.choose`."""
+        return min(ready, key=lambda one: (self._tokens[one], self._given[one], one))
+
+    def sent(self, replica: str, request: Generate) -> None:
+        """As `Router.sent`."""
+        self._end(request.request_id)
+        tokens = prompt_of(request).tokens
+        self._sent[request.request_id] = replica, tokens
+        self._tokens[replica] += tokens
+        self._given[replica] += tokens
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+        if self._sent.get(request_id, ("", 0))[0] == replica:
+            self._end(request_id)
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """As `Router.heard`."""
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+        for request_id in [one for one, (where, _) in self._sent.items() if where == replica]:
+            self._end(request_id)
+        del self._given[replica]
+        self._given[replica] = min(self._given.values(), default=0)
+
+    def _end(self, request_id: str) -> None:
+        replica, tokens = self._sent.pop(request_id, ("", 0))
+        self._tokens[replica] -= tokens

@@ -1,0 +1,110 @@
+"""What each replica has to do: the requests that were sent to it and are not over.
+
+Knows: requests by their ids, tokens, rates. Does not know: what is cached (`index`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.link.messages import Reused, Timing
+from gateway.routing.expected import Expected, Marks
+from gateway.routing.prompt import Prompt
+from gateway.routing.rates import COMPUTE_S, ReplicaRates
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request that is not over."""
+
+    replica: str
+    tokens: int  # of its prompt
+    uncached: int  # of these, as was thought when it was sent
+    marks: Marks
+    has_begun: bool = False
+
+
+@dataclass(slots=True)
+class ReplicaLoad:
+    """Of one replica."""
+
+    rates: ReplicaRates
+    given: int  # prompt tokens to compute so far, also of requests that are over
+    running: int = 0  # requests
+    queued: int = 0  # prompt tokens to compute of requests that have not begun
+    expected: Expected = field(default_factory=Expected)
+
+
+class Loads:
+    """Of all replicas. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._loads: dict[str, ReplicaLoad] = {}
+        self._sent: dict[str, Sent] = {}
+
+    def of(self, replica: str) -> ReplicaLoad:
+        """What is known of it. A new one is taken to be like the others."""
+        load = self._loads.get(replica)
+        if load is None:
+            load = self._loads[replica] = self._new()
+        return load
+
+    def sent(self, replica: str, request_id: str, prompt: Prompt, cached: int) -> None:
+        """A request is on its way, of whose prompt `cached` blocks will be there."""
+        self._end(request_id)  # if it was sent elsewhere before
+        sent = Sent(replica, prompt.tokens, prompt.uncached(cached), prompt.marks())
+        self._sent[request_id] = sent
+        load = self.of(replica)
+        load.given += sent.uncached
+        load.queued += sent.uncached
+        load.running += 1
+        load.expected.add(sent.marks)
+
+    def began(
+        self,
+        replica: str,
+        request_id: str,
+        reused: Reused | None,
+        timing: Timing | None,
+        now: float,
+    ) -> None:
+        """Its first token has come."""
+        sent = self._sent.get(request_id)
+        if sent is None or sent.replica != replica or sent.has_begun:
+            return
+        self._leaves_queue(sent)
+        if reused is not None and timing is not None:
+            self.of(replica).rates.began(sent.tokens, reused, timing, now)
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """It is over."""
+        sent = self._sent.get(request_id)
+        if sent is not None and sent.replica == replica:
+            self._end(request_id)
+
+    def forget(self, replica: str) -> None:
+        """It has nothing to do any more, and nothing is known of it."""
+        for request_id, sent in list(self._sent.items()):
+            if sent.replica == replica:
+                del self._sent[request_id]
+        self._loads.pop(replica, None)
+
+    def _end(self, request_id: str) -> None:
+        sent = self._sent.pop(request_id, None)
+        if sent is not None:
+            if not sent.has_begun:
+                self._leaves_queue(sent)
+            self.of(sent.replica).running -= 1
+
+    def _leaves_queue(self, sent: Sent) -> None:
+        load = self.of(sent.replica)
+        load.queued -= sent.uncached
+        load.expected.remove(sent.marks)
+        sent.has_begun, sent.marks = True, ()
+
+    def _new(self) -> ReplicaLoad:
+        others = list(self._loads.values())
+        rates = [one.rates.compute.per_token for one in others]
+        compute_s = sum(rates) / len(rates) if rates else COMPUTE_S
+        given = min((one.given for one in others), default=0)
+        return ReplicaLoad(ReplicaRates(compute_s), given)

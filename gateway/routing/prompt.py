@@ -1,0 +1,63 @@
+"""A request as routers see it: how long its prompt is, and the keys of its blocks.
+
+Routers do not know the engines' block size, and do without it: a prompt's tokens, divided by its
+blocks, are close enough.
+
+Knows: tokens, keys. Does not know: what is cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.link.messages import Generate
+from prefix_cache.hashing import KEY_BYTES
+
+TOKEN_BYTES = 4
+SHORT = (1 << 60) - 1  # the bits of a key that count: an integer of 60 bits takes 32 bytes
+STRIDE = 32  # blocks
+
+Keys = Sequence[int]  # of blocks, two integers each: the first of them counts, cut to `SHORT`
+
+
+def keys_of(block_keys: bytes) -> Keys:
+    """The keys as they are looked up, without a copy; a last one that is cut off is none."""
+    whole = len(block_keys) // KEY_BYTES * KEY_BYTES
+    return memoryview(block_keys)[:whole].cast("Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt."""
+
+    tokens: int
+    blocks: int  # whole ones, that may be cached
+    keys: Keys
+
+    def tokens_of(self, blocks: int) -> int:
+        """How many tokens so many of its blocks have, about."""
+        return self.tokens * blocks // self.blocks if blocks else 0
+
+    def uncached(self, cached: int) -> int:
+        """How many tokens are to be computed, at least one, if `cached` blocks are there."""
+        if not cached:
+            return self.tokens
+        return max(self.tokens - self.tokens * cached // self.blocks, 1)
+
+    def marks(self) -> list[tuple[int, int]]:
+        """Some begins of the prompt, in blocks, and the key of the last block of each.
+
+        1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
+        """
+        marks, at, blocks = [], 1, self.blocks
+        while at <= blocks:
+            marks.append((at, self.keys[2 * at - 2] & SHORT))
+            at += at if at < STRIDE else STRIDE
+        return marks
+
+
+def prompt_of(request: Generate) -> Prompt:
+    """The prompt of a request; one that does without the cache has no keys."""
+    keys = keys_of(request.block_keys if request.use_cache else b"")
+    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys) // 2, keys)

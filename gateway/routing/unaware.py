@@ -1,0 +1,76 @@
+"""Routers that look at neither caches nor queues; they are here to be compared with.
+
+random         any
+round-robin    one after the other
+session        by the first block of the prompt, the same one as long as it is ready
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from random import Random
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import Generate, Reused, Timing
+from prefix_cache.hashing import KEY_BYTES
+
+
+class Unaware:
+    """What is done without: all that a router is told."""
+
+    def sent(self, replica: str, request: Generate) -> None:
+        """As `Router.sent`."""
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """As `Router.heard`."""
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+
+
+class RandomRouter(Unaware):
+    """A `Router`."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def choose(self, request: Generate, ready: Sequence[str]) -> str:  # noqa: ARG002
+        """As `Router.choose`."""
+        return self._random.choice(ready)
+
+
+class RoundRobinRouter(Unaware):
+    """A `Router`."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def choose(self, request: Generate, ready: Sequence[str]) -> str:  # noqa: ARG002
+        """As `Router.choose`."""
+        self._turn += 1
+        return ready[self._turn % len(ready)]
+
+
+class SessionRouter(Unaware):
+    """A `Router`: the replica whose name hashes highest together with the prompt's begin.
+
+    When one comes or goes, only the sessions that are or were its own move.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        """Prompts that have their first `blocks` blocks in common are a session."""
+        self._bytes = blocks * KEY_BYTES
+
+    def choose(self, request: Generate, ready: Sequence[str]) -> str:
+        """As `Router.choose`."""
+        begin = request.block_keys[: self._bytes][-KEY_BYTES:]
+        return max(ready, key=lambda one: (blake2b(one.encode(), key=begin).digest(), one))

@@ -1,0 +1,79 @@
+"""What has changed in the tree, as data: keys of blocks that entered it, changed tier, or left.
+
+A block counts in the fastest tier that has a copy of it. Only the blocks of attached nodes count:
+those that the tree has forgotten and a lease still holds have left.
+
+Knows: keys and tiers. Does not know: tokens, namespaces, or who asks.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.tree.edge import Edge
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
+
+MOST_KEYS = 1 << 16  # that are kept until they are taken: 1 MiB; a step changes a few thousand
+
+
+class Kind(Enum):
+    """What has become of some blocks."""
+
+    ADDED = "added"
+    MOVED = "moved"
+    REMOVED = "removed"
+
+
+class Change(NamedTuple):
+    """Blocks that have changed alike, one after the other."""
+
+    kind: Kind
+    tier: Tier | None  # where they are now; None: not in the tree
+    keys: bytes
+
+
+class ChangeLog:
+    """Changes since they were last taken, in order. One owner thread."""
+
+    def __init__(self, most_keys: int = MOST_KEYS) -> None:
+        self._most_keys = most_keys
+        self._num_keys = 0
+        self._changes: list[tuple[Kind, Tier | None, list[bytes]]] = []
+
+    def added(self, edge: Edge, start: int = 0) -> None:
+        """The blocks of `edge` from place `start` on are in the tree."""
+        for tier in Tier:
+            first, end = edge.run_in(tier)
+            self._note(Kind.ADDED, tier, edge.keys_of(max(first, start), end))
+
+    def moved(self, edge: Edge, num_device: int, num_upper: int) -> None:
+        """Blocks of `edge` lie elsewhere; the counts are the edge's from before."""
+        device, upper = edge.num_device, edge.num_upper
+        self._note(Kind.MOVED, DEVICE_TIER, edge.keys_of(num_device, device))
+        self._note(Kind.MOVED, HOST_TIER, edge.keys_of(device, min(num_device, upper)))
+        self._note(Kind.MOVED, DISK_TIER, edge.keys_of(upper, num_upper))
+
+    def removed(self, keys: bytes) -> None:
+        """Blocks have left the tree."""
+        self._note(Kind.REMOVED, None, keys)
+
+    def take(self) -> list[Change] | None:
+        """What has changed since the last time; None: more than is kept, so nothing is known."""
+        changes, is_known = self._changes, self._num_keys <= self._most_keys
+        self._changes, self._num_keys = [], 0
+        if not is_known:
+            return None
+        return [Change(kind, tier, b"".join(keys)) for kind, tier, keys in changes]
+
+    def _note(self, kind: Kind, tier: Tier | None, keys: bytes) -> None:
+        if not keys:
+            return
+        self._num_keys += len(keys) // KEY_BYTES
+        if self._num_keys > self._most_keys:
+            self._changes.clear()
+        elif self._changes and self._changes[-1][:2] == (kind, tier):
+            self._changes[-1][2].append(keys)
+        else:
+            self._changes.append((kind, tier, [keys]))

@@ -1,0 +1,69 @@
+"""All blocks of the tree, a few at a time, while it changes in between.
+
+Whoever applies the pieces and all changes (`changes`) in the order in which they came has what the
+tree has once the last piece is there: a block that was in the tree when the snapshot began is in a
+piece, unless a change has said since that it has gone; every later one is in the changes.
+
+A node is looked up from the position where its parent ended when that was visited, so that nodes
+that were split off it since are in the piece as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefix_cache.tree.changes import Change, ChangeLog
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.tree import RadixTree
+
+NODE_COST = 8  # blocks whose keys are copied in the time that one node takes beside
+
+
+@dataclass(slots=True)
+class _Siblings:
+    """Nodes that have had one parent, and how many of them were visited."""
+
+    nodes: list[Node]
+    start: int  # position of their first blocks, when the parent was visited
+    done: int = 0
+
+
+class Snapshot:
+    """One pass over a tree, parents first. One owner thread."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self._way = [_Siblings(list(tree.root.children.values()), 0)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all was taken."""
+        return not self._way
+
+    def take(self, blocks: int) -> list[Change]:
+        """About so many blocks more, as added where they lie now; a whole node at least."""
+        piece, left = ChangeLog(most_keys=1 << 62), blocks
+        while self._way and left > 0:
+            siblings = self._way[-1]
+            if siblings.done == len(siblings.nodes):
+                self._way.pop()
+                continue
+            node = siblings.nodes[siblings.done]
+            siblings.done += 1
+            left -= NODE_COST + _add(node, siblings.start, piece)
+            if node.attached and node.children:
+                self._way.append(_Siblings(list(node.children.values()), node.end))
+        return piece.take() or []
+
+
+def _add(node: Node, start: int, piece: ChangeLog) -> int:
+    """Put the blocks from `start` to the end of `node` in the piece; returns how many."""
+    parts, blocks = [], 0
+    while node.end > start and node.parent is not None:
+        parts.append(node)
+        node = node.parent
+    for part in reversed(parts):
+        if part.attached:
+            first = max(start - part.start, 0)
+            piece.added(part.edge, first)
+            blocks += part.edge.num_blocks - first
+    return blocks

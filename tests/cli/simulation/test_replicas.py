@@ -1,0 +1,147 @@
+"""Traces through several replicas: by hand where they are small, and routers beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from cli.simulation.machine import MachineModel, ModelShape
+from cli.simulation.replay import CopyClock, Replay, TierSizes, admit
+from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica, VirtualClock
+from cli.simulation.trace import faster, read_trace, session_blocks
+from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.router import Router
+from gateway.routing.unaware import RoundRobinRouter
+from tests.cli.console import Console
+from tests.cli.simulation.traces import row, write
+
+COSTS = Costs(ModelShape(), MachineModel(), 10)
+
+
+def replayed(path: Path, router: Router, clock: VirtualClock, count: int = 2) -> ReplicaSet:
+    members = [
+        SimulatedReplica(f"r{number}", Replay(10, TierSizes(400), "lru", CopyClock()), COSTS)
+        for number in range(count)
+    ]
+    replicas = ReplicaSet(router, clock, members, COSTS)
+    replicas.run(admit(read_trace(path, 10)), lambda _: None)
+    for one in members:
+        one.replay.check()
+    return replicas
+
+
+def by_router(path: Path, name: RouterName, count: int = 2) -> ReplicaSet:
+    clock = VirtualClock()
+    return replayed(path, router_by_name(name, clock, session_blocks=2), clock, count)
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Path:
+    """Conversations that grow, with one block that all have in common, interleaved."""
+    random, rows = Random(3), []
+    turns = dict.fromkeys(range(24), 0)
+    for at in range(240):
+        session = random.choice([s for s in turns if turns[s] < 12] or [0])
+        turns[session] += 1
+        ids = [0, *(100 * (session + 1) + n for n in range(2 * turns[session]))]
+        rows.append(row(1000.0 * at, ids, tenant="a"))
+    return write(tmp_path / "sessions.jsonl", rows)
+
+
+def test_each_replica_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", [row(1000 * at, [1, 2, 3]) for at in range(4)])
+    replicas = replayed(path, RoundRobinRouter(), VirtualClock())
+    assert [one.cached for one in replicas.served] == [0, 0, 20, 20]
+    assert [len(one.served) for one in replicas.replayed()] == [2, 2]
+
+
+def test_a_prompt_waits_for_those_before_it_at_its_replica_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", [row(0, [n, n, n]) for n in range(3)])
+    replicas = replayed(path, RoundRobinRouter(), VirtualClock())
+    first, second, third = replicas.ttft_s
+    assert first == second > COSTS.machine.start_ms / 1000
+    assert third == pytest.approx(2 * first)
+
+
+def test_what_happens_later_happens_in_order() -> None:
+    clock, seen = VirtualClock(), list[tuple[float, str]]()
+    for when, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (5.0, "d")):
+        clock.at(when, lambda name=name: seen.append((clock.now, name)))  # type: ignore[misc]
+    clock.advance(2.0)
+    assert seen == [(1.0, "a"), (1.0, "b"), (2.0, "c")]
+    assert clock() == 2.0
+
+
+def test_a_router_that_knows_caches_finds_what_the_others_miss(sessions: Path) -> None:
+    rates = {
+        name: sum(one.cached for one in by_router(sessions, name, 4).served) for name in ROUTERS
+    }
+    assert rates["first-token"] > 1.5 * rates["random"]
+    assert rates["first-token"] > 1.5 * rates["least-outstanding"]
+    assert rates["session"] > 1.5 * rates["round-robin"]
+
+
+def test_the_common_block_does_not_draw_all_sessions_to_one_replica(sessions: Path) -> None:
+    def most(name: RouterName) -> int:
+        runs = by_router(sessions, name, 4).replayed()
+        computed = [sum(one.input_tokens - one.cached for one in run.served) for run in runs]
+        return 4 * max(computed) // sum(computed)
+
+    assert most("first-token") == 1
+    assert most("cached-share") >= 2  # the control: this one is drawn there
+
+
+def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions: Path) -> None:
+    words = ("simulate", str(sessions), "--block-size", "10", "--device-tokens", "400")
+    report = console.type(*words, "--replicas", "4", "--json").json
+    assert (report["replicas"], report["router"]) == (4, "first-token")
+    routers = {one["router"]: one for one in report["by_router"]}
+    assert list(routers) == ["one cache", *ROUTERS]
+    assert routers["one cache"]["of_one_cache"] == 1.0
+    chosen = routers["first-token"]
+    assert chosen["token_hit_rate"] == pytest.approx(report["together"]["token_hit_rate"])
+    assert chosen["of_one_cache"] > routers["random"]["of_one_cache"]
+    assert report["together"]["requests"] == 240
+    one = console.type(*words, "--json").json
+    assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]  # a fourth of the room
+    printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out
+    for word in ("4 replicas by router; above: random", "one cache", "busiest / mean", "200"):
+        assert word in printed
+
+
+def test_plots_have_a_curve_for_each_router(
+    console: Console, sessions: Path, tmp_path: Path
+) -> None:
+    plots = [tmp_path / "hits.svg", tmp_path / "balance.svg"]
+    words = (
+        "--block-size",
+        "10",
+        "--device-tokens",
+        "400",
+        "--sizes",
+        "200,400",
+        "--replicas",
+        "2",
+    )
+    drawn = ("--plot", str(plots[0]), "--balance-plot", str(plots[1]))
+    assert console.type("simulate", str(sessions), *words, *drawn).status == 0
+    for plot in plots:
+        assert ElementTree.fromstring(plot.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
+        assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
+
+
+def test_one_replica_has_no_balance_to_draw(console: Console, sessions: Path) -> None:
+    printed = console.type("simulate", str(sessions), "--block-size", "10", "--balance-plot", "b")
+    assert printed.status == 2
+    assert "--balance-plot" in printed.err
+
+
+def test_faster_is_closer_together_and_nothing_else(sessions: Path) -> None:
+    trace: Any = read_trace(sessions, 10)
+    twice = faster(trace, 2.0)
+    assert [one.at for one in twice.requests] == [one.at / 2 for one in trace.requests]
+    assert (twice.num_blocks, session_blocks(twice)) == (trace.num_blocks, 2)
