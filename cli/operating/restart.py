@@ -65,9 +65,17 @@ async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> lis
         for name in sorted(new - known):
             typer.echo(f"engine {name} has been restarted".replace("  ", " "), err=True)
         known |= new
+        await _check_none_is_refused(client)
         if before.keys() <= known:
             return sorted(known)
         await asyncio.sleep(LOOK_S)
+
+
+async def _check_none_is_refused(client: AdminClient) -> None:
+    """CliError where a new engine serves another model than the others: it will never be ready."""
+    for name, replica in (await client.health()).get("replicas", {}).items():
+        if replica["state"] == "refused":
+            raise CliError(f"engine {name} is refused, and the others go on: {replica['reason']}")
 
 
 async def _engines(client: AdminClient) -> dict[str, str]:

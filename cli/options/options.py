@@ -53,7 +53,8 @@ class SocketFlags:
 
     socket: Path | None = field(
         None,
-        "Unix socket between gateway and engine. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+        "Unix socket between gateway and engine; a gateway before several engines has several, "
+        "with commas. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
         panel=MODEL,
         show_default=False,
     )

@@ -48,12 +48,13 @@ _PROBE_TIMEOUT_S = 2.0
 _READINESS = {"ready": True, "disk_full": True, "not_ready": False}
 
 
-# Nor "stalled" here. One that is refused, or that ends when it has finished what it has, answers.
-_ANSWERS = {"ready": True, "refused": True, "draining": True, "absent": False}
+# Nor "stalled" here. One that is "refused" lives, and is never ready: it must not be taken for one.
+_ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 
 class _Replica(msgspec.Struct, frozen=True):
     state: str
+    engine_id: str | None = None
 
 
 class _Readiness(msgspec.Struct, frozen=True):
@@ -125,16 +126,21 @@ def gateway(
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
     For your own process supervisor, or to keep the gateway up while the engine is replaced. It
-    waits for an engine at --socket, and answers 503 until there is one.
+    waits for an engine at --socket, and answers 503 until there is one. Of several engines --socket
+    has all sockets, with commas.
 
-    Example:
+    Examples: before one engine; before two:
 
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
+
+        ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/a.sock,/run/ratoon/b.sock
     """
     del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-    place = meeting_place(model, socket)
-    config = gateway_config(source, model.data_dir, [place], gateway, bounds, prices)
+    places = str(meeting_place(model, socket)).split(",")
+    config = gateway_config(
+        source, model.data_dir, list(map(Path, places)), gateway, bounds, prices
+    )
     first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
     with found_by_commands(model.data_dir, address_of(gateway)):
         become("gateway", config)
@@ -242,8 +248,13 @@ def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
     """Which engines answer: one alone by the status, several each by its own state."""
     if not health.replicas:
         return dict.fromkeys(engines, _READINESS.get(health.status))
-    states = (one.state for one in health.replicas.values())
-    return {name: _ANSWERS.get(state) for name, state in zip(engines, states, strict=False)}
+    replicas = zip(engines, health.replicas.values(), strict=False)
+    return {name: _answer(replica) for name, replica in replicas}
+
+
+def _answer(replica: _Replica) -> bool | str | None:
+    answers = _ANSWERS.get(replica.state)
+    return answers and (replica.engine_id or True)
 
 
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:

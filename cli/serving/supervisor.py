@@ -43,8 +43,14 @@ class Exited(OfChild):
     status: int
 
 
+@dataclass(frozen=True)
 class Ready(OfChild):
-    """A child answers: the gateway to HTTP; of the engine the gateway says so."""
+    """A child answers: the gateway to HTTP; of an engine the gateway says so.
+
+    `engine_id` is new for each process of an engine; None where it is not told.
+    """
+
+    engine_id: str | None = None
 
 
 class Silent(OfChild):
@@ -136,6 +142,8 @@ class ChildState:
     has_been_ready: bool = False  # in any run
     short_runs: int = 0  # in a row
     unready_runs: int = 0  # likewise
+    engine_id: str | None = None  # as it was told of this run
+    gone_id: str | None = None  # and of the run before
     due: float | None = None  # when it is killed if it lives, and started if it does not
 
 
@@ -185,8 +193,8 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
     match event:
         case Exited(name, status):
             return _exited(state, name, status, at, policy)
-        case Ready(name):
-            return _ready(state, name)
+        case Ready(name, engine_id):
+            return _ready(state, name, engine_id)
         case Silent(name):
             return _silent(state, name, at, policy)
         case StopRequested():
@@ -235,6 +243,8 @@ def _counted(child: ChildState, at: float, policy: Policy) -> ChildState:
         alive=False,
         ready=False,
         silent=False,
+        engine_id=None,
+        gone_id=child.engine_id or child.gone_id,
         due=None,
         short_runs=0 if ran_s >= policy.backoff.healthy_after_s else child.short_runs + 1,
         unready_runs=0 if child.ready else child.unready_runs + 1,
@@ -265,12 +275,16 @@ def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy)
     )
 
 
-def _ready(state: ServingState, name: ChildName) -> Decision:
+def _ready(state: ServingState, name: ChildName, engine_id: str | None) -> Decision:
     child = state.child(name)
     if state.phase != "serving" or not child.alive:
         return state, []
+    if engine_id is not None and engine_id == child.gone_id:
+        return state, []  # the gateway has not noticed yet that this one has gone
     is_first = name != GATEWAY and not any(e.has_been_ready for e in state.engines.values())
-    ready = replace(_not_silent(child), ready=True, has_been_ready=True, unready_runs=0)
+    ready = replace(
+        _not_silent(child), ready=True, has_been_ready=True, unready_runs=0, engine_id=engine_id
+    )
     state = state.having(name, ready)
     if child.silent:
         return state, [Say(f"{the(name)} answers again")]
@@ -327,7 +341,16 @@ def _go_on_restarting(state: ServingState) -> Decision:
 
 def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
     """Start an engine that has ended to be restarted again, at once."""
-    again = replace(state.child(name), ready=False, silent=False, started_at=at, due=None)
+    child = state.child(name)
+    again = replace(
+        child,
+        ready=False,
+        silent=False,
+        engine_id=None,
+        gone_id=child.engine_id or child.gone_id,
+        started_at=at,
+        due=None,
+    )
     return replace(state.having(name, again), restart_step="starts"), [Start(name)]
 
 

@@ -55,8 +55,8 @@ class Screen(Protocol):
         ...
 
 
-Probed = Mapping[ChildName, bool | None]
-"""Whether each child answers; None: unknown."""
+Probed = Mapping[ChildName, bool | str | None]
+"""Whether each child answers, or as which engine; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ class Watch:
 
     async def _report_answers(self) -> None:
         """Report which child answers, whenever that changes."""
-        known: dict[ChildName, bool] = {}
+        known: dict[ChildName, bool | str] = {}
         while True:
             for name, answers in (await self._watched.probe()).items():
-                if answers is not None and answers is not known.get(name):
+                if answers is not None and answers != known.get(name):
                     known[name] = answers
-                    self._events.put_nowait(Ready(name) if answers else Silent(name))
+                    self._events.put_nowait(_event(name, answers))
             await asyncio.sleep(self._watched.poll_s)
 
     @contextmanager
@@ -181,3 +181,9 @@ class Watch:
             child.kill()
         self._stop_probing()
         await asyncio.gather(*self._exits.values())
+
+
+def _event(name: ChildName, answers: bool | str) -> Event:
+    if isinstance(answers, str):
+        return Ready(name, answers)
+    return Ready(name) if answers else Silent(name)

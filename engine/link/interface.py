@@ -34,6 +34,7 @@ class ReplicaHealth:
 
     state: ReplicaState
     why: str
+    engine_id: str | None = None  # of the connected engine
 
 
 class Engine(Protocol):

@@ -13,10 +13,14 @@ from gateway.state.faults import Fault
 
 
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of several engines: "ready", "stalled", "draining", "absent" or "refused", and why."""
+    """One of several engines: "ready", "stalled", "draining", "absent" or "refused", and why.
+
+    `engine_id` is new for each process.
+    """
 
     state: ReplicaState
     reason: str = ""
+    engine_id: str | None = None
 
 
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,7 +60,10 @@ def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRoute
 
 
 def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
-    replicas = {name: ReplicaReply(one.state, one.why) for name, one in engine.replicas.items()}
+    replicas = {
+        name: ReplicaReply(one.state, one.why, one.engine_id)
+        for name, one in engine.replicas.items()
+    }
     if engine.welcome is None:
         return HealthReply("not_ready", "no engine is connected", replicas)
     if engine.is_stalled:

@@ -73,7 +73,10 @@ class Members:
 
     def health(self) -> dict[str, ReplicaHealth]:
         """The state of each, and why it takes no requests."""
-        return {n: ReplicaHealth(state, self._why(n, state)) for n, state in self._states().items()}
+        return {
+            name: ReplicaHealth(state, self._why(name, state), self._ids[name])
+            for name, state in self._states().items()
+        }
 
     @property
     def is_stalled(self) -> bool:

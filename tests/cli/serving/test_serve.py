@@ -14,9 +14,10 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.child import python_environment
-from cli.serving.replicas import Machine
+from cli.serving.replicas import Machine, child_names
 from cli.serving.serve import check_ports, commands, meeting_place, probe, readiness_url
 from engine.config import EngineConfig
+from engine.link.interface import ReplicaHealth, ReplicaState
 from gateway.config import GatewayConfig
 from tests.cli.http_double import served
 from tests.doubles.engine.fake_engine import FakeEngine
@@ -80,6 +81,28 @@ async def test_an_engine_whose_process_stands_still_is_not_given_up_here(
     """The gateway does that, by `--engine-silence-s`; what runs goes on if the process does."""
     monkeypatch.setattr(engine, "is_stalled", True)
     assert await probe(f"{gateway.url}/readyz", ["engine"]) == {"gateway": True, "engine": None}
+
+
+async def test_of_several_engines_each_answers_for_itself(
+    gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: tuple[ReplicaState, ...] = ("ready", "absent", "stalled", "draining", "refused")
+    replicas = {str(number): ReplicaHealth(state, "") for number, state in enumerate(states)}
+    monkeypatch.setattr(engine, "replicas", replicas)
+    replicas["0"] = ReplicaHealth("ready", "", "an id")
+    names = child_names(5)
+    assert await probe(f"{gateway.url}/readyz", names) == {
+        "gateway": True,
+        **dict(zip(names, ("an id", False, None, True, None), strict=True)),
+    }
+
+
+def test_each_of_several_engines_has_its_config_and_its_gpu() -> None:
+    lines = commands(ENGINE, GATEWAY, 2, Machine(num_cores=8, free_bytes=1 << 33, gpus=("0", "1")))
+    assert list(lines) == ["gateway", "engine-0", "engine-1"]
+    for number, (name, place) in enumerate([("engine-0", "/s"), ("engine-1", "/s-1")]):
+        assert lines[name][:2] == ["env", f"CUDA_VISIBLE_DEVICES={number}"]
+        assert msgspec.json.decode(lines[name][-1], type=EngineConfig).socket == place
 
 
 async def test_one_that_takes_connections_and_answers_nothing_hangs() -> None:

@@ -384,6 +384,17 @@ class TestRestart:
         assert state.restarting == ()
         assert all(one.ready for one in state.engines.values())
 
+    def test_an_answer_of_the_engine_before_is_not_taken_for_one_of_the_new(self) -> None:
+        begun, _ = live(
+            THREE,
+            (0.1, Ready("engine-0", "old")),
+            (1.0, RestartRequested()),
+            (2.0, Exited("engine-0", 0)),
+        )
+        state, done = live(begun, (2.1, Ready("engine-0", "old")))
+        assert (state, done) == (begun, [])
+        assert live(state, (2.1, Ready("engine-0", "new")))[1] == [Drain("engine-1")]
+
     def test_while_one_is_away_no_other_is_ended(self) -> None:
         state, done = live(
             THREE,

@@ -171,7 +171,10 @@ def test_an_overview_adds_up_and_lists_what_is_largest() -> None:
         for one in health(joined, (), is_stalled=False, started=0.0, now=100.0, replicas=STATES)
     }
     assert list(found) == ["engine 0", "disk 0", "engine 1", "disk 1", "engine 2", "gateway"]
-    assert (found["engine 0"].ok, found["engine 0"].detail) == (True, "engine e1")
+    assert (found["engine 0"].ok, found["engine 0"].detail) == (
+        True,
+        "engine e1: 0 running, 4 waiting",
+    )
     assert (found["engine 2"].ok, found["engine 2"].detail) == (False, "no engine is connected")
 
 

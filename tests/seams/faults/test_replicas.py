@@ -165,6 +165,17 @@ def cached(server: Server, number: int) -> int:
     return found
 
 
+def hit_rate(server: Server, key: str) -> float:
+    """The share of a tenant's prompts that is found, when all have been asked once before."""
+    with server.client(key) as client:
+        for number in range(PROMPTS):
+            client.post("/v1/completions", json=body(number, 1))
+        answers = [client.post("/v1/completions", json=body(n, 1)) for n in range(PROMPTS)]
+    usages = [one.json()["usage"] for one in answers]
+    found = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
+    return float(found / sum(usage["prompt_tokens"] for usage in usages))
+
+
 def lost(streams: Sequence[Stream]) -> list[Stream]:
     """Those that failed though nothing of them had been sent."""
     return [one for one in streams if one.error is not None and not one.tokens]
@@ -196,8 +207,9 @@ def shares(server: Server) -> list[tuple[int, int]]:
 async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
     fleet: Server, right: list[list[str]]
 ) -> None:
-    key = fleet.new_tenant()
-    load = Load(fleet, key)
+    key, repeating = fleet.new_tenant(), fleet.new_tenant()
+    load, rate = Load(fleet, key), hit_rate(fleet, repeating)
+    assert rate > 0.5
     for name in NAMES:
         running = [asyncio.create_task(load.ask(number)) for number in range(9)]
         await load.until_waits_in(name)
@@ -218,6 +230,7 @@ async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
     wait_for(lambda: used(fleet, key)["requests"] == 27, 20)
     assert used(fleet, key)["generated_tokens"] == sum(len(one.tokens) for one in load.streams)
     assert sorted(fleet.engines()) == list(NAMES)
+    assert hit_rate(fleet, repeating) >= rate - 0.02
 
 
 async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_begun(
