@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
-from cli.serving.supervisor import ENGINE, ChildName
+from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from gateway.config import cores
 from storage.free_memory import host_free_bytes

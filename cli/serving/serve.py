@@ -36,7 +36,7 @@ from cli.serving.replicas import (
     sockets,
 )
 from cli.serving.screen import StderrScreen, greeting
-from cli.serving.supervisor import GATEWAY, ChildName, Patience, Policy
+from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
 from cli.serving.watch import Probed, Watch, WatchedChild
 from engine.config import EngineConfig
 from gateway.config import GatewayConfig

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import Child
-from cli.serving.supervisor import (
+from cli.serving.serving_state import (
     GATEWAY,
     Action,
     Announce,
@@ -32,8 +32,8 @@ from cli.serving.supervisor import (
     StopRequested,
     Terminate,
     Tick,
-    decide,
 )
+from cli.serving.supervisor import decide
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RESTART_SIGNAL = signal.SIGUSR1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.serving.supervisor import (
+from cli.serving.serving_state import (
     Action,
     Announce,
     ChildName,
@@ -28,9 +28,8 @@ from cli.serving.supervisor import (
     StopRequested,
     Terminate,
     Tick,
-    decide,
-    describe_status,
 )
+from cli.serving.supervisor import decide, describe_status
 
 CHILDREN = ("gateway", "engine")
 WORLD = ("gateway", "engine-0", "engine-1")

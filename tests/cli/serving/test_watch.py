@@ -15,7 +15,7 @@ import pytest
 
 from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import python_environment
-from cli.serving.supervisor import ChildName, Patience, Policy
+from cli.serving.serving_state import ChildName, Patience, Policy
 from cli.serving.watch import RESTART_SIGNAL, Watch, WatchedChild
 from tests.cli.scripts import CHILDREN, fake_commands, probe, quick_policy
 from tests.doubles.processes import children
