@@ -24,7 +24,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine process needs to know."""
 
     model_dir: str
-    socket: str  # path of the Unix socket it serves
+    socket: str  # path of the Unix socket it serves, or tcp://host:port
+    link_key_file: str | None = None  # needed over TCP (`link/curve.py`)
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda
     load_format: LoadFormat = "safetensors"

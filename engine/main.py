@@ -11,12 +11,14 @@ import logging
 import resource
 import sys
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import msgspec
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link.codec import Codec
+from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED, StopSignal, serve
@@ -49,7 +51,7 @@ def main(arguments: list[str]) -> int:
         try:
             with enough_memory():
                 model, link, ahead = _opened(config, opened)
-        except (ModelError, OSError) as error:
+        except (ModelError, BadLinkKey, OSError) as error:
             return _cannot_start(error)
         try:
             with enough_memory():
@@ -71,7 +73,8 @@ def _opened(
     ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
     model = open_model(config, outline)
     opened.enter_context(closing(model.grammars))
-    link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec())))
+    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
     return model, link, ahead
 
 

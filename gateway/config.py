@@ -92,8 +92,10 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     model_dir: str
     model_name: str
     data_dir: str
-    # Unix sockets of the engines; several are replicas, which are named by their places here
+    # Of each engine the path of a Unix socket, or tcp://host:port; several are replicas, which are
+    # named by their places here.
     engines: tuple[str, ...]
+    link_key_file: str | None = None  # of engines over TCP; the same file as the engines have
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores

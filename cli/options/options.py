@@ -51,10 +51,18 @@ class ModelFlags:
 class SocketFlags:
     """Where a gateway and an engine that are started separately meet."""
 
-    socket: Path | None = field(
+    socket: str | None = field(
         None,
-        "Unix socket between gateway and engine; a gateway before several engines has several, "
-        "with commas. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+        "Where gateway and engine meet: a Unix socket, or tcp://HOST:PORT, which is encrypted and "
+        "takes the port after it, too; a gateway before several engines has several, with "
+        "commas. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+        panel=MODEL,
+        show_default=False,
+    )
+    link_key_file: Path | None = field(
+        None,
+        "The key of a link over TCP, the same for engine and gateways. The engine makes it where "
+        "there is none. [dim]\\[default: DATA_DIR/link.key][/dim]",
         panel=MODEL,
         show_default=False,
     )

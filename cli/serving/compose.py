@@ -15,6 +15,7 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import PriceFlags
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
+from engine.link.address import address, is_tcp
 from gateway.config import Bounds, GatewayConfig
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
@@ -26,7 +27,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
 def engine_config(
-    source: ModelSource, data_dir: Path, socket: Path, flags: EngineConfig
+    source: ModelSource, data_dir: Path, socket: str, flags: EngineConfig
 ) -> EngineConfig:
     """The engine's config; BadSetting if values exclude each other.
 
@@ -48,7 +49,7 @@ def engine_config(
 def gateway_config(
     source: ModelSource,
     data_dir: Path,
-    sockets: Sequence[Path],
+    sockets: Sequence[str],
     flags: GatewayConfig,
     bounds: Bounds,
     prices: PriceFlags,
@@ -138,15 +139,25 @@ def checked_redis_url(flags: GatewayConfig) -> None:
         raise BadSetting("--redis-url", "it must not contain a password: use --redis-password-file")
 
 
-def checked_socket(socket: Path) -> str:
-    """The absolute path as a string; BadSetting when a Unix socket cannot have it."""
-    path = str(socket.absolute())
+def checked_socket(socket: str) -> str:
+    """The address, of a Unix socket the absolute path; BadSetting when none can have it."""
+    if is_tcp(socket):
+        return _checked_address(socket)
+    path = str(Path(socket).absolute())
     if len(path.encode()) >= MAX_SOCKET_BYTES:
         raise BadSetting(
             "--socket",
             f"{path} is too long: a Unix socket's path has less than {MAX_SOCKET_BYTES} bytes",
         )
     return path
+
+
+def _checked_address(socket: str) -> str:
+    try:
+        address(socket)
+    except ValueError as error:
+        raise BadSetting("--socket", str(error)) from error
+    return socket
 
 
 def base_url(host: str, port: int) -> str:

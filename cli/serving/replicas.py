@@ -47,9 +47,9 @@ def child_names(count: int) -> list[ChildName]:
     return [ENGINE] if count == 1 else [f"{ENGINE}-{number}" for number in range(count)]
 
 
-def sockets(socket: Path, count: int) -> list[Path]:
-    """The socket of each, beside `socket`."""
-    return [_numbered(socket, number) for number in range(count)]
+def sockets(socket: str, count: int) -> list[str]:
+    """The Unix socket of each, beside `socket`."""
+    return [str(_numbered(Path(socket), number)) for number in range(count)]
 
 
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:

@@ -25,6 +25,7 @@ from cli.serving.address import ServerAddress, address_told
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.serving.link_key import link_key_file
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
 from cli.serving.replicas import (
@@ -39,6 +40,7 @@ from cli.serving.screen import StderrScreen, greeting
 from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
 from cli.serving.watch import Probed, Watch, WatchedChild
 from engine.config import EngineConfig
+from engine.link.address import is_tcp
 from gateway.config import GatewayConfig
 
 _STOP_MARGIN_S = 5.0
@@ -93,7 +95,7 @@ def serve(
     check_ports(gateway)
     address = replace(address_of(gateway), has_supervisor=True)
     with runtime_directory() as directory:
-        socket, count = directory / SOCKET_NAME, replicas.replicas
+        socket, count = str(directory / SOCKET_NAME), replicas.replicas
         places = sockets(socket, count)
         config = gateway_config(source, model.data_dir, places, gateway, bounds, prices)
         alone = engine_config(source, model.data_dir, socket, engine)
@@ -137,9 +139,12 @@ def gateway(
     """
     del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-    places = str(meeting_place(model, socket)).split(",")
-    config = gateway_config(
-        source, model.data_dir, list(map(Path, places)), gateway, bounds, prices
+    places = meeting_place(model, socket).split(",")
+    over_tcp = next(filter(is_tcp, places), places[0])
+    key_file = link_key_file(over_tcp, socket.link_key_file, model.data_dir, make=False)
+    config = replace(
+        gateway_config(source, model.data_dir, places, gateway, bounds, prices),
+        link_key_file=key_file,
     )
     first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
     with found_by_commands(model.data_dir, address_of(gateway)):
@@ -164,8 +169,8 @@ def engine(
     del config_file  # its settings are the flags' defaults by now
     source = checked_source(model.model, engine)
     place = meeting_place(model, socket)
-    config = engine_config(source, model.data_dir, place, engine)
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
+    config = replace(engine_config(source, model.data_dir, place, engine), link_key_file=key_file)
     become("engine", config)
 
 
@@ -267,9 +272,9 @@ def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
     )
 
 
-def meeting_place(model: ModelFlags, socket: SocketFlags) -> Path:
-    """The socket of --socket, or the one in the data directory."""
-    return socket.socket or model.data_dir.absolute() / SOCKET_NAME
+def meeting_place(model: ModelFlags, socket: SocketFlags) -> str:
+    """The address of --socket, or the socket in the data directory."""
+    return socket.socket or str(model.data_dir.absolute() / SOCKET_NAME)
 
 
 def become(module: str, config: msgspec.Struct) -> None:

@@ -29,8 +29,8 @@ from engine.link.cache_events import CacheEvents
 from engine.link.cache_subscription import CacheSubscription, Listener
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
+from engine.link.curve import LinkKey, Socket
 from engine.link.event_queue import EventQueue
-from engine.link.heartbeat import Socket
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import (
     Cancel,
@@ -55,23 +55,25 @@ RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 
 
 class EngineClient(EngineQueries):
-    """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
+    """An `Engine` at an address. Belongs to one event loop; reconnects by itself."""
 
     def __init__(
         self,
-        socket_path: str,
+        engine: str,
         *,
         silence_s: float | None = None,
         codec: Codec | None = None,
+        key: LinkKey | None = None,
         on_cache_events: Listener | None = None,
     ) -> None:
-        """`silence_s` is how long an engine's step loop may stand (None: by its device).
+        """`silence_s`: how long its step loop may stand (None: by its device); `key`: over TCP.
 
         `on_cache_events` is called with what changes in the engine's cache, in order; every engine
         that connects begins with a snapshot. None: the engine is not asked to send any.
         """
         super().__init__()
-        self._path = socket_path
+        self._engine = engine
+        self._key = key
         self._silence_s = silence_s
         self._codec = codec or Codec()
         self._welcome: Welcome | None = None
@@ -229,10 +231,11 @@ class EngineClient(EngineQueries):
     async def _serve_one(self, context: zmq.Context[Socket]) -> None:
         connection = self._connection = Connection(
             context,
-            self._path,
+            self._engine,
             codec=self._codec,
             silence_s=self._silence_s,
             receive=self._receive,
+            key=self._key,
         )
         try:
             await connection.run()

@@ -21,8 +21,10 @@ from enum import Enum
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from engine.link.address import address
 from engine.link.codec import Codec, DecodeError
-from engine.link.heartbeat import HEARTBEAT_S, HeartbeatListener, Socket
+from engine.link.curve import LinkKey, Socket, connect_with
+from engine.link.heartbeat import HEARTBEAT_S, HeartbeatListener
 from engine.link.messages import FromEngine, Hello, ToEngine, Welcome
 
 RECONNECT_MS = 50
@@ -47,25 +49,26 @@ _IS_TAKING = {ConnectionState.AWAITING_WELCOME, ConnectionState.OPEN, Connection
 
 
 class Connection:
-    """A socket to the engine at `path`, for one `run`. Belongs to one event loop."""
+    """A socket to the engine at an address, for one `run`. Belongs to one event loop."""
 
     def __init__(
         self,
         context: zmq.Context[Socket],
-        path: str,
+        engine: str,
         *,
         codec: Codec,
         silence_s: float | None,
         receive: Callable[[FromEngine], None],  # is given each message
         heartbeat_s: float = HEARTBEAT_S,
+        key: LinkKey | None = None,
     ) -> None:
         """`silence_s` is how long the step loop may stand (None: by the engine's device)."""
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
-        self._path = path
-        self._socket = _open(context, path, codec.max_frame_bytes)
+        self._engine = engine
+        self._socket = _open(context, engine, codec.max_frame_bytes, key)
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._heartbeat = HeartbeatListener(context, path)
+        self._heartbeat = HeartbeatListener(context, engine, key)
         self._codec = codec
         self._silence_s = silence_s
         self._heartbeat_s = heartbeat_s
@@ -75,7 +78,7 @@ class Connection:
     def __repr__(self) -> str:
         heartbeat = self._heartbeat
         return (
-            f"<Connection to {self._path}: {self.state.name}, turn {heartbeat.turns} of the "
+            f"<Connection to {self._engine}: {self.state.name}, turn {heartbeat.turns} of the "
             f"engine, {heartbeat.missed} heartbeats missed>"
         )
 
@@ -176,7 +179,9 @@ class Connection:
             self._receive_soon()
 
 
-def _open(context: zmq.Context[Socket], path: str, max_frame_bytes: int) -> Socket:
+def _open(
+    context: zmq.Context[Socket], engine: str, max_frame_bytes: int, key: LinkKey | None
+) -> Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
     # Not IMMEDIATE: that drops what the engine said last. Nothing is queued to an absent engine
@@ -185,5 +190,7 @@ def _open(context: zmq.Context[Socket], path: str, max_frame_bytes: int) -> Sock
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
-    socket.connect(f"ipc://{path}")
+    if key is not None:
+        connect_with(socket, key)
+    socket.connect(address(engine).messages)
     return socket

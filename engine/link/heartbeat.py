@@ -7,7 +7,8 @@ A thread of the engine publishes how many turns its step loop has made, whatever
 
 No heartbeat: the process is stopped, swapped out or starved. Heartbeats with the same count: the
 loop is in a long step, or hangs. The listener decides what follows (`connection`). A container's
-health check listens too: `python -m engine.link.heartbeat SOCKET [SECONDS]`; status 0 is alive.
+health check listens too: `python -m engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]`, with
+the status 0 for one that is alive.
 """
 
 from __future__ import annotations
@@ -17,19 +18,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import TypeAlias
+from pathlib import Path
 
 import zmq
 
-Socket: TypeAlias = "zmq.Socket[bytes]"
+from engine.link.address import address
+from engine.link.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
 PATIENCE_S = 5.0  # of a health check
-
-
-def heartbeat_path(socket_path: str) -> str:
-    """Where the engine at `socket_path` publishes its heartbeat."""
-    return f"{socket_path}.h"
 
 
 class Heartbeat:
@@ -60,14 +57,19 @@ class Heartbeat:
 class HeartbeatListener:
     """The other end. It counts looks, not seconds: a pause of this very process counts as one."""
 
-    def __init__(self, context: zmq.Context[Socket], socket_path: str) -> None:
+    def __init__(
+        self, context: zmq.Context[Socket], engine: str, key: LinkKey | None = None
+    ) -> None:
+        """`engine` is its address; `key` is needed over TCP."""
         self.missed = 0  # looks in a row without a heartbeat
         self.stuck = 0  # looks in a row that found the step loop where it was
         self.turns: int | None = None  # of the step loop, as far as is known
         self._socket = context.socket(zmq.SUB)
         self._socket.set(zmq.CONFLATE, 1)  # only the last one is kept
         self._socket.set(zmq.SUBSCRIBE, b"")
-        self._socket.connect(f"ipc://{heartbeat_path(socket_path)}")
+        if key is not None:
+            connect_with(self._socket, key)
+        self._socket.connect(address(engine).heartbeat)
 
     def look(self, timeout_s: float = 0.0) -> None:
         """Take the last heartbeat, if one has come since the look before or comes in time."""
@@ -85,12 +87,12 @@ class HeartbeatListener:
         self._socket.close(linger=0)
 
 
-def is_alive(socket_path: str, patience_s: float = PATIENCE_S) -> bool:
+def is_alive(engine: str, patience_s: float = PATIENCE_S, key: LinkKey | None = None) -> bool:
     """Whether the engine's step loop turns within `patience_s` seconds; not while a model loads."""
     give_up = time.monotonic() + patience_s
     with (
         zmq.Context[Socket]() as context,
-        closing(HeartbeatListener(context, socket_path)) as listener,
+        closing(HeartbeatListener(context, engine, key)) as listener,
     ):
         listener.look(patience_s)
         first = listener.turns
@@ -99,5 +101,10 @@ def is_alive(socket_path: str, patience_s: float = PATIENCE_S) -> bool:
         return listener.turns != first
 
 
+def _main(engine: str, patience_s: str = str(PATIENCE_S), key_file: str | None = None) -> int:
+    key = None if key_file is None else read_link_key(Path(key_file))
+    return 0 if is_alive(engine, float(patience_s), key) else 1
+
+
 if __name__ == "__main__":
-    sys.exit(0 if is_alive(sys.argv[1], *map(float, sys.argv[2:])) else 1)
+    sys.exit(_main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The engine's end of the link: one ZMQ ROUTER on a Unix socket, used by the owner thread alone.
+"""The engine's end of the link: one ZMQ ROUTER at an address, used by the owner thread alone.
 
 Its heartbeat has a thread and a socket beside it (`heartbeat.py`).
 
@@ -12,13 +12,16 @@ import errno
 import os
 import socket as posix_socket
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import zmq
 
+from engine.link.address import address
 from engine.link.codec import Codec
-from engine.link.heartbeat import Heartbeat, heartbeat_path
+from engine.link.curve import LinkKey, Socket, only_holders, serve_with
+from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, ToEngine
 
 # So that a flood cannot keep the engine from computing: messages of one turn, and their bytes. To
@@ -52,25 +55,34 @@ class Link(Protocol):
 
 
 class SocketLink:
-    """A `Link` over `ipc://`. The socket file is 0600; a directory made for it is 0700."""
+    """A `Link` over a Unix socket or TCP.
 
-    def __init__(self, path: str, *, codec: Codec) -> None:
+    A socket file is 0600, a directory made for it 0700. Over TCP only holders of `key` are heard.
+    """
+
+    def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
+        """Raises ValueError for an address over TCP without a key, OSError where it is taken."""
         self.dropped_frames = 0
-        self._path = path
+        self._address = address(engine)
+        if self._address.path is None and key is None:
+            raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
         self._turns = 0  # of the step loop: it receives once in each
-        _make_way(Path(path))
-        self._context = zmq.Context(io_threads=1)
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.set(zmq.LINGER, 0)
-        self._socket.set(zmq.ROUTER_MANDATORY, 1)
-        # What one gateway can be owed is bounded by what it asked for: never block on it.
-        self._socket.set(zmq.SNDHWM, 0)
-        self._socket.set(zmq.MAXMSGSIZE, codec.max_frame_bytes)
-        bind_private(self._socket, path)
-        publisher = self._context.socket(zmq.PUB)
-        bind_private(publisher, heartbeat_path(path))
-        self._heartbeat = Heartbeat(publisher, lambda: self._turns)
+        if self._address.path is not None:
+            _make_way(self._address.path)
+        context: zmq.Context[Socket] = zmq.Context(io_threads=1)
+        with ExitStack() as opened:
+            opened.callback(context.destroy, linger=0)
+            if key is not None:
+                opened.enter_context(only_holders(context, key))
+            self._socket = _open(context, codec.max_frame_bytes)
+            publisher = context.socket(zmq.PUB)
+            _bind(self._socket, self._address.messages, key)
+            _bind(publisher, self._address.heartbeat, key)
+            for path in self._address.files:
+                os.chmod(path, 0o600)
+            self._heartbeat = Heartbeat(publisher, lambda: self._turns)
+            self._opened = opened.pop_all()
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         """What has arrived, within bounds; undecodable frames are counted and dropped.
@@ -106,9 +118,9 @@ class SocketLink:
         """Close the socket, end the heartbeat, and remove their files."""
         self._heartbeat.close()
         self._socket.close(linger=200)  # what was sent last may still leave
-        self._context.term()
-        for path in (self._path, heartbeat_path(self._path)):
-            Path(path).unlink(missing_ok=True)
+        self._opened.close()
+        for path in self._address.files:
+            path.unlink(missing_ok=True)
 
     def _next_frames(self) -> list[bytes] | None:
         try:
@@ -137,11 +149,25 @@ def _make_way(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def bind_private(socket: zmq.Socket[bytes], path: str) -> None:
-    """Bind so that the socket file is never open to others, not even for a moment."""
+def _open(context: zmq.Context[Socket], max_frame_bytes: int) -> Socket:
+    socket = context.socket(zmq.ROUTER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.ROUTER_MANDATORY, 1)
+    # What one gateway can be owed is bounded by what it asked for: never block on it.
+    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
+    return socket
+
+
+def _bind(socket: Socket, endpoint: str, key: LinkKey | None) -> None:
+    """Bind so that a socket's file is never open to others, not even for a moment."""
+    if key is not None:
+        serve_with(socket, key)
+    socket.set(zmq.IPV6, 1)
     previous = os.umask(0o177)
     try:
-        socket.bind(f"ipc://{path}")
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, f"{endpoint}: {error.strerror}") from error
     finally:
         os.umask(previous)
-    os.chmod(path, 0o600)

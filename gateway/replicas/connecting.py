@@ -6,9 +6,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from engine.link.cache_events import CacheEvents
 from engine.link.client import EngineClient
+from engine.link.curve import LinkKey, read_link_key
 from engine.link.interface import Engine
 from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
@@ -22,9 +24,9 @@ async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
         async with _replicas(config) as engines:
             yield engines
         return
-    [socket] = config.engines
+    [engine] = config.engines
     async with AsyncExitStack() as stack:
-        client = EngineClient(socket, silence_s=config.engine_silence_s)
+        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config))
         await _start(client, stack)
         yield client
 
@@ -34,13 +36,15 @@ async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
     def heard(name: str, events: CacheEvents) -> None:
         engines.heard(name, events)
 
+    key = _key(config)
     clients = {
         str(number): EngineClient(
-            socket,
+            engine,
             silence_s=config.engine_silence_s,
+            key=key,
             on_cache_events=partial(heard, str(number)),
         )
-        for number, socket in enumerate(config.engines)
+        for number, engine in enumerate(config.engines)
     }
     engines = EngineSet(clients, router_by_name(config.router, time.monotonic))
     async with AsyncExitStack() as stack:
@@ -48,6 +52,11 @@ async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
             await _start(client, stack)
         await stack.enter_async_context(engines.kept())
         yield engines
+
+
+def _key(config: GatewayConfig) -> LinkKey | None:
+    """Of links over TCP."""
+    return None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
 
 
 async def _start(client: EngineClient, stack: AsyncExitStack) -> None:

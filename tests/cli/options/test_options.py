@@ -67,12 +67,23 @@ def variables(option: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("flags", "config", "given_otherwise"),
     [
-        (ENGINE_FLAGS, EngineConfig, {"model_dir", "socket", "grace_s", "host_memory_bytes"}),
-        (ALONE_FLAGS, EngineConfig, {"model_dir", "socket", "host_memory_bytes"}),
+        (
+            ENGINE_FLAGS,
+            EngineConfig,
+            {"model_dir", "socket", "link_key_file", "grace_s", "host_memory_bytes"},
+        ),
+        (
+            ALONE_FLAGS,
+            EngineConfig,
+            {"model_dir", "socket", "link_key_file", "host_memory_bytes"},
+        ),
         (
             GATEWAY_FLAGS,
             GatewayConfig,
-            {"model_dir", "model_name", "data_dir", "engines", "bounds", "prices"},
+            {
+                *("model_dir", "model_name", "data_dir", "engines", "link_key_file"),
+                *("bounds", "prices"),
+            },
         ),
         (BOUNDS_FLAGS, Bounds, set()),
     ],

@@ -22,7 +22,7 @@ from gateway.config import Bounds, GatewayConfig
 from gateway.limits.limits import Prices
 
 SOURCE = ModelSource(Path("/models/tiny"), "tiny")
-SOCKET = Path("/run/ratoon/engine.sock")
+SOCKET = "/run/ratoon/engine.sock"
 DATA_DIR = Path("/var/lib/ratoon")
 engine_flags = partial(replace, ENGINE_DEFAULTS)
 gateway_flags = partial(replace, GATEWAY_DEFAULTS)
@@ -152,7 +152,7 @@ def test_configs_survive_the_command_line() -> None:
 
 def test_relative_places_become_absolute() -> None:
     composed = gateway_config(
-        SOURCE, Path(".ratoon"), [Path("e.sock")], gateway_flags(), Bounds(), PriceFlags()
+        SOURCE, Path(".ratoon"), ["e.sock"], gateway_flags(), Bounds(), PriceFlags()
     )
     assert composed.data_dir == str(Path.cwd() / ".ratoon")
     assert composed.engines == (str(Path.cwd() / "e.sock"),)
@@ -182,10 +182,16 @@ def test_the_admin_port_is_another_port() -> None:
 @pytest.mark.parametrize("letter", ["x", "é"])
 def test_a_socket_path_is_bounded_in_bytes(letter: str) -> None:
     room = MAX_SOCKET_BYTES - 1 - len("/")
-    fits = Path("/" + letter * (room // len(letter.encode())))
-    assert checked_socket(fits) == str(fits)
+    fits = "/" + letter * (room // len(letter.encode()))
+    assert checked_socket(fits) == fits
     with pytest.raises(BadSetting, match="--socket"):
-        checked_socket(Path(f"{fits}{letter}"))
+        checked_socket(f"{fits}{letter}")
+
+
+def test_an_address_over_tcp_is_taken_as_it_is() -> None:
+    assert checked_socket("tcp://gpu1.example:7300") == "tcp://gpu1.example:7300"
+    with pytest.raises(BadSetting, match="--socket: 'tcp://gpu1' is not tcp://HOST:PORT"):
+        checked_socket("tcp://gpu1")
 
 
 @pytest.mark.parametrize(

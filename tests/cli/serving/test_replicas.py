@@ -44,9 +44,7 @@ def test_several_divide_the_host_and_have_places_of_their_own() -> None:
         ("engine-1.sock", "/d/blocks-1"),
         ("engine-2.sock", "/d/blocks-2"),
     ]
-    assert [str(path) for path in sockets(Path(ALONE.socket), 3)] == [
-        one.socket for one in (first, second, third)
-    ]
+    assert sockets(ALONE.socket, 3) == [one.socket for one in (first, second, third)]
     own = {"socket": "", "disk_cache_dir": ""}
     assert len({str(replace(one, **own)) for one in (first, second, third)}) == 1
     assert child_names(3) == ["engine-0", "engine-1", "engine-2"]

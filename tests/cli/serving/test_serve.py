@@ -148,8 +148,8 @@ become("echo_config", EngineConfig(model_dir="m", socket="s"))
 
 def test_the_socket_lies_in_the_data_directory_by_default(tmp_path: Path) -> None:
     model = ModelFlags(data_dir=tmp_path)
-    assert meeting_place(model, SocketFlags()) == tmp_path / "engine.sock"
-    assert meeting_place(model, SocketFlags(Path("/run/x.sock"))) == Path("/run/x.sock")
+    assert meeting_place(model, SocketFlags()) == str(tmp_path / "engine.sock")
+    assert meeting_place(model, SocketFlags("/run/x.sock")) == "/run/x.sock"
 
 
 def test_gateway_and_engine_agree_on_where_from_wherever_they_are_started(
@@ -157,7 +157,7 @@ def test_gateway_and_engine_agree_on_where_from_wherever_they_are_started(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = meeting_place(ModelFlags(data_dir=Path("data")), SocketFlags())
-    assert place == tmp_path / "data" / "engine.sock"
+    assert place == str(tmp_path / "data" / "engine.sock")
 
 
 def test_the_process_becomes_the_module_with_its_config(tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ from engine.errors import (
     PinTooLarge,
     PromptTooLong,
 )
+from engine.link.address import address
 from engine.link.client import EngineClient
 from engine.link.codec import Codec
-from engine.link.heartbeat import Heartbeat, heartbeat_path
+from engine.link.heartbeat import Heartbeat
 from engine.link.interface import PinnedPrefix
 from engine.link.messages import (
     Event,
@@ -119,7 +120,7 @@ async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> Asyn
     turns = itertools.count()
     shadow: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(context.underlying)
     publisher = shadow.socket(zmq.PUB)
-    publisher.bind(f"ipc://{heartbeat_path(path)}")
+    publisher.bind(address(path).heartbeat)
     heartbeat = Heartbeat(publisher, lambda: next(turns))
     codec = Codec()
 

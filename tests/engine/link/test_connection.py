@@ -12,9 +12,11 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from engine.link.address import address
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
-from engine.link.heartbeat import Heartbeat, Socket, heartbeat_path
+from engine.link.curve import Socket
+from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, Hello, ToEngine
 from engine.link.query_messages import StatsQuery
 from tests.doubles.engine.fake_engine import WELCOME
@@ -50,7 +52,7 @@ class Peer:
     def begin_heartbeat(self) -> None:
         context: zmq.Context[Socket] = zmq.Context.shadow(self._context.underlying)
         publisher = context.socket(zmq.PUB)
-        publisher.bind(f"ipc://{heartbeat_path(self._path)}")
+        publisher.bind(address(self._path).heartbeat)
         self._heartbeat = Heartbeat(publisher, lambda: self.turns, every_s=BEAT_S)
 
     def end_heartbeat(self) -> None:

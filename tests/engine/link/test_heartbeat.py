@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from engine.link.address import address
+from engine.link.curve import Socket
 from engine.link.heartbeat import (
     Heartbeat,
     HeartbeatListener,
-    Socket,
-    heartbeat_path,
     is_alive,
 )
 from tests.doubles.engine.engine_thread import EngineThread
@@ -58,7 +58,7 @@ def listening(context: zmq.Context[Socket], path: str) -> Iterator[HeartbeatList
 @contextmanager
 def publishing(context: zmq.Context[Socket], path: str, turns: Callable[[], int]) -> Iterator[None]:
     publisher = context.socket(zmq.PUB)
-    publisher.bind(f"ipc://{heartbeat_path(path)}")
+    publisher.bind(address(path).heartbeat)
     with closing(Heartbeat(publisher, turns, every_s=BEAT_S)):
         yield
 
@@ -139,8 +139,8 @@ class TestIsAlive:
 
     def test_not_a_process_that_only_listens(self, path: str) -> None:
         with ExitStack() as stack:
-            for name in (path, heartbeat_path(path)):
+            for name in address(path).files:
                 listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-                listener.bind(name)
+                listener.bind(str(name))
                 listener.listen()
             assert not is_alive(path, patience_s=0.2)

@@ -13,8 +13,9 @@ from typing import TypeAlias
 import pytest
 import zmq
 
+from engine.link.address import address
 from engine.link.codec import Codec
-from engine.link.heartbeat import HeartbeatListener, heartbeat_path
+from engine.link.heartbeat import HeartbeatListener
 from engine.link.messages import Cancel, Hello, StepReply, ToEngine
 from engine.link.socket_link import MAX_BYTES_PER_RECEIVE, MAX_MESSAGES_PER_RECEIVE, SocketLink
 from tests.engine.rigs.rig import generate
@@ -80,7 +81,7 @@ def test_messages_go_both_ways(link: SocketLink, dial: Dial) -> None:
 
 def test_its_sockets_are_private(link: SocketLink, socket_path: str) -> None:
     assert mode(socket_path) == 0o600
-    assert mode(heartbeat_path(socket_path)) == 0o600
+    assert mode(address(socket_path).files[1]) == 0o600
     assert mode(Path(socket_path).parent) == 0o700
 
 
@@ -160,16 +161,16 @@ def test_large_messages_are_taken_in_portions_too(link: SocketLink, dial: Dial) 
 class TestTheSocketFile:
     def test_goes_when_the_link_closes(self, socket_path: str) -> None:
         link = SocketLink(socket_path, codec=CODEC)
-        assert Path(heartbeat_path(socket_path)).exists()
+        assert address(socket_path).files[1].exists()
         link.close()
         assert not Path(socket_path).exists()
-        assert not Path(heartbeat_path(socket_path)).exists()
+        assert not address(socket_path).files[1].exists()
 
     def test_a_stale_one_is_replaced(self, socket_path: str, dial: Dial) -> None:
         Path(socket_path).parent.mkdir()
-        for path in (socket_path, heartbeat_path(socket_path)):
+        for path in address(socket_path).files:
             with posix_socket.socket(posix_socket.AF_UNIX) as dead:
-                dead.bind(path)
+                dead.bind(str(path))
         link = SocketLink(socket_path, codec=CODEC)
         dial().send(CODEC.encode(Hello()))
         assert [incoming.message for incoming in link.receive(timeout_s=TIMEOUT_S)] == [Hello()]

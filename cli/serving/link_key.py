@@ -1,0 +1,49 @@
+"""The key of a link over TCP: where its file is, and who makes it.
+
+The engine makes it at its first start; the operator copies it to the gateways' machines. Knows:
+the file. Does not know: what the key protects (`engine/link/curve.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import zmq
+
+from cli.errors import BadSetting
+from engine.link.address import is_tcp
+from engine.link.curve import BadLinkKey, read_link_key
+from gateway.auth.private_file import PrivateFileError, create_private
+
+LINK_KEY_NAME = "link.key"
+FLAG = "--link-key-file"
+
+
+def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool) -> str | None:
+    """The key's file of an engine at `socket`; None for a Unix socket.
+
+    `given` counts before the one in `data_dir`. With `make` it is made where there is none.
+    BadSetting where it is none.
+    """
+    if not is_tcp(socket):
+        if given is not None:
+            raise BadSetting(FLAG, f"{socket} is a Unix socket: only tcp://HOST:PORT has a key")
+        return None
+    path = (given or data_dir / LINK_KEY_NAME).absolute()
+    if make:
+        _make(path)
+    try:
+        read_link_key(path)
+    except BadLinkKey as error:
+        raise BadSetting(FLAG, f"{error}; it is the engine's, to be copied from there") from error
+    return str(path)
+
+
+def _make(path: Path) -> None:
+    """Make the key, unless it is there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _, secret = zmq.curve_keypair()
+    try:
+        create_private(path, secret + b"\n")
+    except (PrivateFileError, OSError) as error:
+        raise BadSetting(FLAG, str(error)) from error

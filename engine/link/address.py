@@ -1,0 +1,61 @@
+"""Where an engine is reached: a Unix socket, or TCP between machines.
+
+    /run/ratoon/engine.sock    the file's mode keeps others out
+    tcp://gpu1.example:7300    both ends hold one key (`curve`); heartbeats on the port after it
+
+Knows: both forms, and where each has its heartbeat. Does not know: sockets or keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+TCP = "tcp://"
+MAX_PORT = 65_534  # the next one is the heartbeat's
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """ZMQ's endpoints of an engine: of its messages, and of its heartbeat."""
+
+    messages: str
+    heartbeat: str
+    path: Path | None  # of the Unix socket; None: over TCP
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The sockets' files."""
+        return () if self.path is None else (self.path, _beside(self.path))
+
+
+def address(text: str) -> Address:
+    """The address that `text` says, a path or `tcp://host:port`; raises ValueError in a line."""
+    if not text.startswith(TCP):
+        path = Path(text)
+        return Address(f"ipc://{path}", f"ipc://{_beside(path)}", path)
+    host, port = _host_and_port(text)
+    return Address(f"{TCP}{host}:{port}", f"{TCP}{host}:{port + 1}", None)
+
+
+def is_tcp(text: str) -> bool:
+    """Whether an address crosses machines."""
+    return text.startswith(TCP)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.h")
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    parts = urlsplit(text)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    if not host or not port or parts.path or parts.query or parts.username is not None:
+        raise ValueError(f"{text!r} is not tcp://HOST:PORT")
+    if port > MAX_PORT:
+        raise ValueError(f"{text!r}: the port is at most {MAX_PORT}, the one after it is needed")
+    return (f"[{host}]" if ":" in host else host), port

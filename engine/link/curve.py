@@ -1,0 +1,102 @@
+"""The link over TCP is encrypted, and both ends know each other: ZMQ's CURVE with one key pair.
+
+Engine and gateways hold the same secret key, a file that the operator copies. A gateway talks to
+nobody but who has it, and the engine answers nobody else: whoever has not is not heard at all.
+
+Knows: keys, and how a socket is told of them. Does not know: addresses, messages, or who makes the
+file (`cli/serving/link_key.py`).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+Socket: TypeAlias = "zmq.Socket[bytes]"
+
+KEY_BYTES = 40  # of a secret key in Z85, as ZMQ writes it
+_DOMAIN = "ratoon"
+_PING_MS, _GONE_MS = 2_000, 10_000  # a peer whose machine is gone is noticed after the second
+
+
+class BadLinkKey(Exception):
+    """The file of the key is absent, holds none, or can be written by others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkKey:
+    """The key pair of both ends, in Z85."""
+
+    secret: bytes = field(repr=False)
+
+    @property
+    def public(self) -> bytes:
+        """What the other end is known by."""
+        return zmq.curve_public(self.secret)
+
+
+def read_link_key(path: Path) -> LinkKey:
+    """The key of a file; raises BadLinkKey."""
+    try:
+        mode, secret = path.stat().st_mode, path.read_bytes().strip()
+    except OSError as error:
+        raise BadLinkKey(f"{path} cannot be read: {error.strerror}") from error
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # a mounted secret may be readable by more
+        raise BadLinkKey(f"{path} can be written by others: chmod 600")
+    try:
+        key = LinkKey(secret)
+        _ = key.public
+    except (ValueError, zmq.ZMQError) as error:
+        raise BadLinkKey(f"{path} holds no key") from error
+    return key
+
+
+def serve_with(socket: Socket, key: LinkKey) -> None:
+    """Before it is bound: answer only who holds `key`, once `only_holders` runs."""
+    socket.set(zmq.CURVE_SERVER, 1)
+    socket.set(zmq.CURVE_SECRETKEY, key.secret)
+    socket.set_string(zmq.ZAP_DOMAIN, _DOMAIN)
+    _ping(socket)
+
+
+def connect_with(socket: Socket, key: LinkKey) -> None:
+    """Before it is connected: talk only to who holds `key`."""
+    socket.set(zmq.CURVE_SECRETKEY, key.secret)
+    socket.set(zmq.CURVE_PUBLICKEY, key.public)
+    socket.set(zmq.CURVE_SERVERKEY, key.public)
+    _ping(socket)
+
+
+def _ping(socket: Socket) -> None:
+    socket.set(zmq.HEARTBEAT_IVL, _PING_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, _GONE_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    public: bytes
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """As `ThreadAuthenticator.configure_curve_callback` asks, for each handshake."""
+        return domain == _DOMAIN and key == self.public
+
+
+@contextmanager
+def only_holders(context: zmq.Context[Socket], key: LinkKey) -> Iterator[None]:
+    """In this context's servers nobody is let in who does not hold `key`. Before they are bound."""
+    authenticator = ThreadAuthenticator(context)
+    authenticator.start()
+    try:
+        authenticator.configure_curve_callback(
+            domain=_DOMAIN, credentials_provider=_Holders(key.public)
+        )
+        yield
+    finally:
+        authenticator.stop()

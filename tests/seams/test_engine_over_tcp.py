@@ -1,0 +1,81 @@
+"""Engine and gateway meet over TCP, as on two machines: requests, a death, no key."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.doubles.ports import two_free_ports
+from tests.doubles.waiting import wait_for
+from tests.seams.support.lone_gateway import Gateway, started
+
+START_S = 60.0
+PROMPT = {
+    "model": "handbook",
+    "prompt": "The support code for Berlin is",
+    "max_tokens": 2,
+    "temperature": 0,
+}
+
+
+@contextmanager
+def engine_at(address: str, data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`ratoon engine` at an address over TCP."""
+    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
+    command = [sys.executable, "-c", "from cli.main import main; main()", "engine"]
+    flags = ["--data-dir", str(data_dir), "--socket", address, "--cache-tokens", "4096"]
+    with (data_dir.parent / "engine.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, *flags], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def address() -> str:
+    return f"tcp://127.0.0.1:{two_free_ports()}"
+
+
+def ask(gateway: Gateway) -> httpx.Response:
+    key = {"authorization": "Bearer " + gateway.key("RATOON_DEMO_KEY")}
+    return httpx.post(gateway.url + "/v1/completions", json=PROMPT, headers=key, timeout=60)
+
+
+def test_a_gateway_is_served_by_an_engine_on_another_machine(tmp_path: Path, address: str) -> None:
+    engines, gateways = tmp_path / "engine", tmp_path / "gateway"
+    place = ["--socket", address]
+    with engine_at(address, engines) as engine:
+        wait_for((engines / "link.key").exists, START_S)
+        gateways.mkdir(mode=0o700)
+        shutil.copy(engines / "link.key", gateways / "link.key")  # as the operator does
+        with started(gateways, *place) as gateway:
+            wait_for(lambda: gateway.status() == "ready", START_S)
+            first = ask(gateway)
+            assert first.status_code == 200, first.text
+            engine.send_signal(signal.SIGKILL)
+            wait_for(lambda: gateway.status() == "not_ready", 15)
+            assert ask(gateway).status_code == 503
+            with engine_at(address, engines):
+                wait_for(lambda: gateway.status() == "ready", START_S)
+                assert ask(gateway).json()["choices"] == first.json()["choices"]
+
+
+def test_a_gateway_without_the_engines_key_does_not_start(tmp_path: Path, address: str) -> None:
+    with started(tmp_path / "gateway", "--socket", address) as gateway:
+        assert gateway.process.wait(30) == 2
+    [line] = (tmp_path / "log").read_text().splitlines()
+    assert "--link-key-file" in line
+    assert "it is the engine's, to be copied from there" in line
