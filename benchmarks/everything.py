@@ -65,6 +65,7 @@ ROOMS = (
     BenchmarkPart("turns", "gateway.agent_turns", "--rounds 2 --repeats 5"),
     BenchmarkPart("idle", "gateway.idle_connections", "--connections 100"),
     BenchmarkPart("limits", "gateway.limits", "--requests 200"),
+    BenchmarkPart("routing", "gateway.routing", "--blocks 64000 --requests 50 --tree-blocks 20000"),
     BenchmarkPart("streams", "gateway.streams", "--connections 8 --step-ms 40 --seconds 2"),
     BenchmarkPart("page", "gateway.page", "--blocks 16000 --seconds 3 --turns 1 --rate 10"),
     BenchmarkPart("published", "published", "--tenants 6"),

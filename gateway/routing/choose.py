@@ -28,6 +28,7 @@ class Balance:
     spread: float = 1.5  # times the mean of running requests that a replica may have
     slack: int = 4  # requests more, so that few are not spread for their number's sake
     ahead: float = 4.0  # times dearer to compute, where a cache's size more was computed
+    least_prompts: int = 16  # that a cache is taken to hold while it is empty
     alike: float = 0.02  # of the time to the first token: less is no difference
     alike_s: float = 0.002  # likewise
 

@@ -12,6 +12,7 @@ Knows: keys. Does not know: requests, or how long anything takes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 Marks = Sequence[tuple[int, int]]  # blocks from a prompt's begin on, and the last one's key
@@ -41,9 +42,7 @@ class Expected:
 
     def blocks(self, marks: Marks) -> int:
         """How many of a prompt's first blocks will be there."""
-        longest = 0
-        for blocks, key in marks:
-            if key not in self._prompts:
-                break
-            longest = blocks
-        return longest
+        if not marks or marks[0][1] not in self._prompts:
+            return 0
+        known = bisect_left(marks, True, key=lambda mark: mark[1] not in self._prompts)
+        return marks[known - 1][0]

@@ -35,13 +35,16 @@ class FirstTokenRouter:
         """As `Router.choose`."""
         prompt = prompt_of(request)
         found, marks = self._index.find(prompt.keys, ready), prompt.marks()
-        candidates, blocks = [], 0
+        candidates = []
         for replica in ready:
-            load, here = self._loads.of(replica), found.get(replica, NOTHING)
-            cached = max(here.blocks, load.expected.blocks(marks)) if load.expected else here.blocks
+            load, here = self._loads.of(replica), found.get(replica)
+            cached = 0 if here is None else here.blocks
+            if load.expected:
+                cached = max(cached, load.expected.blocks(marks))
             candidates.append(_candidate(replica, load, prompt, cached, here))
-            blocks += self._index.blocks(replica)
-        cache_tokens = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
+        blocks = sum(map(self._index.blocks, ready))
+        held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
+        cache_tokens = max(held, self._balance.least_prompts * prompt.tokens)
         return choose_replica(candidates, cache_tokens, self._balance)
 
     def sent(self, replica: str, request: Generate) -> None:
@@ -72,14 +75,14 @@ class FirstTokenRouter:
 
 
 def _candidate(
-    replica: str, load: ReplicaLoad, prompt: Prompt, cached: int, found: Found
+    replica: str, load: ReplicaLoad, prompt: Prompt, cached: int, found: Found | None
 ) -> Candidate:
-    """A replica that will have `cached` of the prompt's blocks."""
+    """A replica that will have `cached` of the prompt's blocks; `found` are there now."""
     rates = load.rates
     per_token = rates.compute.per_token
-    compute = prompt.uncached(cached) * per_token
+    compute = (prompt.uncached(cached) if cached else prompt.tokens) * per_token
     first_token = load.queued * per_token + compute
-    if found.blocks > found.device:
+    if found is not None and (found.host or found.disk):
         first_token += prompt.tokens_of(found.host) * rates.host.per_token
         first_token += prompt.tokens_of(found.disk) * rates.disk.per_token
     return Candidate(replica, first_token, compute, load.running, load.given)

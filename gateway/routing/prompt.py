@@ -41,9 +41,7 @@ class Prompt:
 
     def uncached(self, cached: int) -> int:
         """How many tokens are to be computed, at least one, if `cached` blocks are there."""
-        if not cached:
-            return self.tokens
-        return max(self.tokens - self.tokens * cached // self.blocks, 1)
+        return max(self.tokens - self.tokens_of(cached), 1)
 
     def marks(self) -> list[tuple[int, int]]:
         """Some begins of the prompt, in blocks, and the key of the last block of each.

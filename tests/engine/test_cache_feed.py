@@ -14,8 +14,9 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.changes import MOST_KEYS
 from storage.move import Tier
-from tests.doubles.engine.cache_listener import CacheListener
+from tests.doubles.engine.cache_listener import CacheListener, split_keys
 from tests.engine.rigs.rig import Rig, generate
+from tests.engine.scheduling.test_pins import pin
 from tests.prefix_cache.scene import Scene, path, tokens
 
 GATEWAY = b"gateway"
@@ -49,7 +50,8 @@ class Gateway:
 
 
 def test_a_gateway_that_subscribes_hears_all_and_then_what_changes() -> None:
-    rig = Rig(num_blocks=24, tiers=Tiers(host_blocks=12, disk_blocks=40))
+    tiers = Tiers(host_blocks=12, disk_blocks=40)
+    rig = Rig(num_blocks=24, context_len=48, tiers=tiers)
     rig.submit(generate("before", range(40)))
     rig.run()
     assert rig.cache.tree.changes is None  # nobody listens: nothing is noted
@@ -69,7 +71,12 @@ def test_a_gateway_that_subscribes_hears_all_and_then_what_changes() -> None:
             listener.hear(events)
             rig.link.say(EventsTaken(events.number))
         assert listener.held == held_by(rig.cache)
+        if number == 22:
+            pinned = tuple(range(40, 52))
+            rig.link.say(pin("rules", pinned))
+            rig.run()
     assert {"Cleared", "Added", "Moved", "Removed"} == set(listener.kinds)
+    assert set(split_keys(pin("rules", pinned).block_keys)) <= set(listener.held)
 
 
 def test_a_large_tree_is_told_in_pieces_that_hold_no_turn_up(

@@ -109,6 +109,25 @@ def test_what_a_snapshot_has_yet_to_visit_may_be_split_and_lose_its_end() -> Non
     assert len(listener.held) == 6
 
 
+def test_what_a_restart_restores_from_disk_is_added_there_and_loaded_to_the_device() -> None:
+    before = TierScene(12, 2, disk=16)
+    before.run(path("published", "tenant"), tokens(1, 2, 3, 4, 5, 6, 7))  # half a block is nobody's
+    before.cache.restart.save(8)
+    before.end_copies()
+    scene = TierScene(12, 2, disk=16)
+    listener = Listener(scene.cache, Counter(), blocks=1)
+    scene.records = before.records
+    scene.places[Tier.DISK][:] = before.places[Tier.DISK]
+    assert scene.cache.restart.restore(list(scene.records.items()), now=scene.tick()) == 3
+    listener.hear(more=False)
+    assert list(listener.held.values()) == [Tier.DISK] * 3
+    scene.cache.restart.hottest(2)
+    scene.end_copies()
+    listener.hear(more=True)
+    assert listener.held == held_by(scene.cache)
+    assert list(listener.held.values()).count(Tier.DEVICE) == 2
+
+
 def test_more_changes_than_are_kept_are_none_that_are_known() -> None:
     log = ChangeLog(most_keys=3)
     log.removed(bytes(3 * KEY_BYTES))

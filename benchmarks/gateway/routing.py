@@ -1,0 +1,191 @@
+"""What routing costs a gateway, and what telling it what is cached costs an engine.
+
+    python -m benchmarks.gateway.routing
+
+`index`     filling it by events of 4,096 blocks, one replica after the other; its memory
+`small`     events of one block, as decodes make them
+`<who>`     choosing a replica for one request and noting that it was sent: `nobody` has any of its
+            prompt, `few` (one in eight) have a begin of it, `all` have the same half, `ragged` all
+            have begins of their own
+`gone`      forgetting a replica
+`snapshot`  by how much it makes an engine's turns longer to send all of a large tree
+
+Times are the thread's own, since nothing here waits.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from benchmarks.record import emit, progress
+from engine.cache_feed import CacheFeed
+from engine.link.cache_events import Added, CacheEvents, Cleared, EventsTaken, Subscribe
+from engine.link.messages import Generate, SamplingParams
+from gateway.routing.first_token import FirstTokenRouter
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import KEY_BYTES, block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+
+PIECE = 4096  # blocks
+BLOCK_SIZE = 16  # tokens
+NODE_BLOCKS = 64  # of the engine's tree
+PATH = NamespacePath.single(Namespace(bytes(16)))
+GATEWAY = b"gateway"
+UNDER_WAY = 16  # requests that have been sent and have no token yet
+
+
+class Fleet:
+    """A router, and replicas that hold random blocks."""
+
+    def __init__(self, replicas: int, prompt_blocks: int) -> None:
+        self.names = [f"replica-{number}" for number in range(replicas)]
+        self.prompt_blocks = prompt_blocks
+        self.router = FirstTokenRouter(time.monotonic)
+        self._random = np.random.default_rng(1)
+        self._sent: list[tuple[str, str]] = []
+        self._serial = 0
+
+    def keys(self, blocks: int) -> bytes:
+        """Of blocks that nobody has."""
+        return self._random.bytes(KEY_BYTES * blocks)
+
+    def tell(self, name: str, keys: bytes, *, first: bool = False) -> None:
+        """Let a replica say that it has these on its device; with `first`, and nothing else."""
+        changes = (Cleared(), Added("device", keys)) if first else (Added("device", keys),)
+        self.router.heard(name, CacheEvents(number=0, changes=changes))
+
+    def fill(self, blocks: int) -> float:
+        """So many at each replica; returns the seconds that the router took."""
+        seconds = 0.0
+        for name in self.names:
+            for start in range(0, blocks, PIECE):
+                keys = self.keys(min(PIECE, blocks - start))
+                began = time.thread_time()
+                self.tell(name, keys, first=start == 0)
+                seconds += time.thread_time() - began
+        return seconds
+
+    def route(self, keys: bytes) -> float:
+        """Choose for one request and note it; returns seconds."""
+        self._serial += 1
+        request = Generate(
+            request_id=str(self._serial),
+            token_ids=bytes(4 * BLOCK_SIZE * self.prompt_blocks),
+            namespaces=PATH.spans,
+            block_keys=keys,
+            flow="tn",
+            sampling=SamplingParams(max_tokens=100),
+        )
+        began = time.thread_time()
+        name = self.router.choose(request, self.names)
+        self.router.sent(name, request)
+        seconds = time.thread_time() - began
+        self._sent.append((name, request.request_id))
+        if len(self._sent) > UNDER_WAY:
+            self.router.ended(*self._sent.pop(0))
+        return seconds
+
+
+def measure_routing(fleet: Fleet, requests: int) -> None:
+    """One line for each way in which the prompt may be cached."""
+    replicas, blocks = len(fleet.names), fleet.prompt_blocks
+    ragged = [blocks * (number + 1) // replicas for number in range(replicas)]
+    cases: dict[str, list[int]] = {
+        "nobody": [0] * replicas,
+        "few": [ragged[number] if number % 8 == 0 else 0 for number in range(replicas)],
+        "all": [blocks // 2] * replicas,
+        "ragged": ragged,
+    }
+    for case, lengths in cases.items():
+        prompt = fleet.keys(blocks)
+        for name, length in zip(fleet.names, lengths, strict=True):
+            fleet.tell(name, prompt[: KEY_BYTES * length])
+        taken = [1e6 * fleet.route(prompt) for _ in range(requests)]
+        p50, p99 = np.percentile(taken, (50, 99)).tolist()
+        emit(case, p50_us=p50, p99_us=p99, prompt_tokens=BLOCK_SIZE * blocks, replicas=replicas)
+
+
+def measure_small(fleet: Fleet, count: int) -> None:
+    """Events of a block each, at one replica after the other."""
+    keys = [fleet.keys(1) for _ in range(count)]
+    began = time.thread_time()
+    for number, key in enumerate(keys):
+        fleet.tell(fleet.names[number % len(fleet.names)], key)
+    emit("small", events_per_s=count / (time.thread_time() - began))
+
+
+def large_cache(blocks: int) -> PrefixCache:
+    """A cache whose tree has so many blocks, in nodes of 64."""
+    cache = PrefixCache(num_blocks=blocks, block_size=BLOCK_SIZE)
+    for number in range(blocks // NODE_BLOCKS):
+        ids = np.full(NODE_BLOCKS * BLOCK_SIZE, number, np.int32)
+        lease = cache.acquire(PATH, ids, owner="tn", now=float(number))
+        if lease is None:
+            break
+        cache.commit(lease, ids, len(ids), block_keys(PATH, ids, BLOCK_SIZE), now=float(number))
+        cache.release(lease, now=float(number))
+    return cache
+
+
+def measure_snapshot(blocks: int) -> None:
+    """Every turn that a snapshot takes; encoding and sending are not in them."""
+    feed, taken = CacheFeed(large_cache(blocks).tree), list[float]()
+    sent: list[CacheEvents] = []
+
+    def send(_: bytes, events: CacheEvents) -> bool:
+        sent.append(events)
+        return True
+
+    feed.heard(GATEWAY, Subscribe())
+    while feed.has_more:
+        taken.append(1e3 * _timed(lambda: feed.publish(send)))
+        feed.heard(GATEWAY, EventsTaken(sent[-1].number))
+    p50 = float(np.percentile(taken, 50))
+    emit("snapshot", blocks=blocks, turns=len(taken), p50_ms=p50, max_ms=max(taken))
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began = time.thread_time()
+    act()
+    return time.thread_time() - began
+
+
+def _memory_bytes() -> int:
+    """The most that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(
+    replicas: Annotated[int, typer.Option(help="Engines.")] = 64,
+    blocks: Annotated[int, typer.Option(help="Blocks of all of them together.")] = 10_000_000,
+    prompt_tokens: Annotated[int, typer.Option(help="Of each request.")] = 32_768,
+    requests: Annotated[int, typer.Option(help="In each case.")] = 1000,
+    tree_blocks: Annotated[int, typer.Option(help="Blocks of one engine's tree.")] = 1_000_000,
+) -> None:
+    """Print one line a measurement."""
+    fleet = Fleet(replicas, prompt_tokens // BLOCK_SIZE)
+    progress(f"{blocks:,} blocks at {replicas} replicas")
+    before, each = _memory_bytes(), blocks // replicas
+    seconds = fleet.fill(each)
+    held = _memory_bytes() - before
+    emit(
+        "index",
+        blocks=each * replicas,
+        blocks_per_s=each * replicas / seconds,
+        memory_mb=held / 1e6,
+        bytes_per_block=held / max(each * replicas, 1),
+    )
+    measure_routing(fleet, requests)
+    measure_small(fleet, 10 * requests)
+    emit("gone", ms=1e3 * _timed(lambda: fleet.router.gone(fleet.names[0])), blocks=each)
+    measure_snapshot(tree_blocks)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,56 @@
+"""Requests and events as routers get them; a block has 16 tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from engine.link.cache_events import Added, CacheChange, CacheEvents, Cleared, TierName
+from engine.link.messages import Generate, Reused, SamplingParams, Timing
+from engine.link.stats_messages import TierTokens
+
+BLOCK = 16
+
+
+def chained(*contents: object) -> bytes:
+    """The keys of blocks with these contents, one after the other."""
+    keys, key = [], b""
+    for content in contents:
+        key = blake2b(key + repr(content).encode(), digest_size=16).digest()
+        keys.append(key)
+    return b"".join(keys)
+
+
+def request(name: str, *contents: object, tail: int = 1, use_cache: bool = True) -> Generate:
+    """A prompt of these blocks and `tail` tokens more."""
+    return Generate(
+        request_id=name,
+        token_ids=bytes(4 * (BLOCK * len(contents) + tail)),
+        namespaces=((0, bytes(16)),),
+        block_keys=chained(*contents),
+        flow="flow",
+        sampling=SamplingParams(max_tokens=8),
+        use_cache=use_cache,
+    )
+
+
+def events(*changes: CacheChange, number: int = 0) -> CacheEvents:
+    return CacheEvents(number=number, changes=changes)
+
+
+def cached(*contents: object, tier: TierName = "device") -> CacheEvents:
+    """A cache that has these blocks, and no others."""
+    return events(Cleared(), Added(tier, chained(*contents)))
+
+
+def reused(device: int = 0, host: int = 0, disk: int = 0) -> Reused:
+    return Reused(TierTokens(device, host, disk))
+
+
+def timing(*, queue: float = 0.0, load: float = 0.0, prefill: float = 0.0) -> Timing:
+    return Timing(queue, 0.0, load, prefill)
+
+
+def blocks(count: int, start: int = 0) -> Sequence[int]:
+    """Contents."""
+    return range(start, start + count)

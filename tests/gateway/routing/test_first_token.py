@@ -1,0 +1,289 @@
+"""The router that serves: caches, queues, rates, herds, and what it forgets."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from engine.link.cache_events import Added, Cleared, Removed
+from engine.link.messages import Generate
+from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.rates import COMPUTE_S, ReplicaRates
+from tests.gateway.routing.requests import (
+    BLOCK,
+    cached,
+    chained,
+    events,
+    request,
+    reused,
+    timing,
+)
+
+READY = ("a", "b", "c")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def router() -> FirstTokenRouter:
+    return FirstTokenRouter(Clock())
+
+
+def send(one: FirstTokenRouter, name: str, *contents: object) -> str:
+    asked = request(name, *contents)
+    replica = one.choose(asked, READY)
+    one.sent(replica, asked)
+    return replica
+
+
+def test_the_replica_that_has_the_most_of_the_prompt_is_chosen() -> None:
+    one = router()
+    one.heard("a", cached(*range(10)))
+    one.heard("b", cached(*range(100)))
+    assert one.choose(request("r", *range(120)), READY) == "b"
+    assert one.choose(request("r", *range(120)), ("a", "c")) == "a"
+    one.heard("b", events(Removed(chained(*range(100))[16 * 5 :])))
+    assert one.choose(request("r", *range(120)), READY) == "a"
+
+
+def test_what_lies_in_a_slower_tier_is_worth_less() -> None:
+    one = router()
+    one.heard("a", cached(*range(100), tier="disk"))
+    one.heard("b", cached(*range(100), tier="host"))
+    assert one.choose(request("r", *range(110)), READY) == "b"
+    one.heard("c", cached(*range(99)))
+    assert one.choose(request("r", *range(110)), READY) == "c"
+
+
+def test_a_long_queue_outweighs_what_is_cached() -> None:
+    one = router()
+    one.heard("b", cached(*range(100)))
+    waiting = request("w", *("other", *range(900)))
+    one.sent("b", waiting)
+    assert one.choose(request("r", *range(110)), READY) == "a"
+    one.began("b", "w", None, None)
+    assert one.choose(request("r", *range(110)), READY) == "b"
+
+
+def test_a_request_follows_one_that_begins_alike_and_is_not_computed_yet() -> None:
+    one = router()
+    for replica, kind in (("a", "x"), ("b", "y"), ("c", "z")):
+        one.sent(replica, request(kind, *((kind, n) for n in range(64))))
+    for kind, replica in (("x", "a"), ("z", "c")):
+        alike = request("r", *((kind, n) for n in range(64)), "more")
+        assert one.choose(alike, READY) == replica
+
+
+def test_a_herd_is_spread_when_waiting_costs_more_than_computing() -> None:
+    one = router()
+    one.heard("a", cached(*range(50)))
+    chosen = Counter(send(one, f"r{number}", *range(50), number) for number in range(60))
+    assert set(chosen) == set(READY)
+    assert chosen["a"] > max(chosen["b"], chosen["c"])
+    assert max(chosen.values()) <= 4 + 1.5 * 20 + 1
+
+
+def test_new_conversations_are_spread_though_one_replica_has_their_common_begin() -> None:
+    one, given = router(), Counter[str]()
+    for number in range(60):
+        contents = ["common", *((number, n) for n in range(20))]
+        replica = send(one, f"r{number}", *contents)
+        given[replica] += 1
+        one.began(replica, f"r{number}", None, None)
+        one.ended(replica, f"r{number}")
+        one.heard(replica, events(Added("device", chained(*contents))))
+    assert max(given.values()) - min(given.values()) <= 4
+
+
+def test_the_faster_replica_is_given_more() -> None:
+    clock = Clock()
+    one = FirstTokenRouter(clock)
+    for number in range(30):
+        for replica, seconds in (("a", 0.1), ("b", 0.4), ("c", 0.4)):
+            clock.now += 1.0
+            asked = request(f"{replica}{number}", (number, replica), *range(60))
+            one.sent(replica, asked)
+            one.began(replica, asked.request_id, reused(), timing(prefill=seconds))
+            one.ended(replica, asked.request_id)
+    assert one.choose(request("r", *range(1000, 1100)), READY) == "a"
+
+
+def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
+    one = router()
+    one.heard("a", cached(*range(100)))
+    one.sent("a", request("r1", *range(100)))
+    one.gone("a")
+    fresh = router()
+    fresh.sent("b", request("r2", "x"))
+    one.sent("b", request("r2", "x"))
+    asked = request("r3", *range(100))
+    assert one.choose(asked, READY) == fresh.choose(asked, READY)
+    one.began("a", "r1", None, None)  # late news of it
+    one.ended("a", "r1")
+
+
+def test_a_request_without_the_cache_goes_where_least_waits() -> None:
+    one = router()
+    one.heard("a", cached(*range(100)))
+    one.sent("a", request("w", "x", "y"))
+    asked = request("r", *range(100), use_cache=False)
+    assert one.choose(asked, READY) == "b"
+    one.sent("b", asked)
+    one.began("b", "r", reused(), timing(prefill=1.0))
+    assert one.choose(request("short", tail=3), READY) in READY  # no whole block at all
+
+
+class Calls(RuleBasedStateMachine):
+    """Any calls in any order: all that is counted adds up, and is nothing when all is over."""
+
+    @initialize()
+    def start(self) -> None:
+        self.router, self.where = router(), dict[str, str]()
+        self.requests = dict[str, Generate]()
+
+    @rule(
+        name=st.sampled_from(("r1", "r2", "r3", "r4")),
+        length=st.integers(0, 80),
+        kind=st.sampled_from((1, 2)),
+    )
+    def send(self, name: str, length: int, kind: int) -> None:
+        asked = request(name, *((kind, n) for n in range(length)))
+        self.where[name] = self.router.choose(asked, READY)
+        self.router.sent(self.where[name], asked)
+
+    @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
+    def begin(self, name: str, replica: str) -> None:
+        self.router.began(replica, name, reused(device=BLOCK), timing(prefill=0.01))
+
+    @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
+    def end(self, name: str, replica: str) -> None:
+        self.router.ended(replica, name)
+        if self.where.get(name) == replica:
+            del self.where[name]
+
+    @rule(replica=st.sampled_from(READY), length=st.integers(0, 80))
+    def hear(self, replica: str, length: int) -> None:
+        keys = chained(*((1, n) for n in range(length)))
+        self.router.heard(replica, events(Cleared(), Added("device", keys)))
+
+    @rule(replica=st.sampled_from(READY))
+    def go(self, replica: str) -> None:
+        self.router.gone(replica)
+        self.where = {name: where for name, where in self.where.items() if where != replica}
+
+    @invariant()
+    def what_is_running_is_what_was_sent_and_is_not_over(self) -> None:
+        loads = {replica: self.router._loads.of(replica) for replica in READY}
+        running = Counter(self.where.values())
+        for replica, load in loads.items():
+            assert load.running == running[replica]
+            assert load.queued >= 0
+            if not running[replica]:
+                assert load.queued == 0
+                assert not load.expected
+
+
+def test_whatever_is_called_in_whichever_order_the_counts_add_up() -> None:
+    run_state_machine_as_test(
+        Calls, settings=settings(max_examples=50, stateful_step_count=30, derandomize=True)
+    )
+
+
+class TestRates:
+    def test_overlapping_prompts_count_their_time_once(self) -> None:
+        rates = ReplicaRates()
+        for number in range(1, 60):  # four at a time, each of a second: a thousand tokens in 0.25 s
+            rates.began(1000, reused(), timing(prefill=1.0), now=0.25 * number)
+        assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
+
+    def test_what_was_idle_does_not_count(self) -> None:
+        rates = ReplicaRates()
+        for number in range(1, 60):
+            rates.began(1000, reused(), timing(prefill=0.5), now=100.0 * number)
+        assert rates.compute.per_token == pytest.approx(0.5e-3, rel=0.02)
+
+    def test_a_step_for_a_few_tokens_says_nothing_of_many(self) -> None:
+        rates = ReplicaRates()
+        rates.began(1000, reused(device=990), timing(prefill=0.02), now=1.0)
+        assert rates.compute.per_token == COMPUTE_S
+
+    def test_tiers_are_told_apart(self) -> None:
+        rates = ReplicaRates()
+        for number in range(1, 80):
+            rates.began(1000, reused(host=900), timing(load=0.009), now=number)
+            rates.began(2000, reused(host=900, disk=1000), timing(load=0.109), now=number)
+        assert rates.host.per_token == pytest.approx(1e-5, rel=0.05)
+        assert rates.disk.per_token == pytest.approx(1e-4, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_every_router_keeps_to_those_that_are_ready(name: RouterName) -> None:
+    one = router_by_name(name, Clock())
+    ready = list(READY)
+    for number in range(40):
+        asked = request(f"r{number}", number % 3, number)
+        replica = one.choose(asked, ready)
+        assert replica in ready
+        one.sent(replica, asked)
+        one.began(replica, f"r{number}", reused(), timing(prefill=0.1))
+        one.heard(replica, events(Added("device", asked.block_keys)))
+        if number % 2:
+            one.ended(replica, f"r{number}")
+        if number == 20:
+            one.gone("a")
+            ready.remove("a")
+            one.ended("a", "r0")
+
+
+def test_a_session_stays_where_it_is_as_long_as_that_is_ready() -> None:
+    one = router_by_name("session", Clock(), session_blocks=2)
+    homes = {
+        session: one.choose(request("r", "system", session, 1), READY) for session in range(60)
+    }
+    assert set(homes.values()) == set(READY)
+    for session, home in homes.items():
+        assert one.choose(request("r", "system", session, 2, 3), READY) == home
+        fewer = [replica for replica in READY if replica != "a"]
+        if home != "a":
+            assert one.choose(request("r", "system", session, 1), fewer) == home
+
+
+def test_outstanding_tokens_are_those_of_prompts_that_are_not_over() -> None:
+    one = router_by_name("least-outstanding", Clock())
+    for name, replica, length in (("x", "a", 9), ("y", "b", 3), ("z", "c", 5)):
+        one.sent(replica, request(name, *range(length)))
+    assert one.choose(request("r", 1), READY) == "b"
+    one.ended("a", "x")
+    assert one.choose(request("r", 1), READY) == "a"
+
+
+def test_the_cached_share_counts_before_all_else() -> None:
+    one = router_by_name("cached-share", Clock())
+    one.heard("b", cached(*range(10)))
+    one.sent("b", request("x", *range(900)))
+    assert one.choose(request("r", *range(20)), READY) == "b"
+    assert one.choose(request("r", "new"), READY) == "a"
+
+
+def test_the_random_router_has_a_seed() -> None:
+    draws = [
+        [router.choose(request("r", 1), READY) for _ in range(30)]
+        for router in (router_by_name("random", Clock(), seed=seed) for seed in (1, 1, 2))
+    ]
+    assert draws[0] == draws[1] != draws[2]
+    assert set(draws[0]) == set(READY)

@@ -1,0 +1,256 @@
+"""The index against whoever applies events literally, and behind a network that does its worst."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from engine import cache_feed
+from engine.cache_feed import CacheFeed
+from engine.link.cache_events import Added, CacheEvents, Cleared, Moved, Removed
+from engine.link.cache_subscription import CacheSubscription
+from gateway.routing.index import NOTHING, CacheIndex, Found
+from gateway.routing.prompt import keys_of
+from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.namespace import NamespacePath
+from tests.doubles.engine.cache_listener import CacheListener, split_keys
+from tests.gateway.routing.requests import cached, chained, events
+from tests.prefix_cache.scene import path, tokens
+from tests.prefix_cache.tiers_scene import TierScene
+
+REPLICAS = ("one", "two")
+PROMPTS = [tokens(*head, *tail) for head in ((1, 1), (1, 2), (3, 3)) for tail in ((), (4, 5, 6, 7))]
+PROMPTS += [tokens(*([1] * 24)), tokens(*([1] * 12 + [2] * 12)), tokens(*range(10, 34))]
+PATHS = (path("published", "tenant"), path("other"))
+
+
+def literal(listener: CacheListener, block_keys: bytes) -> Found:
+    """What it has of a prompt, block by block until the first that it has not."""
+    counts = {"device": 0, "host": 0, "disk": 0}
+    for key in split_keys(block_keys):
+        if key not in listener.held:
+            break
+        counts[listener.held[key]] += 1
+    return Found(**counts)
+
+
+class Wire:
+    """One engine's cache and its feed, the network, and the gateway's end of both."""
+
+    def __init__(self, name: str, index: CacheIndex) -> None:
+        self.scene = TierScene(12, 2, host=10, disk=16)
+        self.feed = CacheFeed(self.scene.cache.tree)
+        self.on_the_way: list[CacheEvents] = []
+        self.old: list[CacheEvents] = []  # may come once more
+        self.listener = CacheListener()
+        self._name, self._index = name, index
+        self.subscription = CacheSubscription(
+            self._hear, lambda message: self.feed.heard(b"", message)
+        )
+
+    def _hear(self, one: CacheEvents) -> None:
+        self.listener.hear(one)
+        self._index.apply(self._name, one)
+
+    def _send(self, _: bytes, one: CacheEvents) -> bool:
+        self.on_the_way.append(one)
+        return True
+
+    def publish(self) -> None:
+        self.feed.publish(self._send)
+
+    def serve(self, where: NamespacePath, prompt: TokenIds) -> None:
+        scene = self.scene
+        lease = scene.acquire_loading(where, prompt, None)
+        while lease is None:  # copies make room first
+            scene.end_copies()
+            lease = scene.acquire_loading(where, prompt, None)
+        while not lease.ready:
+            scene.end_copies()
+        scene.compute(lease, prompt, lease.cached_tokens, len(prompt))
+        scene.commit(lease, prompt)
+        scene.release(lease)
+
+    def deliver(self) -> None:
+        if self.on_the_way:
+            one = self.on_the_way.pop(0)
+            self.old = [*self.old[-3:], one]
+            self.subscription.receive(one)
+
+    def held(self) -> dict[bytes, str]:
+        return {
+            node.edge.key(at): tier.value
+            for node in self.scene.cache.tree.nodes()
+            for tier in self.scene.cache.capacity.allocators
+            for at in range(*node.edge.run_in(tier))
+        }
+
+
+class Chaos(RuleBasedStateMachine):
+    """Caches change, messages are lost, doubled and late; what remains is a miss or nothing."""
+
+    @initialize()
+    def start(self) -> None:
+        self.index = CacheIndex()
+        self.wires = {name: Wire(name, self.index) for name in REPLICAS}
+        self.served = 100
+
+    @rule(
+        name=st.sampled_from(REPLICAS),
+        prompts=st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from(PROMPTS)), max_size=3),
+        flushes=st.sampled_from((False, False, False, True)),
+        fates=st.lists(st.sampled_from(["deliver", "lose", "repeat", "later"]), max_size=4),
+    )
+    def step(
+        self,
+        name: str,
+        prompts: list[tuple[NamespacePath, TokenIds]],
+        flushes: bool,
+        fates: list[str],
+    ) -> None:
+        """An engine serves these and says what has changed; the network does its worst."""
+        wire = self.wires[name]
+        if flushes:
+            wire.scene.cache.flush()
+        for where, prompt in prompts:
+            wire.serve(where, prompt)
+        wire.publish()
+        for fate in fates:
+            if fate == "repeat":
+                wire.on_the_way += wire.old[:1]
+            elif fate == "later":
+                wire.on_the_way = wire.on_the_way[1:] + wire.on_the_way[:1]
+            elif fate == "lose":
+                del wire.on_the_way[:1]
+            else:
+                wire.deliver()
+
+    @rule(name=st.sampled_from(REPLICAS), is_replaced=st.sampled_from((False, False, True)))
+    def heal(self, name: str, is_replaced: bool) -> None:
+        """The network works again: once a snapshot is through, the index is right."""
+        if is_replaced:  # by another engine, with nothing in its cache
+            self.index.forget(name)
+            self.wires[name] = Wire(name, self.index)
+        wire = self.wires[name]
+        for number in range(3):  # what was lost last is found out with the next message
+            wire.serve(PATHS[0], tokens(50 + number, self.served, self.served))
+            self.served += 1
+            wire.publish()
+            while wire.on_the_way or wire.feed.has_more:
+                while wire.on_the_way:
+                    wire.deliver()
+                wire.publish()
+        assert wire.listener.held == wire.held()
+        assert self.index.blocks(name) == len(wire.held())
+
+    @invariant()
+    def answers_as_who_takes_events_literally(self) -> None:
+        for where in PATHS:
+            for prompt in PROMPTS:
+                block_keys = self.wires["one"].scene.keys(where, prompt)
+                found = self.index.find(keys_of(block_keys), REPLICAS)
+                for name, wire in self.wires.items():
+                    got = found.get(name, NOTHING)
+                    assert 0 <= got.blocks <= len(block_keys) // KEY_BYTES
+                    if is_closed(wire.listener, block_keys):
+                        assert got == literal(wire.listener, block_keys)
+
+
+def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
+    """Whether it has a begin of the prompt and nothing after it, no slower tier before a faster."""
+    levels = [
+        ("device", "host", "disk").index(listener.held[key]) if key in listener.held else 3
+        for key in split_keys(block_keys)
+    ]
+    return levels == sorted(levels)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a snapshot of some ten blocks takes several turns."""
+    monkeypatch.setattr(cache_feed, "PIECE_BLOCKS", 4)
+
+
+def test_whatever_the_network_does_the_index_is_right_after_a_snapshot() -> None:
+
+    run_state_machine_as_test(
+        Chaos,
+        settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True),
+    )
+
+
+def test_every_replica_is_asked_at_once() -> None:
+    index = CacheIndex()
+    index.apply("long", cached(*range(100)))
+    index.apply("short", cached(*range(7)))
+    index.apply("other", cached(*range(1, 100)))
+    found = index.find(keys_of(chained(*range(200))), ["long", "short", "other", "unknown"])
+    assert found == {"long": Found(100), "short": Found(7)}
+    assert index.find(keys_of(b""), ["long"]) == {}
+    assert index.find(keys_of(chained(*range(3))[:-1]), ["long"]) == {"long": Found(2)}  # cut off
+
+
+def test_blocks_are_counted_by_their_tiers() -> None:
+    index, keys = CacheIndex(), chained(*range(10))
+    index.apply("r", events(Added("device", keys)))
+    index.apply("r", events(Moved("host", keys[4 * KEY_BYTES :]), Moved("disk", keys[-KEY_BYTES:])))
+    assert index.find(keys_of(keys), ["r"]) == {"r": Found(4, 5, 1)}
+    assert index.find(keys_of(keys[: 6 * KEY_BYTES]), ["r"]) == {"r": Found(4, 2)}
+    index.apply("r", events(Removed(keys[8 * KEY_BYTES :])))
+    assert index.find(keys_of(keys), ["r"]) == {"r": Found(4, 4)}
+    index.apply("r", events(Cleared()))
+    assert index.find(keys_of(keys), ["r"]) == {}
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.data())
+def test_all_lengths_are_found(data: st.DataObject) -> None:
+    total = data.draw(st.integers(1, 40))
+    keys = chained(*range(total))
+    index, expected = CacheIndex(), {}
+    for number in range(6):
+        ends = sorted(data.draw(st.tuples(*[st.integers(0, total)] * 3)))
+        at = [KEY_BYTES * end for end in ends]
+        name = str(number)
+        index.apply(name, events(Added("device", keys[: at[0]])))
+        index.apply(name, events(Added("host", keys[at[0] : at[1]])))
+        index.apply(name, events(Added("disk", keys[at[1] : at[2]])))
+        if ends[2]:
+            expected[name] = Found(ends[0], ends[1] - ends[0], ends[2] - ends[1])
+    assert index.find(keys_of(keys), [str(number) for number in range(6)]) == expected
+
+
+@given(st.binary(max_size=100))
+def test_keys_that_are_none_harm_nothing(garbage: bytes) -> None:
+    index = CacheIndex()
+    index.apply("r", events(Added("device", garbage), Removed(garbage), Moved("disk", garbage)))
+    assert index.blocks("r") <= 6
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_lost_message_is_noticed_and_only_because_of_its_number(is_ordered: bool) -> None:
+    index = CacheIndex()
+    wire = Wire("one", index)
+    wire.serve(PATHS[0], PROMPTS[0])
+    wire.publish()
+    wire.deliver()
+    wire.scene.cache.flush()
+    wire.publish()
+    wire.on_the_way.clear()  # lost
+    wire.serve(PATHS[1], PROMPTS[1])
+    for _ in range(4):
+        wire.publish()
+        while wire.on_the_way:
+            if is_ordered:
+                wire.deliver()
+            else:
+                wire._hear(wire.on_the_way.pop(0))
+    assert (index.blocks("one") == len(wire.held())) is is_ordered
