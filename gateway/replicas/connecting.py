@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from engine.link.address import is_tcp
 from engine.link.cache_events import CacheEvents
 from engine.link.client import EngineClient
 from engine.link.curve import LinkKey, read_link_key
@@ -26,7 +27,7 @@ async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
         return
     [engine] = config.engines
     async with AsyncExitStack() as stack:
-        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config))
+        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config, engine))
         await _start(client, stack)
         yield client
 
@@ -36,12 +37,11 @@ async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
     def heard(name: str, events: CacheEvents) -> None:
         engines.heard(name, events)
 
-    key = _key(config)
     clients = {
         str(number): EngineClient(
             engine,
             silence_s=config.engine_silence_s,
-            key=key,
+            key=_key(config, engine),
             on_cache_events=partial(heard, str(number)),
         )
         for number, engine in enumerate(config.engines)
@@ -54,9 +54,11 @@ async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
         yield engines
 
 
-def _key(config: GatewayConfig) -> LinkKey | None:
-    """Of links over TCP."""
-    return None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
+    """The key of the link to this engine; a Unix socket has none."""
+    if config.link_key_file is None or not is_tcp(engine):
+        return None
+    return read_link_key(Path(config.link_key_file))
 
 
 async def _start(client: EngineClient, stack: AsyncExitStack) -> None:
