@@ -10,6 +10,7 @@ import pytest
 
 ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 OF_OTHER_ROOMS = {
+    "engine.link.address",
     "engine.link.cache_events",
     "engine.link.client",
     "engine.link.curve",
