@@ -12,11 +12,11 @@ from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape
 from engine.models.architecture import planned_format, planned_layers
 from engine.models.config import kv_layout, read_sizes
-from engine.models.errors import ModelError
+from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import ITEM_BYTES, KvLayout
+from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
 DEFAULT_DTYPE = "float32"  # of a checkpoint that does not say
@@ -69,6 +69,15 @@ class DecoderCounts:
         )
 
     @property
+    def is_served(self) -> bool:
+        """Whether all matrices are in this format."""
+        try:
+            _ = self.layer_bytes
+        except UnsupportedModel:
+            return False
+        return True
+
+    @property
     def table_bytes(self) -> int:
         """One of the tables."""
         return self.table_parameters * ITEM_BYTES[self.dtype]
@@ -109,7 +118,12 @@ class DecoderCounts:
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
-    """Read a config.json; ModelNotFound where it is not there or says too little."""
+    """Read a config.json; ModelNotFound where it is not there or says too little.
+
+    `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
+    """
+    if dtype == "fp8":
+        return read_decoder(path).with_kv_in(FP8)
     try:
         sizes, layers, weight_format = read_sizes(path), planned_layers(path), planned_format(path)
     except ModelError as error:
@@ -117,7 +131,7 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
     if name not in ITEM_BYTES:
         raise ModelNotFound(f"{path}: dtype {name!r} is none of {', '.join(ITEM_BYTES)}")
-    return DecoderCounts(
+    decoder = DecoderCounts(
         layers=layers,
         hidden_size=sizes.hidden_size,
         table_parameters=sizes.vocab_size * sizes.hidden_size,
@@ -126,3 +140,4 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         kv=kv_layout(layers, name, BLOCK_SIZE),
         weight_format=weight_format,
     )
+    return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)

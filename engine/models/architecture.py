@@ -22,7 +22,9 @@ from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
-from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
+from engine.models.weight_formats.compressed_tensors import read_compressed_tensors
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_fp8
+from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4, read_awq, read_gptq
 from engine.models.weight_formats.plain import PLAIN
 
 
@@ -70,15 +72,27 @@ SERVED = ServedModels(
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
-    {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
-    (PLAIN, ONLINE_FP8),
+    {
+        "awq": read_awq,
+        "compressed-tensors": read_compressed_tensors,
+        "fp8": read_fp8,
+        "gptq": read_gptq,
+    },
+    (PLAIN, ONLINE_FP8, PLANNED_INT4),
 )
+MODELOPT = "hf_quant_config.json"  # beside a config.json that need not speak of it
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 
 class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
+    compression_config: dict[str, Any] | None = None  # as older files of compressed-tensors have it
     quantization: Any = None  # of MLX
+
+    @property
+    def quantised(self) -> dict[str, Any] | None:
+        """What is said of weights that are not plain."""
+        return self.quantization_config or self.compression_config
 
 
 class _Named(_Quantised):
@@ -102,6 +116,8 @@ def read_model_config(
         names = ", ".join(sorted(known))
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
     weight_format = _weight_format(named, served, quantization)
+    if named.quantised is None and (model_dir / MODELOPT).exists():
+        raise UnsupportedModel(f"{MODELOPT}: weights quantised by ModelOpt; {_served(served)}")
     model = known[named.architectures[0]].read(path)
     eos = eos_token_ids(model_dir, model.vocab_size)
     return replace(model, eos_token_ids=eos, weight_format=weight_format)
@@ -125,17 +141,20 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
 def _weight_format(
     named: _Quantised, served: ServedModels, quantization: Quantization = "none"
 ) -> WeightFormat:
-    given = named.quantization_config
+    given = named.quantised
     if given is None and named.quantization is None:
         return ONLINE[quantization]
-    names = ", ".join(("plain weights", *sorted(served.formats)))
     if given is None or (named.quantization is not None and "quant_method" not in given):
-        raise UnsupportedModel(f"quantization: weights quantised by MLX; served are {names}")
+        raise UnsupportedModel(f"quantization: weights quantised by MLX; {_served(served)}")
     method = str(given.get("quant_method"))
     if quantization != "none":
         raise UnsupportedModel(
             f"quantization {quantization!r}: the checkpoint is quantised already, by {method!r}"
         )
     if method not in served.formats:
-        raise UnsupportedModel(f"quantization_config: quant_method {method!r}; served are {names}")
+        raise UnsupportedModel(f"quantization_config: quant_method {method!r}; {_served(served)}")
     return served.formats[method](given)
+
+
+def _served(served: ServedModels) -> str:
+    return f"served are {', '.join(('plain weights', *sorted(served.formats)))}"

@@ -16,10 +16,12 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from engine.models.attention import AttentionConfig
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers import AttentionConfig, LayerConfig, RmsNormConfig
+from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.names import PLAIN_NAMES, CheckpointNames
+from engine.models.norms import RmsNormConfig
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES
 from storage.kv_layout import FP8, KvGroup, KvLayout
@@ -114,6 +116,8 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
+    embedding_scale: float | None = None  # that embeddings are multiplied by; None: they are not
+    logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
 
     @property
     def attentions(self) -> frozenset[AttentionConfig]:

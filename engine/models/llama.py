@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from engine.models.attention import AttentionConfig
 from engine.models.config import (
     ModelConfig,
     ModelSizes,
@@ -20,8 +21,10 @@ from engine.models.config import (
     served_dtype,
 )
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers import AttentionConfig, LayerConfig, MlpConfig, RmsNormConfig
+from engine.models.layers import LayerConfig
+from engine.models.mlp import MlpConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
+from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig, parse_rope
 
 

@@ -87,10 +87,9 @@ class _Loading:
 
     def finish(self) -> None:
         """Check that nothing is missing, and say what was left."""
-        if self._unfilled:
-            names = sorted(self._unfilled)
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise CheckpointError(f"{names[0]}{more}: in no file")
+        if missing := sorted(name for name, one in self._unfilled.items() if one.required):
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise CheckpointError(f"{missing[0]}{more}: in no file")
         if self._spare_head is not None:
             self._check_spare_head(self._spare_head)
         if left := str(self._surplus):

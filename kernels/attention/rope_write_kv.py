@@ -52,8 +52,9 @@ def reference(
     """Return the rotated q (T, Hq, D); write k and v of each token to its slot. Plain PyTorch.
 
     positions, slots (T,) int64, slots distinct; cos_sin (P, D) float32, a row being D/2 cosines
-    then D/2 sines; q_norm, k_norm (D,) or None; kv (N, 2, Hkv, B, D), one layer of the pool,
-    strided, of `dtype` or fp8 (`fp8_kv`); qkv of `dtype`, or in parts. Raises UnsupportedShape.
+    then D/2 sines; q_norm, k_norm (D,), as of `rms_norm`, or None; kv (N, 2, Hkv, B, D), one
+    layer of the pool, strided, of `dtype` or fp8 (`fp8_kv`); qkv of `dtype`, or in parts. Raises
+    UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
@@ -87,9 +88,10 @@ def _normed_halves(
     weight: tl.tensor,
     half: tl.tensor,
     eps: tl.tensor,
+    DTYPE: tl.constexpr,
     D: tl.constexpr,
 ) -> tl.tensor:
-    """Head norm over two halves (heads, D/2), with the roundings of `rms_norm`."""
+    """Head norm over two halves (heads, D/2), with the roundings of `rms_norm` to DTYPE."""
     inside = half < D // 2
     mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
     scale = tl.rsqrt(mean_square + eps)[:, None]
@@ -98,7 +100,7 @@ def _normed_halves(
     dtype = low_weight.dtype
     low = ((low * scale).to(dtype).to(tl.float32) * low_weight.to(tl.float32)).to(dtype)
     high = ((high * scale).to(dtype).to(tl.float32) * high_weight.to(tl.float32)).to(dtype)
-    return low.to(tl.float32), high.to(tl.float32)
+    return low.to(DTYPE).to(tl.float32), high.to(DTYPE).to(tl.float32)
 
 
 @triton.jit
@@ -148,10 +150,10 @@ def _kernel(
     low, high = raw_low.to(tl.float32), raw_high.to(tl.float32)
     is_query, is_value = head < HQ, head >= HQ + HKV
     if HAS_Q_NORM:
-        low_q, high_q = _normed_halves(low, high, q_norm, half, eps, D)
+        low_q, high_q = _normed_halves(low, high, q_norm, half, eps, dtype, D)
         low, high = tl.where(is_query, low_q, low), tl.where(is_query, high_q, high)
     if HAS_K_NORM:
-        low_k, high_k = _normed_halves(low, high, k_norm, half, eps, D)
+        low_k, high_k = _normed_halves(low, high, k_norm, half, eps, dtype, D)
         is_key = (head >= HQ) & (head < HQ + HKV)
         low, high = tl.where(is_key, low_k, low), tl.where(is_key, high_k, high)
 

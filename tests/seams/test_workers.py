@@ -208,12 +208,10 @@ def test_the_death_of_one_takes_its_own_streams_alone(server: Server) -> None:
     wait_for(lambda: server.pool()["leased"] == 0, LIMIT_S)
 
 
-def test_a_signal_lets_the_streams_of_both_end(tmp_path: Path) -> None:
+def test_a_signal_lets_the_streams_of_both_end(server: Server) -> None:
+    """The last of this file: it ends the server."""
     long = {**CHAT, "max_tokens": 100, "ignore_eos": True, "stream": True}
-    with (
-        running_server(tmp_path / "data", {"RATOON_WORKERS": "2"}) as server,
-        one_connection_each(server) as connections,
-    ):
+    with one_connection_each(server) as connections:
         streams = [
             ask(connection, server.demo_key, "/v1/chat/completions", long)
             for connection in connections.values()

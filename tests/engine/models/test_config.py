@@ -14,7 +14,7 @@ import pytest
 from engine.models.architecture import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers import MlpConfig
+from engine.models.mlp import MlpConfig
 from engine.models.rope import RopeConfig
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES

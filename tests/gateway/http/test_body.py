@@ -87,7 +87,7 @@ class TestGzip:
             await read(in_pieces(bomb, encoding="gzip"), len(content) - 1)
         assert await read(in_pieces(bomb, encoding="GZIP"), len(content)) == content
 
-    async def test_so_is_what_goes_in(self) -> None:
+    async def test_what_goes_in_is_bounded(self) -> None:
         empty = gzip.compress(b"")
         with pytest.raises(BodyTooLarge):
             await read(in_pieces(*[empty] * 100, encoding="gzip"), 99 * len(empty))

@@ -125,6 +125,20 @@ def test_returns_q_and_writes_k_and_v(
     assert torch.equal(written(inputs, 1), v)
 
 
+def test_head_norms_whose_weights_are_float32(ops: Ops) -> None:
+    """Weights that only float32 has: 1 + 2^-12 is 1 in float16."""
+    g = Geometry(8, 4, 128, dtype=torch.float16)
+    inputs = make_inputs(g)
+    near_one = torch.full((g.head_dim,), 1 + 2.0**-12)
+    wide = replace(inputs, q_norm=64 * near_one, k_norm=near_one)
+    got = run(ops, g, wide, q_norm=True, k_norm=True)
+    heads = inputs.qkv.view(len(POSITIONS), -1, g.head_dim)
+    assert got.dtype == torch.float16
+    assert relative_error(got, expected_heads(heads[:, : g.q_heads], wide.q_norm)) < 4e-4
+    keys = expected_heads(heads[:, g.q_heads : g.q_heads + g.kv_heads], wide.k_norm)
+    assert relative_error(written(wide, 0), keys) < 4e-4
+
+
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_touches_no_other_slot(ops: Ops, geometry: Geometry) -> None:
     inputs = make_inputs(geometry)
