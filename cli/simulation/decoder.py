@@ -5,13 +5,19 @@ Whether the model can be served is decided by `engine.models.checks`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.errors import ModelNotFound
-from cli.simulation.machine import ModelShape
-from engine.models.architecture import planned_format, planned_layers
-from engine.models.config import kv_layout, read_sizes
+from cli.simulation.machine import ModelShape, WindowShape
+from engine.models.architecture import (
+    check_format,
+    planned_format,
+    planned_layers,
+    planned_sizes,
+)
+from engine.models.config import kv_layout
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
@@ -19,7 +25,7 @@ from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
-DEFAULT_DTYPE = "float32"  # of a checkpoint that does not say
+DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class DecoderCounts:
     def is_served(self) -> bool:
         """Whether all matrices are in this format."""
         try:
+            check_format(self.weight_format, self.layers)
             _ = self.layer_bytes
         except UnsupportedModel:
             return False
@@ -106,7 +113,17 @@ class DecoderCounts:
             attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
             step_bytes=float(step),
             row_bytes=self.layer_bytes * active + self.table_bytes,
+            windows=tuple(self._windows()),
         )
+
+    def _windows(self) -> Iterator[WindowShape]:
+        """Of layers that attend over a window, those of each together."""
+        windows = [layer.attention.window for layer in self.layers]
+        for tokens in sorted({window for window in windows if window is not None}):
+            own = [layer for layer in self.layers if layer.attention.window == tokens]
+            kv_bytes = kv_layout(own, self.kv.groups[0].dtype, BLOCK_SIZE).token_bytes
+            flops = 4.0 * sum(layer.attention.query_size for layer in own)
+            yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
         """The same model in another format."""
@@ -125,7 +142,8 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     if dtype == "fp8":
         return read_decoder(path).with_kv_in(FP8)
     try:
-        sizes, layers, weight_format = read_sizes(path), planned_layers(path), planned_format(path)
+        sizes, layers = planned_sizes(path), planned_layers(path)
+        weight_format = planned_format(path)
     except ModelError as error:
         raise ModelNotFound(str(error)) from error
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype

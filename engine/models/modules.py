@@ -33,14 +33,17 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
-    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
+    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
+    returns None where that takes another tensor as well, which has not been read yet.
+    `stored_shape` is what the checkpoint has, where `convert` expects it to be so.
     One that is not `required` may be absent; its view has no elements.
     """
 
     name: str
     view: Tensor
     shard_dim: int | None = None
-    convert: Callable[[Tensor], Tensor] | None = None
+    convert: Callable[[Tensor], Tensor | None] | None = None
+    stored_shape: tuple[int, ...] | None = None
     required: bool = True
 
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 from engine.models.architecture import ServedModels, read_model_config
-from engine.models.config import ModelConfig
+from engine.models.config import ModelConfig, ModelSizes
 from engine.models.layers import LayerConfig
 from engine.models.llama import QWEN3
 from engine.models.mixture import MixtureConfig
@@ -65,6 +65,9 @@ class Alternating:
             embedding_scale=model.hidden_size**0.5,
             logits_softcap=30.0,
         )
+
+    def sizes(self, path: Path) -> ModelSizes:
+        return QWEN3.sizes(path)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         layers = QWEN3.read(path).layers
@@ -111,9 +114,9 @@ def make_alternating_checkpoint(model_dir: Path, num_layers: int = 6) -> None:
         weight = tensor.view.clone()
         if name.endswith("norm.weight"):
             weight = torch.randn(weight.shape) * 0.2
-        elif "experts.gate_up_proj" in name:
-            weight = weight.transpose(1, 2).flatten(1, 2)  # gate and up in turn
-        if name.endswith(("gate_up_proj", "down_proj")) and "experts" in name:
-            weight = weight.transpose(1, 2)
+        elif name.endswith("experts.gate_up_proj_bias"):
+            weight = weight.flatten(1, 2)  # gate and up in turn
+        elif name.endswith("experts.gate_up_proj"):
+            weight = weight.transpose(1, 2).flatten(1, 2).transpose(1, 2)
         weights[name] = weight.contiguous()
     save_file(weights, model_dir / "model.safetensors")

@@ -148,6 +148,9 @@ class Odd:
             dtype=served_dtype(raw),
         )
 
+    def sizes(self, path: Path) -> ModelSizes:
+        return read_json(path, Raw)
+
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         raw = read_json(path, Raw)
         return tuple(_layer(raw, index) for index in range(raw.num_hidden_layers))

@@ -96,30 +96,37 @@ def packed_experts(
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
-    The views have gate and up apart, (E, 2, I, H): shards divide I.
+    Shards divide I: each view has it where the tensor has it.
     """
-    apart = gate_up.values.view(-1, 2, config.size, config.size_in)
-    names = f"{config.prefix}gate_up_proj", f"{config.prefix}down_proj"
-    yield CheckpointTensor(names[0], apart, 2, _outputs_first_and_apart)
-    yield CheckpointTensor(names[1], down.values, 2, _outputs_first)
-    if gate_up.bias is not None and down.bias is not None:
-        biases = gate_up.bias.view(-1, 2, config.size)
-        yield CheckpointTensor(f"{names[0]}_bias", biases, 2, _apart)
-        yield CheckpointTensor(f"{names[1]}_bias", down.bias)
+    count, both, size_in = config.num_experts, 2 * config.size, config.size_in
+    apart = gate_up.values.view(-1, 2, config.size, size_in)
+    stored = count, size_in, both
+    yield CheckpointTensor(f"{config.prefix}gate_up_proj", apart, 2, _outputs_first, stored)
+    yield CheckpointTensor(f"{config.prefix}down_proj", down.values.transpose(1, 2), 1)
+    yield from packed_biases(config, gate_up, down)
 
 
-def _apart(in_turn: Tensor) -> Tensor:
-    """(E, 2 I, ...) -> (E, 2, I, ...)."""
+def packed_biases(
+    config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
+) -> Iterator[CheckpointTensor]:
+    """Their biases, where there are any."""
+    if gate_up.bias is None or down.bias is None:
+        return
+    stored = config.num_experts, 2 * config.size
+    in_turn = gate_up.bias.view(-1, 2, config.size).transpose(1, 2)
+    yield CheckpointTensor(f"{config.prefix}gate_up_proj_bias", in_turn, 1, _pairs, stored)
+    yield CheckpointTensor(f"{config.prefix}down_proj_bias", down.bias)
+
+
+def _pairs(in_turn: Tensor) -> Tensor:
+    """(E, 2 I, ...) -> (E, I, 2, ...)."""
     count, rows, *rest = in_turn.shape
-    return in_turn.reshape(count, rows // 2, 2, *rest).transpose(1, 2)
+    return in_turn.reshape(count, rows // 2, 2, *rest)
 
 
 def _outputs_first(packed: Tensor) -> Tensor:
-    return packed.transpose(1, 2)
-
-
-def _outputs_first_and_apart(packed: Tensor) -> Tensor:
-    return _apart(_outputs_first(packed))
+    """(E, H, 2 I) -> (E, 2, I, H)."""
+    return _pairs(packed.transpose(1, 2)).transpose(1, 2)
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:

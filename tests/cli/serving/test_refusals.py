@@ -61,7 +61,7 @@ def without(*names: str, beside: str | None = None) -> Spoil:
 REFUSED: Mapping[str, tuple[Spoil, str]] = {
     "another architecture": (
         config(architectures=["GPT2LMHeadModel"]),
-        "architectures ['GPT2LMHeadModel']: served are LlamaForCausalLM, ",
+        "architectures ['GPT2LMHeadModel']: served are Gemma2ForCausalLM, ",
     ),
     "an encoder": (config(architectures=["BertModel"]), "architectures ['BertModel']: served are"),
     "one that sees": (
@@ -104,7 +104,7 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
     "another activation": (config(hidden_act="gelu"), "hidden_act 'gelu': only 'silu' is served"),
     "another rope": (
         config(rope_scaling={"rope_type": "spiral", "factor": 4.0}),
-        "rope scaling 'spiral': served are default, linear",
+        "rope_type 'spiral': served are default, linear",
     ),
     "odd heads": (config(head_dim=15), "head_dim 15 is odd"),
     "wide heads": (config(head_dim=4096), "head_dim 4096: head dim 4096 is not an even number in"),

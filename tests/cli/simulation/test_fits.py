@@ -37,7 +37,8 @@ def decoder(tmp_path: Path) -> DecoderCounts:
 
 def plain_and_int8(decoder: DecoderCounts, memory: MemoryFlags) -> tuple[WeightsFit, WeightsFit]:
     fits = {one.format: one for one in weights_fits(decoder, memory, int8_weights.SERVED)}
-    assert list(fits) == [one.name for one in int8_weights.SERVED.planned_formats]
+    planned = [one.name for one in int8_weights.SERVED.planned_formats]
+    assert list(fits) == [name for name in planned if name != "mxfp4"], "which is of gpt-oss alone"
     return fits["plain"], fits[int8_weights.NAME]
 
 

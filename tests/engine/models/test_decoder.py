@@ -97,7 +97,7 @@ def test_logits_do_not_depend_on_how_the_prompt_is_cut(
         assert (got - expected).abs().max() < TOLERANCE, chunks
 
 
-@pytest.mark.parametrize("name", ["llama3-rope", "qwen3"])
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen3", "gpt-oss", "gemma3"])
 def test_rows_of_a_mixed_batch_do_not_disturb_each_other(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:

@@ -123,7 +123,9 @@ def test_files_are_divided_as_what_is_kept_of_them(kind: str) -> None:
                 assert not tensor.required
                 continue
             own = given if tensor.shard_dim is None else given.chunk(2, tensor.shard_dim)[rank]
-            tensor.view.copy_(own if tensor.convert is None else tensor.convert(own))
+            kept = own if tensor.convert is None else tensor.convert(own)
+            assert kept is not None
+            tensor.view.copy_(kept)
         return half.product(torch_ops(), torch.eye(config.size_in)).T
 
     by_rows = LinearConfig((("a", 32),), 512, False, "rows")
