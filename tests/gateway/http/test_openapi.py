@@ -131,6 +131,7 @@ BEYOND_SCHEMAS = [
     r"`(n|top_logprobs|logprobs|stop|logit_bias|prompt)` (is|has|times) .*allowed",
     r"there are more than",
     r"the model's context is",
+    r"Input should be a valid integer",
     r"Expected `(int|int \| null|int \| str \| array)`, got `float`",
     r"`tools` is not supported unless `tool_choice`",
     r"`tool_choice` names a tool",

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -64,6 +65,14 @@ def states(server: Server) -> dict[str, str]:
 
 def all_ready(server: Server) -> bool:
     return states(server) == dict.fromkeys(NAMES, "ready")
+
+
+def is_in(server: Server, name: str, state: str) -> bool:
+    return states(server)[name] == state
+
+
+def has_ended(running: Sequence[asyncio.Task[Stream]], count: int) -> bool:
+    return sum(one.done() for one in running) >= count
 
 
 def queues(server: Server) -> dict[str, tuple[int, int]]:
@@ -222,7 +231,7 @@ async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
         running = await load.until_waits_in(name)
         killed = fleet.engines()[name]
         os.kill(killed, signal.SIGKILL)
-        await until(lambda name=name: states(fleet)[name] == "absent", 10)  # type: ignore[misc]
+        await until(partial(is_in, fleet, name, "absent"), 10)
         assert fleet.is_ready(), "the others serve"
         await asyncio.gather(*running)
         await until(lambda: all_ready(fleet), WITHIN_S)
@@ -249,12 +258,10 @@ async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_
         running = await load.until_waits_in(name)
         os.kill(pids[name], signal.SIGSTOP)
         try:
-            await until(lambda name=name: states(fleet)[name] == "stalled", 20)  # type: ignore[misc]
+            await until(partial(is_in, fleet, name, "stalled"), 20)
             assert fleet.is_ready(), "the others serve"
             # At most those go on waiting that it had begun: two run at once.
-            await until(
-                lambda running=running: sum(one.done() for one in running) >= AT_ONCE - 2, WITHIN_S
-            )  # type: ignore[misc]
+            await until(partial(has_ended, running, AT_ONCE - 2), WITHIN_S)
             assert states(fleet)[name] == "stalled"
         finally:
             os.kill(pids[name], signal.SIGCONT)
