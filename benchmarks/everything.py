@@ -54,6 +54,7 @@ OF_PACKAGES = (
     BenchmarkPart("experts", "engine.experts", "--quick"),
     BenchmarkPart("int4", "engine.int4", "--quick"),
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
+    BenchmarkPart("accuracy", "engine.accuracy", "--quick", 1800),
     BenchmarkPart("grammars", "engine.grammars", "--tokens 5000 --fields 10 --schemas 4"),
     BenchmarkPart(
         "constrained",

@@ -207,6 +207,10 @@ COMMANDS: Mapping[str, Commands] = {
             "cli.watching.top:top",
             "Watch hit rates by tier, tokens a second, the queue, and each tenant, until Ctrl-C.",
         ),
+        "restart": Command(
+            "cli.operating.restart:restart",
+            "Restart the engines of the server that runs in DATA_DIR, one after the other.",
+        ),
         "usage": Command(
             "cli.operating.usage:usage",
             "Show what tenants used, by key and day (UTC), and in all; by default of the "

@@ -230,6 +230,7 @@ def exposition() -> str:
         "route", "stop", prompt_tokens=0, cached_tokens=0, generated_tokens=0, seconds=0.0
     )
     metrics.refused("route", "code")
+    metrics.moved("replica")
     tiers = counted.TierStats(
         lower={"host": _zero(counted.LowerTierStats)},
         ways=[_zero(counted.DirectionStats)],

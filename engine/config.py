@@ -36,6 +36,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # None: a quarter of the host's free memory, at most 0.25 on cpu and 64 on cuda.
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # instead of host_cache_gib
+    # Of the host's free memory, what it may size itself by: replicas divide it. None: all.
+    host_memory_bytes: int | None = None
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier
     disk_encryption: bool = False  # with one data key for each flow

@@ -4,6 +4,9 @@
         spilling to disk --all written, or spill grace over--> exit 0
        `---------- anything raised: every request fails, exit 1 ----------'
 
+After SIGUSR1 it drains without a grace: whatever it has begun is finished, as long as that takes. A
+SIGTERM still ends that within its grace.
+
 After a broken invariant or a sticky device error no state can be trusted, so the process ends and
 its supervisor starts a fresh one.
 
@@ -18,13 +21,14 @@ import time
 from types import FrameType
 from typing import Protocol
 
-from engine.errors import EngineError, EngineFailure, EngineUnavailable
+from engine.errors import EngineDied, EngineError, EngineUnavailable
 
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
 EXIT_CANNOT_START = 2
 EXIT_NOT_SERVED = 3  # the model's files are at fault, so no later start can be better
 CHECK_EVERY_S = 60.0
+DRAIN_SIGNAL = signal.SIGUSR1
 
 _log = logging.getLogger(__name__)
 
@@ -63,18 +67,20 @@ class Core(Protocol):
 
 
 class StopSignal:
-    """Remembers that the process was asked to stop."""
+    """Remembers that the process was asked to stop, and whether it may take its time."""
 
     def __init__(self) -> None:
         self.is_set = False
+        self.has_time = False  # what runs may go on, however long it takes
 
     def listen(self) -> None:
-        """Take over SIGTERM and SIGINT; for the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Take over SIGTERM, SIGINT and DRAIN_SIGNAL; for the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT, DRAIN_SIGNAL):
             signal.signal(number, self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
+        self.has_time = number == DRAIN_SIGNAL and (self.has_time or not self.is_set)
         self.is_set = True
 
 
@@ -82,7 +88,7 @@ def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float 
     """Run the engine until it is stopped or breaks; returns the exit code."""
     try:
         _run(core, stop)
-        _drain(core, grace_s)
+        _drain(core, stop, grace_s)
         core.spill(spill_grace_s)
     except Exception:  # noqa: BLE001  the outermost loop: whatever went wrong ends the process
         _log.exception("the engine broke and ends")
@@ -102,8 +108,10 @@ def _run(core: Core, stop: StopSignal) -> None:
             checked, dirty = now, False
 
 
-def _drain(core: Core, grace_s: float) -> None:
+def _drain(core: Core, stop: StopSignal, grace_s: float) -> None:
     core.drain()
+    while stop.has_time and not core.is_idle:
+        core.step()
     deadline = time.monotonic() + grace_s
     while not core.is_idle and time.monotonic() < deadline:
         core.step()
@@ -114,6 +122,6 @@ def _drain(core: Core, grace_s: float) -> None:
 def _report(core: Core) -> None:
     """Tell the clients, if the link still works; else they see that the process is gone."""
     try:
-        core.report_all(EngineFailure("the engine broke while the request ran"))
+        core.report_all(EngineDied("the engine broke while the request ran"))
     except Exception:  # noqa: BLE001  the process ends either way
         _log.exception("the running requests could not be told")

@@ -8,11 +8,11 @@ Knows: queries, and how long they may take. Does not know: who may ask what (`ad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from engine.errors import EngineUnavailable
-from engine.link.interface import Engine
+from engine.link.interface import Engine, ReplicaHealth
 from engine.link.messages import Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
@@ -39,6 +39,11 @@ class BoundedEngine:
     def is_stalled(self) -> bool:
         """Whether the connected engine's process has stopped."""
         return self._engine.is_stalled
+
+    @property
+    def replicas(self) -> Mapping[str, ReplicaHealth]:
+        """The engines that this one consists of; none where it is one alone."""
+        return self._engine.replicas
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         """The engine's counters, with the last `evictions` evictions; raises EngineError."""

@@ -61,6 +61,7 @@ from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
+from gateway.replicas.engine_set import EngineSet
 from gateway.sharing.remembered_turns import cleaned
 from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
@@ -124,6 +125,8 @@ async def composed(
         await stack.enter_async_context(dropped_when_expired(state.home.store, time.time))
         vllm_model = config.model_name if config.vllm_metric_names else None
         metrics = GatewayMetrics(shared_metrics, vllm_model)
+        if isinstance(engine, EngineSet):
+            engine.count_moves(metrics.moved)
         watch = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
         await stack.enter_async_context(watch.kept())
         bodies = BodyMemory(config.bounds)

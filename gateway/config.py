@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.limits.limits import Prices
 from gateway.prompts.sampling_defaults import GenerationConfigSource
+from gateway.routing.names import RouterName
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,14 +92,17 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     model_dir: str
     model_name: str
     data_dir: str
-    engine_socket: str  # path of a Unix socket, or tcp://host:port
-    link_key_file: str | None = None  # of an engine over TCP; the same file as the engine has
+    # Of each engine the path of a Unix socket, or tcp://host:port; several are replicas, which are
+    # named by their places here.
+    engines: tuple[str, ...]
+    link_key_file: str | None = None  # of engines over TCP; the same file as the engines have
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: the admin routes are on `port`
     engine_silence_s: float | None = None  # after which it counts as hung; None: by its device
+    router: RouterName = "first-token"  # which of several engines a request is sent to
     share_all: bool = False  # one owner: all tenants share one namespace
     tool_format: str | None = None  # how the model writes calls of tools; None: by its template
     # auto: a request that does not say is sampled as the model's generation_config.json has it
@@ -108,7 +112,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     cache_sharing: Literal["partitioned", "pooled"] = "partitioned"
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # for budgets
-    replicas: int = 1  # gateways, whatever their workers, that share Redis
+    gateways: int = 1  # whatever their workers, that share Redis
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: Literal["lines", "json", "off"] = "lines"

@@ -12,18 +12,16 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import uvloop
 
-from engine.link.client import EngineClient
-from engine.link.curve import read_link_key
 from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
+from gateway.replicas.connecting import connected
 from gateway.start_files import CannotStart
 from gateway.telemetry.logs import set_up_logging
 from gateway.temp_directory import has_room, temp_directory
@@ -83,7 +81,7 @@ def _leave_no_core() -> None:
 async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None:
     """Serve until a signal asks to end, alone or as one of several workers.
 
-    The engine is at `config.engine_socket`.
+    The engines are at `config.engines`.
     """
     metrics = None if worker is None else Path(worker.metrics_dir)
     async with connected(config) as engine, composed(config, engine, metrics) as gateway:
@@ -108,18 +106,6 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
     within = _METRICS_PLACE if has_room(_METRICS_PLACE, _METRICS_BYTES) else None
     with reserved(addresses), temp_directory(_METRICS, _HELD, within) as metrics:
         return await Workers(command, count, str(metrics)).run()
-
-
-@asynccontextmanager
-async def connected(config: GatewayConfig) -> AsyncIterator[EngineClient]:
-    """This process's link to the engine."""
-    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
-    client = EngineClient(config.engine_socket, silence_s=config.engine_silence_s, key=key)
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def freeze_startup_objects() -> None:

@@ -254,7 +254,7 @@ def main(options: Options) -> None:
         asyncio.run(make_tenants(Path(config.data_dir), options.tenants))
         admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
         sizes = ["--tenants", str(options.tenants), "--blocks", str(options.blocks)]
-        pace = ["--step-ms", str(options.step_ms), "--engine", config.engine_socket]
+        pace = ["--step-ms", str(options.step_ms), "--engine", config.engines[0]]
         engine = [sys.executable, "-m", "benchmarks.gateway.page", *sizes, *pace]
         gateway = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
         processes = [subprocess.Popen(engine), subprocess.Popen(gateway)]

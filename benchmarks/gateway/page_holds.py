@@ -37,7 +37,8 @@ from gateway.auth.first_start import ADMIN_KEY, KEYS_FILE, read_keys
 from gateway.composition import composed
 from gateway.config import GatewayConfig
 from gateway.http.server import make_server, serve
-from gateway.main import connected, freeze_startup_objects
+from gateway.main import freeze_startup_objects
+from gateway.replicas.connecting import connected
 from tests.doubles.gateway.gateway_process import until_up
 
 OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # what their view asks
@@ -144,7 +145,7 @@ def main(options: Options) -> None:
     with first_started(options.port, access_log="off") as (config, _):
         sizes = ["--tenants", str(options.tenants), "--blocks", str(options.blocks)]
         command = [sys.executable, "-m", "benchmarks.gateway.page", *sizes]
-        engine = subprocess.Popen([*command, "--engine", config.engine_socket])
+        engine = subprocess.Popen([*command, "--engine", config.engines[0]])
         try:
             uvloop.run(serving(options, config))
         finally:

@@ -24,7 +24,7 @@ def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, s
         directory = Path(scratch)
         keys = asyncio.run(ensure_first_start(directory / "data", clock=time.time))
         model = write_tiny_model(directory / "model")
-        settings = {"engine_socket": str(directory / "engine.sock"), **settings}
+        settings = {"engines": (str(directory / "engine.sock"),), **settings}
         config = config_of(model, directory / "data", port=port, **settings)
         yield config, keys.demo_key or ""
 

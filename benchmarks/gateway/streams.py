@@ -111,7 +111,7 @@ def main(options: StreamBenchOptions) -> None:
 
 def run(config: GatewayConfig, key: str, options: StreamBenchOptions) -> None:
     """One measurement of a gateway of this config, before an engine of its own."""
-    paced = ["tests.doubles.engine.paced_engine", config.engine_socket, f"{options.step_ms / 1000}"]
+    paced = ["tests.doubles.engine.paced_engine", config.engines[0], f"{options.step_ms / 1000}"]
     engine = subprocess.Popen([sys.executable, "-m", *paced])
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
     gateway = subprocess.Popen(command)

@@ -211,7 +211,7 @@ def load_target(flags: TargetFlags) -> tuple[str, str]:
 def _admin_url(flags: AdminFlags) -> str:
     """Where the variables of a server say that it listens; if none does, where one runs."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
-    if given == (None,) * 4 and (running := _running(flags.data_dir)):
+    if given == (None,) * 4 and (running := running_in(flags.data_dir)):
         return running.admin_url
     return admin_url(
         flags.host or GATEWAY_DEFAULTS.host,
@@ -223,7 +223,7 @@ def _admin_url(flags: AdminFlags) -> str:
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
     """Where tenants reach the server: as its variables say; if none does, where one runs."""
-    if (flags.host, flags.port) == (None, None) and (running := _running(flags.data_dir)):
+    if (flags.host, flags.port) == (None, None) and (running := running_in(flags.data_dir)):
         return running.url
     return base_url(
         flags.host or GATEWAY_DEFAULTS.host,
@@ -231,7 +231,7 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
     )
 
 
-def _running(data_dir: Path) -> ServerAddress | None:
+def running_in(data_dir: Path) -> ServerAddress | None:
     """The server that runs in the data directory; BadSetting if that cannot be trusted."""
     try:
         return running_server(data_dir)

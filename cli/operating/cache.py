@@ -99,6 +99,9 @@ def show(stats: dict[str, Any], *, every: bool = False) -> None:
     print_table("Tenants", ("tenant", *heads), map(_tenant_row, tenants))
     _show_shares(tenants, stats["floors_scale"])
     _show_tiers(stats["tiers"])
+    if stats["replicas"]:
+        columns = ("engine", "state", "running", "waiting", "used", "total", "hit rate")
+        print_table("Engines (blocks)", columns, map(_replica_row, stats["replicas"]))
     print_table("Engine", ("", ""), _engine_rows(stats))
 
 
@@ -198,6 +201,22 @@ def _moves_row(moves: dict[str, Any]) -> Cells:
         f"{moves['seconds']:.2f}",
         "-" if rate is None else f"{rate:.2f}",
         moves["failed"],
+    )
+
+
+def _replica_row(replica: dict[str, Any]) -> Cells:
+    counted = replica["counted"]
+    if counted is None:
+        return (replica["name"], replica["reason"] or "no answer", *"-----")
+    queue, blocks = counted["queue"], counted["pool"]["blocks"]
+    rate = counted["windows"].get("all", {}).get("hit_rate")
+    in_queue = (queue["running"], queue["waiting"])
+    return (
+        replica["name"],
+        replica["state"],
+        *in_queue,
+        *itemgetter("used", "total")(blocks),
+        percent(rate),
     )
 
 

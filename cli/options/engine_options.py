@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from cli.options.flags import ConfigFlags, flag
+from cli.options.flags import ConfigFlags, field, flag
 from engine.config import EngineConfig
 from engine.models.shards import MOST_RANKS
 
@@ -99,5 +100,22 @@ ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFlags:
+    """How many engines one gateway drives."""
+
+    replicas: int = field(
+        1,
+        "Engines that serve the model, each with a cache of its own; the gateway sends each "
+        "request to one. --host-cache-gib, --host-cache-tokens, --disk-cache-gib and "
+        "--num-threads are divided among them; on cuda each has a GPU.",
+        panel="Engine",
+        min=1,
+        max=64,
+    )
+
+
 EngineFlags = Annotated[EngineConfig, ConfigFlags(ENGINE_DEFAULTS, ENGINE_FLAGS)]
 LoneEngineFlags = Annotated[EngineConfig, ConfigFlags(ENGINE_DEFAULTS, ALONE_FLAGS)]

@@ -12,7 +12,7 @@ from gateway.limits.limits import MAX_PRICE, Prices
 from gateway.turn_formats.choose import tool_format_names
 
 PRICES = Prices()
-GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engine_socket="")
+GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engines=())
 
 gateway_flag = partial(flag, panel="Gateway")
 gateway_field = partial(field, panel="Gateway")
@@ -40,7 +40,11 @@ GATEWAY_FLAGS = {
         "than any step. Left out: 10 on cuda, 120 on cpu.",
         min=1.0,
     ),
-    "replicas": gateway_flag(
+    "router": gateway_flag(
+        "Which of several engines (--replicas) a request is sent to: first-token predicts which "
+        "one has the first token soonest, by what it has cached and has to do."
+    ),
+    "gateways": gateway_flag(
         "Number of gateways that share --redis-url; while Redis is down each grants its share.",
         min=1,
         max=1024,

@@ -54,7 +54,8 @@ class SocketFlags:
     socket: str | None = field(
         None,
         "Where gateway and engine meet: a Unix socket, or tcp://HOST:PORT, which is encrypted and "
-        "takes the port after it, too. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+        "takes the port after it, too; a gateway before several engines has several, with "
+        "commas. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
         panel=MODEL,
         show_default=False,
     )

@@ -30,6 +30,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     admin_url: str
     pid: int
+    has_supervisor: bool = False  # that of the engines, under `pid`
 
 
 class AnothersFile(PrivateFileError):

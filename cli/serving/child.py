@@ -13,6 +13,7 @@ from pathlib import Path
 
 import cli
 from cli.serving import parent_death
+from engine.process import DRAIN_SIGNAL
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
@@ -75,6 +76,11 @@ class Child:
         """Ask it to end."""
         with suppress(ProcessLookupError):
             self._process.terminate()
+
+    def drain(self) -> None:
+        """Ask an engine to end once it has finished what it has."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(DRAIN_SIGNAL)
 
     def kill(self) -> None:
         """End it and whatever it started."""

@@ -5,6 +5,7 @@ Knows: which flag goes into which field, and which values exclude each other. Pu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -48,12 +49,12 @@ def engine_config(
 def gateway_config(
     source: ModelSource,
     data_dir: Path,
-    socket: str,
+    sockets: Sequence[str],
     flags: GatewayConfig,
     bounds: Bounds,
     prices: PriceFlags,
 ) -> GatewayConfig:
-    """The gateway's config; BadSetting if values exclude each other."""
+    """The gateway's config; BadSetting if values exclude each other. `sockets`: of the engines."""
     if flags.admin_port == flags.port:
         raise BadSetting(
             "--admin-port", f"{flags.port} is also --port; leave --admin-port out to use one port"
@@ -66,7 +67,7 @@ def gateway_config(
         model_dir=str(source.directory),
         model_name=source.name,
         data_dir=str(data_dir.absolute()),
-        engine_socket=checked_socket(socket),
+        engines=tuple(map(checked_socket, sockets)),
         bounds=checked_bounds(bounds),
         prices=checked_prices(prices),
     )

@@ -24,6 +24,7 @@ from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.temp_directory import temp_directory
 
 SOCKET_NAME = "engine.sock"
+_SOCKET_NAMES = "engine*.sock*"  # of replicas too, and of heartbeats
 _PREFIX = "ratoon-serve-"
 _REDIS_S = 5.0  # a start may wait longer for Redis than a request
 
@@ -54,7 +55,7 @@ def first_start(
 
 @contextmanager
 def runtime_directory() -> Iterator[Path]:
-    """A new directory for a socket, open to its owner alone (0700); removed at the end.
+    """A new directory for sockets, open to its owner alone (0700); removed at the end.
 
     Those that a killed server left are removed before.
     """
@@ -62,7 +63,7 @@ def runtime_directory() -> Iterator[Path]:
     longest = within / f"{_PREFIX}12345678" / SOCKET_NAME
     if len(str(longest).encode()) >= MAX_SOCKET_BYTES:
         within = Path("/tmp")
-    with temp_directory(_PREFIX, SOCKET_NAME, within) as directory:
+    with temp_directory(_PREFIX, _SOCKET_NAMES, within) as directory:
         yield directory
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.options.options import EMBEDDED
-from cli.serving.supervisor import ChildName
+from cli.serving.serving_state import ChildName
 
 HANDBOOK = """\
 This is the handbook of Alder Logistics. Answer briefly and only from it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import typer
 from msgspec.structs import replace
 
 from cli.options.config_file import ConfigFile
-from cli.options.engine_options import EngineFlags, LoneEngineFlags
+from cli.options.engine_options import EngineFlags, LoneEngineFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.address import ServerAddress, address_told
@@ -28,9 +28,20 @@ from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, 
 from cli.serving.link_key import link_key_file
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
+from cli.serving.replicas import (
+    Machine,
+    child_names,
+    environments,
+    machine,
+    replica_configs,
+    sockets,
+)
 from cli.serving.screen import StderrScreen, greeting
-from cli.serving.supervisor import ChildName, Patience, Policy
+from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
 from cli.serving.watch import Probed, Watch, WatchedChild
+from engine.config import EngineConfig
+from engine.link.address import is_tcp
+from gateway.config import GatewayConfig
 
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
@@ -39,8 +50,18 @@ _PROBE_TIMEOUT_S = 2.0
 _READINESS = {"ready": True, "disk_full": True, "not_ready": False}
 
 
+# Nor "stalled" here. One that is "refused" lives, and is never ready: it must not be taken for one.
+_ANSWERS = {"ready": True, "draining": True, "absent": False}
+
+
+class _Replica(msgspec.Struct, frozen=True):
+    state: str
+    engine_id: str | None = None
+
+
 class _Readiness(msgspec.Struct, frozen=True):
     status: str
+    replicas: dict[str, _Replica] = {}  # in the order of the engines
 
 
 def serve(
@@ -48,6 +69,7 @@ def serve(
     start: StartFlags,
     gateway: GatewayFlags,
     engine: EngineFlags,
+    replicas: ReplicaFlags,
     bounds: BoundsFlags,
     prices: PriceFlags,
     config_file: ConfigFile = None,
@@ -58,25 +80,30 @@ def serve(
     model is loaded. The first start makes the data directory with an admin key and the keys of
     two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
 
-    Examples: the embedded demo model; your own on a GPU, for the whole network:
+    Examples: the embedded demo model; your own on a GPU, for the whole network; on four GPUs:
 
         ratoon serve
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --host 0.0.0.0
+
+        ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --replicas 4
     """
     del config_file  # its settings are the flags' defaults by now
     source = checked_source(model.model, engine)
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
     check_ports(gateway)
-    address = address_of(gateway)
+    address = replace(address_of(gateway), has_supervisor=True)
     with runtime_directory() as directory:
-        socket = str(directory / SOCKET_NAME)
-        config = gateway_config(source, model.data_dir, socket, gateway, bounds, prices)
+        socket, count = str(directory / SOCKET_NAME), replicas.replicas
+        places = sockets(socket, count)
+        config = gateway_config(source, model.data_dir, places, gateway, bounds, prices)
+        alone = engine_config(source, model.data_dir, socket, engine)
+        lines = commands(alone, config, count, machine())
         made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
         watched = WatchedChild(
-            commands=commands(engine_config(source, model.data_dir, socket, engine), config),
-            probe=partial(probe, readiness_url(gateway)),
+            commands=lines,
+            probe=partial(probe, readiness_url(gateway), child_names(count)),
             policy=patience(gateway, engine),
         )
         page = f"{address.admin_url}/admin/ui" if gateway.page else None
@@ -101,18 +128,22 @@ def gateway(
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
     For your own process supervisor, or to keep the gateway up while the engine is replaced. It
-    waits for an engine at --socket, and answers 503 until there is one.
+    waits for an engine at --socket, and answers 503 until there is one. Of several engines --socket
+    has all sockets, with commas.
 
-    Example:
+    Examples: before one engine; before two:
 
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
+
+        ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/a.sock,/run/ratoon/b.sock
     """
     del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-    place = meeting_place(model, socket)
-    key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=False)
+    places = meeting_place(model, socket).split(",")
+    over_tcp = next(filter(is_tcp, places), places[0])
+    key_file = link_key_file(over_tcp, socket.link_key_file, model.data_dir, make=False)
     config = replace(
-        gateway_config(source, model.data_dir, place, gateway, bounds, prices),
+        gateway_config(source, model.data_dir, places, gateway, bounds, prices),
         link_key_file=key_file,
     )
     first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
@@ -143,12 +174,22 @@ def engine(
     become("engine", config)
 
 
-def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName, list[str]]:
-    """The command lines of both processes. Others can see them, so configs contain no secrets."""
-    return {
-        "engine": python_command("engine", msgspec.json.encode(engine).decode()),
-        "gateway": python_command("gateway", msgspec.json.encode(gateway).decode()),
-    }
+def commands(
+    engine: EngineConfig, gateway: GatewayConfig, count: int, of: Machine
+) -> dict[ChildName, list[str]]:
+    """The command lines of all processes: the gateway's, and those of `count` engines.
+
+    `engine` is the config of one engine alone, which they divide. Others can see command lines, so
+    configs contain no secrets. BadSetting where the machine has not enough for so many.
+    """
+    configs = replica_configs(engine, count, of)
+    variables = environments(engine, count, of.gpus)
+    lines = {GATEWAY: python_command("gateway", msgspec.json.encode(gateway).decode())}
+    for name, config, given in zip(child_names(count), configs, variables, strict=True):
+        line = python_command("engine", msgspec.json.encode(config).decode())
+        within = ["env", *(f"{key}={value}" for key, value in given.items())] if given else []
+        lines[name] = [*within, *line]
+    return lines
 
 
 def check_ports(gateway: GatewayFlags) -> None:
@@ -186,12 +227,12 @@ def readiness_url(gateway: GatewayFlags) -> str:
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
 
 
-async def probe(url: str) -> Probed:
-    """Which of the two answers, by the gateway's /readyz.
+async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
+    """Which process answers, by the gateway's /readyz.
 
     A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
     yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
-    answers nothing does hang. Of the engine nothing is known without the gateway, nor while its
+    answers nothing does hang. Of an engine nothing is known without the gateway, nor while its
     process stands still.
     """
     # Imported at the first question, beside the engine's own start: it takes 0.3 s to load.
@@ -202,10 +243,23 @@ async def probe(url: str) -> Probed:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
             health = msgspec.json.decode(await response.read(), type=_Readiness)
     except TimeoutError:
-        return {"gateway": False, "engine": None}
+        return {GATEWAY: False, **dict.fromkeys(engines)}
     except (aiohttp.ClientError, msgspec.DecodeError):
-        return {"gateway": None, "engine": None}
-    return {"gateway": True, "engine": _READINESS.get(health.status)}
+        return {GATEWAY: None, **dict.fromkeys(engines)}
+    return {GATEWAY: True, **_answering(health, engines)}
+
+
+def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
+    """Which engines answer: one alone by the status, several each by its own state."""
+    if not health.replicas:
+        return dict.fromkeys(engines, _READINESS.get(health.status))
+    replicas = zip(engines, health.replicas.values(), strict=False)
+    return {name: _answer(replica) for name, replica in replicas}
+
+
+def _answer(replica: _Replica) -> bool | str | None:
+    answers = _ANSWERS.get(replica.state)
+    return answers and (replica.engine_id or True)
 
 
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:

@@ -1,4 +1,4 @@
-"""Runs gateway and engine: reports events to `supervisor.decide` and carries out its decisions."""
+"""Runs gateway and engines: reports events to `supervisor.decide` and carries out its decisions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from typing import Protocol
 
 from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import Child
-from cli.serving.supervisor import (
+from cli.serving.serving_state import (
+    GATEWAY,
     Action,
     Announce,
     ChildName,
     ChildState,
+    Drain,
     Event,
     Exited,
     Kill,
     Policy,
     Ready,
+    RestartRequested,
     Say,
     ServingState,
     Silent,
@@ -29,10 +32,11 @@ from cli.serving.supervisor import (
     StopRequested,
     Terminate,
     Tick,
-    decide,
 )
+from cli.serving.supervisor import decide
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RESTART_SIGNAL = signal.SIGUSR1
 
 
 class Screen(Protocol):
@@ -51,22 +55,22 @@ class Screen(Protocol):
         ...
 
 
-Probed = Mapping[ChildName, bool | None]
-"""Whether each child answers; None: unknown."""
+Probed = Mapping[ChildName, bool | str | None]
+"""Whether each child answers, or as which engine; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedChild:
     """What is run and how it is watched."""
 
-    commands: Mapping[ChildName, Sequence[str]]
+    commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     probe: Callable[[], Awaitable[Probed]]  # must not raise
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # between two probes
 
 
 class Watch:
-    """Gateway and engine, from the first start until both have ended."""
+    """Gateway and engines, from the first start until all have ended."""
 
     def __init__(self, watched: WatchedChild, screen: Screen) -> None:
         self._watched = watched
@@ -95,11 +99,16 @@ class Watch:
         """What SIGTERM does."""
         self._events.put_nowait(StopRequested())
 
+    def request_restart(self) -> None:
+        """What SIGUSR1 does."""
+        self._events.put_nowait(RestartRequested())
+
     async def _until_done(self) -> ServingState:
-        await self._start("gateway")
-        await self._start("engine")
+        engines = [name for name in self._watched.commands if name != GATEWAY]
+        for name in (GATEWAY, *engines):
+            await self._start(name)
         started = ChildState(started_at=time.monotonic())
-        state = ServingState(gateway=started, engine=started)
+        state = ServingState(gateway=started, engines=dict.fromkeys(engines, started))
         while state.phase != "done":
             event = await self._next_event(state.wake_at)
             state, actions = decide(state, event, time.monotonic(), self._watched.policy)
@@ -120,6 +129,8 @@ class Watch:
                 await self._start(name)
             case Terminate(name):
                 self._children[name].terminate()
+            case Drain(name):
+                self._children[name].drain()
             case Kill(name):
                 self._children[name].kill()
             case Announce():
@@ -145,12 +156,12 @@ class Watch:
 
     async def _report_answers(self) -> None:
         """Report which child answers, whenever that changes."""
-        known: dict[ChildName, bool] = {}
+        known: dict[ChildName, bool | str] = {}
         while True:
             for name, answers in (await self._watched.probe()).items():
-                if answers is not None and answers is not known.get(name):
+                if answers is not None and answers != known.get(name):
                     known[name] = answers
-                    self._events.put_nowait(Ready(name) if answers else Silent(name))
+                    self._events.put_nowait(_event(name, answers))
             await asyncio.sleep(self._watched.poll_s)
 
     @contextmanager
@@ -158,10 +169,11 @@ class Watch:
         loop = asyncio.get_running_loop()
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.request_stop)
+        loop.add_signal_handler(RESTART_SIGNAL, self.request_restart)
         try:
             yield
         finally:
-            for number in _STOP_SIGNALS:
+            for number in (*_STOP_SIGNALS, RESTART_SIGNAL):
                 loop.remove_signal_handler(number)
 
     async def _sweep(self) -> None:
@@ -169,3 +181,9 @@ class Watch:
             child.kill()
         self._stop_probing()
         await asyncio.gather(*self._exits.values())
+
+
+def _event(name: ChildName, answers: bool | str) -> Event:
+    if isinstance(answers, str):
+        return Ready(name, answers)
+    return Ready(name) if answers else Silent(name)

@@ -28,6 +28,7 @@ def tables(now: Stats, before: Stats | None) -> list[TableText]:
     since = "since its start" if before is None else f"in {seconds:.1f} s"
     return [
         TableText.of(f"Engine {since}", ("", ""), _engine_rows(now, before, seconds)),
+        *_replica_tables(now, before),
         TableText.of("Cache (blocks)", (*TIER_COLUMNS, "hit rate"), _tier_rows(now, before)),
         TableText.of(
             "Tenants",
@@ -48,6 +49,36 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
+
+
+def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
+    """A table of the engines where there are several."""
+    if not now["replicas"]:
+        return []
+    earlier = {one["name"]: one["counted"] for one in before["replicas"]} if before else {}
+    columns = ("replica", "state", "running", "waiting", "generated/s", "hit rate", "blocks used")
+    rows = [_replica_row(one, earlier.get(one["name"])) for one in now["replicas"]]
+    return [TableText.of("Engines", columns, rows)]
+
+
+def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
+    """One engine: what it did since the reading before, or since its start."""
+    now = replica["counted"]
+    if now is None:
+        return (replica["name"], replica["state"], *"-----")
+    before = before if before and before["engine_id"] == now["engine_id"] else None
+    seconds = now["uptime_s"] - (before["uptime_s"] if before else 0.0)
+    window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
+    hits, queried = (_grown(name, window, earlier) for name in ("hit_tokens", "queried_tokens"))
+    return (
+        replica["name"],
+        replica["state"],
+        now["queue"]["running"],
+        now["queue"]["waiting"],
+        _per_s(_grown("generated_tokens", now, before), seconds),
+        _share(hits, queried),
+        f"{now['pool']['blocks']['used']} of {now['pool']['blocks']['total']}",
+    )
 
 
 def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import typer
 
@@ -12,6 +12,7 @@ from cli.options.options import AdminFlags
 from cli.output import print_result, print_table
 from cli.watching.fill import TIER_COLUMNS, tier_rows
 
+Row: TypeAlias = tuple[str, str, str]
 _SERVES = ("ready", "disk_full")  # with a full disk requests are served
 
 
@@ -38,18 +39,33 @@ def status(admin: AdminFlags) -> None:
 def _show(found: dict[str, Any]) -> None:
     health, cache = found["health"], found["cache"]
     rows = [("server", health["status"], health.get("reason") or found["url"])]
-    rows.append(("engine", "no answer", "") if cache is None else _engine_row(cache))
-    if cache is not None and (disk := cache["tiers"]["disk"]) is not None:
-        rows.append(("disk", disk["state"], f"{disk['records']} blocks, {disk['lost']} lost"))
+    rows += _replica_rows(health, cache) if "replicas" in health else _rows_of("", cache)
     print_table("Processes", ("process", "state", "detail"), rows)
     if cache is not None:
         typer.echo()
         print_table("Cache (blocks)", TIER_COLUMNS, tier_rows(cache))
 
 
-def _engine_row(cache: dict[str, Any]) -> tuple[str, str, str]:
-    queue = cache["queue"]
-    said = (
-        f"{queue['running']} running, {queue['waiting']} waiting, up for {cache['uptime_s']:.0f} s"
-    )
-    return "engine", "answers", said
+def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[Row]:
+    """The engines where there are several, each as the gateway that answers sees it."""
+    counted = {one["name"]: one["counted"] for one in cache["replicas"]} if cache else {}
+    rows: list[Row] = []
+    for name, replica in health["replicas"].items():
+        (_, said, detail), *disk = _rows_of(f" {name}", counted.get(name))
+        is_ready = replica["state"] == "ready"
+        shown = (said, detail) if is_ready else (replica["state"], replica.get("reason", ""))
+        rows += [(f"engine {name}", *shown), *disk]
+    return rows
+
+
+def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
+    """An engine and its disk."""
+    if counted is None:
+        return [(f"engine{name}", "no answer", "")]
+    queue, disk = counted["queue"], counted["tiers"]["disk"]
+    under_way = f"{queue['running']} running, {queue['waiting']} waiting"
+    rows = [(f"engine{name}", "answers", f"{under_way}, up for {counted['uptime_s']:.0f} s")]
+    if disk is not None:
+        detail = f"{disk['records']} blocks, {disk['lost']} lost"
+        rows.append((f"disk{name}", disk["state"], detail))
+    return rows

@@ -31,7 +31,7 @@ from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
 from engine.link.curve import LinkKey, Socket
 from engine.link.event_queue import EventQueue
-from engine.link.interface import OnEnd
+from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import (
     Cancel,
     Event,
@@ -96,6 +96,11 @@ class EngineClient(EngineQueries):
         """What the connected engine is; None while none is connected."""
         return self._welcome
 
+    @property
+    def replicas(self) -> Mapping[str, ReplicaHealth]:
+        """None: this is one engine."""
+        return {}
+
     async def start(self) -> None:
         """Begin connecting, in the background: the engine may come later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")
@@ -128,6 +133,20 @@ class EngineClient(EngineQueries):
             if self._requests.get(request.request_id) is event_queue:
                 del self._requests[request.request_id]
                 self._send(Cancel(request.request_id))
+
+    def give_up(self, request_id: str, why: str) -> bool:
+        """End a request's stream with EngineUnavailable, and cancel it in the engine.
+
+        Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
+        nothing is done, where something that has come was not taken yet.
+        """
+        event_queue = self._requests.get(request_id)
+        if event_queue is None or event_queue.has_any:
+            return False
+        del self._requests[request_id]
+        self._send(Cancel(request_id))
+        event_queue.put(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
+        return True
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
         """Divide the cache among these flows; every engine that connects is sent it first."""

@@ -17,6 +17,11 @@ class EventQueue:
         self._events: list[Event | EngineError] = []
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there are events that were not taken."""
+        return bool(self._events)
+
     def put(self, event: Event | EngineError) -> None:
         """Add one; never waits."""
         self._events.append(event)

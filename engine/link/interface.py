@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Tokens, Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
@@ -25,8 +25,22 @@ class PinnedPrefix:
     block_keys: bytes
 
 
+ReplicaState = Literal["ready", "stalled", "draining", "absent", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaHealth:
+    """Whether one of several engines takes requests; `why` it does not, "" where it does."""
+
+    state: ReplicaState
+    why: str
+    engine_id: str | None = None  # of the connected engine
+
+
 class Engine(Protocol):
-    """Implemented by `EngineClient`, and by `tests/doubles/engine/fake_engine.py`."""
+    """Implemented by `EngineClient`, by several of them together (`gateway.replicas`), and by
+    `tests/doubles/engine/fake_engine.py`.
+    """
 
     @property
     def welcome(self) -> Welcome | None:
@@ -36,6 +50,11 @@ class Engine(Protocol):
     @property
     def is_stalled(self) -> bool:
         """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        ...
+
+    @property
+    def replicas(self) -> Mapping[str, ReplicaHealth]:
+        """The engines that this one consists of, by their names; none where it is one alone."""
         ...
 
     def generate(

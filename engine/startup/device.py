@@ -76,10 +76,16 @@ def dtype_name(dtype: torch.dtype) -> str:
     return next(name for name, known in DTYPES.items() if known == dtype)
 
 
-def free_bytes(device: torch.device) -> int:
-    """Bytes of `device` that may be allocated now."""
+def host_bytes(most: int | None) -> int:
+    """Bytes of the host that may be allocated now; never more than `most`, if given."""
+    free = host_free_bytes()
+    return free if most is None else min(free, most)
+
+
+def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
+    """Bytes of `device` that may be allocated now; `most_of_host` bounds a CPU's."""
     if device.type != "cuda":
-        return host_free_bytes()
+        return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)
     # What torch's allocator keeps of freed tensors may be allocated as well.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

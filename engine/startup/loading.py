@@ -285,7 +285,7 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = free_bytes(device) // config.tensor_parallel
+        free = free_bytes(device, config.host_memory_bytes) // config.tensor_parallel
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(

@@ -23,6 +23,7 @@ import torch
 from engine.config import EngineConfig
 from engine.copies import BlockMover, Disk, NoTiers
 from engine.ranks.collectives import Collectives
+from engine.startup.device import host_bytes
 from engine.startup.pool_size import OPENING_BYTES, blocks_ahead, host_blocks
 from prefix_cache.tiers.tier_pools import Tiers
 from storage import tier_mover
@@ -30,7 +31,6 @@ from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.errors import DiskUnavailable, PoolDoesNotFit
-from storage.free_memory import host_free_bytes
 from storage.host_pool import HostPool
 
 GIB = 1 << 30
@@ -61,7 +61,7 @@ def host_ahead(
     if device.type != "cuda":
         yield None
         return
-    free = max(host_free_bytes() - OPENING_BYTES, 0)
+    free = max(host_bytes(config.host_memory_bytes) - OPENING_BYTES, 0)
     num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free)
     with ThreadPoolExecutor(1, thread_name_prefix="host-tier") as thread:
         made = thread.submit(_made, new_pool, num_blocks, block_bytes, device, free)
@@ -153,7 +153,10 @@ def _open_host(config: EngineConfig, pool: DevicePool, ahead: HostAhead | None) 
 def _make_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
     device = pool.tensor.device
     num_blocks = host_blocks(
-        config, pool.block_bytes, on_cuda=device.type == "cuda", free=host_free_bytes()
+        config,
+        pool.block_bytes,
+        on_cuda=device.type == "cuda",
+        free=host_bytes(config.host_memory_bytes),
     )
     return HostPool(num_blocks, pool.block_bytes, device) if num_blocks else None
 

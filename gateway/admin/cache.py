@@ -54,7 +54,7 @@ def cache_router(
     async def stats() -> Response:
         with refusing():
             counted = await engine.stats()
-        return json_response(cache_stats(counted, await _names(store)))
+        return json_response(cache_stats(counted, await _names(store), engine.replicas))
 
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from engine.link.interface import ReplicaHealth, ReplicaState
 from engine.link.stats_messages import (
     BlocksByReason,
     DirectionStats,
@@ -16,6 +19,7 @@ from engine.link.stats_messages import (
     ShareStats,
     WindowStats,
 )
+from gateway.replicas.joined_stats import each_replica
 from gateway.views import view_of
 
 _NO_SHARES = FlowShares()
@@ -114,11 +118,10 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskStats | None
 
 
-class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /admin/cache/stats."""
+class EngineView(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine has counted."""
 
     engine_id: str
-    fingerprint: str  # hex
     uptime_s: float
     steps: int
     preemptions: int
@@ -127,9 +130,25 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolView
     tree: TreeView
     queue: QueueView
-    tenants: list[TenantView]
     tiers: TiersView
+
+
+class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several engines: `counted` is None while it does not answer."""
+
+    name: str
+    state: ReplicaState
+    reason: str  # why it takes no requests; empty where it does
+    counted: EngineView | None
+
+
+class CacheStats(EngineView, frozen=True, kw_only=True):
+    """Answer of GET /admin/cache/stats: of several engines, the sums and each of them."""
+
+    fingerprint: str  # hex
+    tenants: list[TenantView]
     floors_scale: dict[str, float]  # by tier; below 1: all floors together exceed the tier
+    replicas: list[ReplicaView]  # empty where there is one engine
 
 
 class EvictionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,18 +168,46 @@ class EvictionList(msgspec.Struct, frozen=True):
     evictions: list[EvictionView]
 
 
-def cache_stats(stats: EngineStats, names: dict[str, str]) -> CacheStats:
-    """The engine's counters as the operator reads them; `names` maps tenant ids to names."""
+def cache_stats(
+    stats: EngineStats,
+    names: dict[str, str],
+    replicas: Mapping[str, ReplicaHealth] | None = None,
+) -> CacheStats:
+    """The engine's counters as the operator reads them; `names` maps tenant ids to names.
+
+    `replicas` are the engines where there are several, of which the counters are joined.
+    """
+    counted = each_replica(stats)
     return view_of(
         CacheStats,
-        stats,
+        _engine(stats),
         fingerprint=stats.fingerprint.hex(),
+        tenants=[_tenant(flow, names.get(flow), stats) for flow in sorted(stats.flows)],
+        floors_scale=stats.floors_scale,
+        replicas=[
+            _replica(name, health, counted.get(name)) for name, health in (replicas or {}).items()
+        ],
+    )
+
+
+def _engine(stats: EngineStats) -> EngineView:
+    return view_of(
+        EngineView,
+        stats,
         windows={name: _window(window) for name, window in stats.windows.items()},
         pool=_pool(stats.pool),
         tree=TreeView(nodes=stats.tree_nodes, depth=stats.tree_depth),
         queue=view_of(QueueView, stats),
-        tenants=[_tenant(flow, names.get(flow), stats) for flow in sorted(stats.flows)],
         tiers=_tiers(stats),
+    )
+
+
+def _replica(name: str, health: ReplicaHealth, stats: EngineStats | None) -> ReplicaView:
+    return ReplicaView(
+        name=name,
+        state=health.state,
+        reason=health.why,
+        counted=None if stats is None else _engine(stats),
     )
 
 

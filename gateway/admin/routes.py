@@ -100,9 +100,8 @@ def _metrics_router(engine: BoundedEngine, metrics: GatewayMetrics) -> APIRouter
         openapi_extra=described(None, texts=[metrics.content_type]),
     )
     async def show() -> Response:
-        return Response(
-            metrics.render(await _stats_if_any(engine)), media_type=metrics.content_type
-        )
+        shown = metrics.render(await _stats_if_any(engine), engine.replicas)
+        return Response(shown, media_type=metrics.content_type)
 
     return router
 

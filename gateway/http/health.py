@@ -7,9 +7,20 @@ from collections.abc import Callable
 import msgspec
 from fastapi import APIRouter, Response
 
-from engine.link.interface import Engine
+from engine.link.interface import Engine, ReplicaState
 from gateway.http.openapi import described
 from gateway.state.faults import Fault
+
+
+class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of several engines: "ready", "stalled", "draining", "absent" or "refused", and why.
+
+    `engine_id` is new for each process.
+    """
+
+    state: ReplicaState
+    reason: str = ""
+    engine_id: str | None = None
 
 
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -18,11 +29,12 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
     `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while the engine's
     process stands still (what runs in it goes on when it does), and then the faults of what the
     gateway keeps, the worst first (`gateway.state.faults`). Only with "disk_full" requests are
-    served.
+    served. `replicas` are there where there are several engines; one that is ready is enough.
     """
 
     status: str
     reason: str | None = None
+    replicas: dict[str, ReplicaReply] = {}
 
 
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
@@ -41,16 +53,24 @@ def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRoute
     @router.get("/health", openapi_extra=described(HealthReply, statuses=(200, 503)))
     @router.get("/readyz", openapi_extra=described(HealthReply, statuses=(200, 503)))
     async def readyz() -> Response:
-        if engine.welcome is None:
-            return _told(HealthReply("not_ready", "no engine is connected"), 503)
-        if engine.is_stalled:
-            return _told(HealthReply("stalled", "the engine does not answer"), 503)
-        fault = worst()
-        if fault is not None:
-            return _told(HealthReply(fault.status, fault.reason), 503)
-        return _told(HealthReply("ready"), 200)
+        health = _readiness(engine, worst())
+        return _told(health, 200 if health.status == "ready" else 503)
 
     return router
+
+
+def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
+    replicas = {
+        name: ReplicaReply(one.state, one.why, one.engine_id)
+        for name, one in engine.replicas.items()
+    }
+    if engine.welcome is None:
+        return HealthReply("not_ready", "no engine is connected", replicas)
+    if engine.is_stalled:
+        return HealthReply("stalled", "the engine does not answer", replicas)
+    if fault is not None:
+        return HealthReply(fault.status, fault.reason, replicas)
+    return HealthReply("ready", replicas=replicas)
 
 
 def _told(health: HealthReply, status: int) -> Response:

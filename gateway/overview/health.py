@@ -1,18 +1,22 @@
 """Which of the server's processes and files are well, for the operator.
 
-Knows: the engine as this process sees it, its disk process, the gateway's workers, and the faults
-of what the gateway keeps. Does not know: other gateways.
+Knows: the engines as this process sees them, their disk processes, the gateway's workers, and the
+faults of what the gateway keeps. Does not know: other gateways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import replace
 
+from engine.link.interface import ReplicaHealth
+from engine.link.stats_messages import DiskStats
 from engine.link.view_messages import Overview
 from gateway.overview.known import ToldWorker
+from gateway.replicas.joined_views import each_overview
 from gateway.state.faults import Fault
 
 _DISK_IS_WELL = frozenset({"up", "starting"})
@@ -21,7 +25,9 @@ _DISK_IS_WELL = frozenset({"up", "starting"})
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """One process, or one thing that is kept. `since`: seconds since the epoch, if it is known."""
 
-    process: str  # engine, disk, gateway, state, limits, data_dir
+    process: (
+        str  # engine, disk (of several engines "engine 0" and so on), gateway, state, limits...
+    )
     ok: bool
     since: float | None
     detail: str
@@ -35,23 +41,35 @@ def health(
     workers: Iterable[ToldWorker],
     silent: Sequence[int],
     now: float,
+    replicas: Mapping[str, ReplicaHealth] | None = None,
 ) -> list[Health]:
-    """All of them. `overview` is None while the engine does not answer; `silent` are workers."""
-    found = [_engine(overview, is_stalled=is_stalled, now=now)]
-    found += [
-        Health(process="gateway", ok=True, since=one.started, detail=f"worker {one.pid}")
-        for one in sorted(workers, key=attrgetter("pid"))
-    ]
-    found += [
-        Health(process="gateway", ok=False, since=None, detail=f"worker {pid} does not answer")
-        for pid in silent
-    ]
-    if overview is not None and overview.disk is not None:
-        found.append(_disk(overview.disk.state, is_full=overview.disk.disk_full))
-    found += [
+    """All of them. `overview` is None while the engine does not answer; `silent` are workers.
+
+    `replicas` are the engines where there are several, of which the overview is joined.
+    """
+    kept = (
         Health(process=_kept(fault), ok=False, since=None, detail=fault.reason) for fault in faults
-    ]
-    return found
+    )
+    if replicas:
+        engines = _replicas(overview, replicas, now)
+    else:
+        engines = _alone(overview, is_stalled=is_stalled, now=now)
+    return [*engines, *_gateways(workers, silent), *kept]
+
+
+def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[Health]:
+    for one in sorted(workers, key=attrgetter("pid")):
+        yield Health(process="gateway", ok=True, since=one.started, detail=f"worker {one.pid}")
+    for pid in silent:
+        detail = f"worker {pid} does not answer"
+        yield Health(process="gateway", ok=False, since=None, detail=detail)
+
+
+def _alone(overview: Overview | None, *, is_stalled: bool, now: float) -> Iterator[Health]:
+    """One engine and its disk."""
+    yield _engine(overview, is_stalled=is_stalled, now=now)
+    if overview is not None and overview.disk is not None:
+        yield _disk(overview.disk)
 
 
 def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Health:
@@ -62,9 +80,27 @@ def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Healt
     return Health(process="engine", ok=False, since=None, detail=detail)
 
 
-def _disk(state: str, *, is_full: bool) -> Health:
-    detail = f"{state}; its file system is full" if is_full else state
-    is_well = state in _DISK_IS_WELL and not is_full
+def _replicas(
+    overview: Overview | None, replicas: Mapping[str, ReplicaHealth], now: float
+) -> Iterator[Health]:
+    """Each engine and its disk, by the engine's name."""
+    overviews = {} if overview is None else each_overview(overview)
+    for name, health in replicas.items():
+        one = overviews.get(name)
+        engine = _engine(one, is_stalled=health.state == "stalled", now=now)
+        if health.state != "ready":
+            engine = replace(engine, ok=False, detail=health.why)
+        elif one is not None:
+            under_way = f"{one.running} running, {one.waiting} waiting"
+            engine = replace(engine, detail=f"{engine.detail}: {under_way}")
+        yield replace(engine, process=f"engine {name}")
+        if one is not None and one.disk is not None:
+            yield replace(_disk(one.disk), process=f"disk {name}")
+
+
+def _disk(disk: DiskStats) -> Health:
+    detail = f"{disk.state}; its file system is full" if disk.disk_full else disk.state
+    is_well = disk.state in _DISK_IS_WELL and not disk.disk_full
     return Health(process="disk", ok=is_well, since=None, detail=detail)
 
 

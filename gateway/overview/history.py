@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from operator import attrgetter
 
 import msgspec
 
@@ -22,10 +23,12 @@ from engine.link.view_messages import Overview
 from gateway.bounded_engine import BoundedEngine
 from gateway.overview.percentiles import Percentiles, percentiles
 from gateway.periodic import repeated
+from gateway.replicas.joined_views import each_overview
 from gateway.telemetry.metrics import GatewayMetrics, Latencies
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
+ENGINES = 256  # remembered: one may not answer for a while, and then go on counting
 
 
 class TokensByTier(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 class _Look(msgspec.Struct, frozen=True):
     t: float
     overview: Overview
+    engines: dict[str, Overview]  # the last overview of each engine by its id, gone or not
     latencies: Latencies
 
 
@@ -85,8 +89,9 @@ class History:
             return
         # In a thread: of several workers, it reads the files of all.
         latencies = await asyncio.to_thread(self._metrics.latencies)
-        look = _Look(self._grid(), overview, latencies)
-        last, self._last = self._last, look
+        last = self._last
+        engines = _seen({} if last is None else last.engines, _by_engine(overview))
+        look = self._last = _Look(self._grid(), overview, engines, latencies)
         if last is not None and look.t > last.t:
             self._samples.append(_sample(last, look))
 
@@ -104,15 +109,29 @@ class History:
         return round(self._clock() / INTERVAL_S) * INTERVAL_S
 
 
+def _by_engine(overview: Overview) -> dict[str, Overview]:
+    """The overviews of the engines that answered, by their ids."""
+    return {one.engine_id: one for one in each_overview(overview).values() or (overview,)}
+
+
+def _seen(before: dict[str, Overview], now: dict[str, Overview]) -> dict[str, Overview]:
+    """The last overview of each engine, of the last ENGINES of them."""
+    gone = {engine_id: one for engine_id, one in before.items() if engine_id not in now}
+    return dict([*gone.items(), *now.items()][-ENGINES:])
+
+
 def _sample(last: _Look, look: _Look) -> Sample:
-    now, seen = look.overview, last.overview
-    is_same = now.engine_id == seen.engine_id  # else its counts began at zero
+    now = look.overview
 
     def more(name: str) -> int:
-        return int(getattr(now, name) - (getattr(seen, name) if is_same else 0))
+        """What all engines have counted since; a new one began at zero."""
+        count = attrgetter(name)
+        return sum(
+            count(one) - (count(last.engines[engine_id]) if engine_id in last.engines else 0)
+            for engine_id, one in _by_engine(now).items()
+        )
 
-    tiers = ("device", "host", "disk")
-    found = (getattr(now.found, t) - (getattr(seen.found, t) if is_same else 0) for t in tiers)
+    found = (more(f"found.{tier}") for tier in ("device", "host", "disk"))
     return Sample(
         t=look.t,
         seconds=look.t - last.t,

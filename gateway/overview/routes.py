@@ -119,6 +119,7 @@ async def _overview(
             workers=workers,
             silent=silent,
             now=now,
+            replicas=engine.replicas,
         ),
         isolation=None,
     )

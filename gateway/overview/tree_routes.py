@@ -61,7 +61,7 @@ def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
         if not level.is_known:
             raise NotFound("the cache has no such node, or not any more", param="node")
         here = [] if level.node is None else [level.node]
-        shown = await rows.of([*here, *level.children], _fingerprint(engine))
+        shown = await rows.of([*here, *level.children], _fingerprint(engine), engine.replicas)
         at = shown[0] if here else None
         return json_response(
             TreeShown(
@@ -84,7 +84,7 @@ def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
         return json_response(
             PrefixesShown(
                 order=order,
-                prefixes=await rows.of(found.prefixes, _fingerprint(engine)),
+                prefixes=await rows.of(found.prefixes, _fingerprint(engine), engine.replicas),
                 surveyed=found.surveyed,
                 nodes=found.nodes,
                 age_s=found.age_s,

@@ -6,10 +6,13 @@ cache, whose tokens do not cross the link; so no tenant's text can be shown by m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from engine.link.interface import ReplicaHealth
 from engine.link.view_messages import NodeView
 from gateway.overview.history import TokensByTier
 from gateway.overview.namespace_names import NamespaceNames
@@ -18,6 +21,7 @@ from gateway.sharing.published import Published
 
 TEXT_TOKENS = 500  # of a published prefix that are shown
 TEXTS = 1000  # remembered
+_ID_CHARS = 8  # of an engine's id, with which the names of its nodes begin
 
 
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +57,16 @@ class TreeRows:
         self._namespaces = NamespaceNames(published.namespaces)
         self._texts: dict[tuple[str, int, int], str] = {}
 
-    async def of(self, views: list[NodeView], fingerprint: bytes) -> list[TreeRow]:
-        """One for each view, in their order."""
+    async def of(
+        self,
+        views: list[NodeView],
+        fingerprint: bytes,
+        replicas: Mapping[str, ReplicaHealth] | None = None,
+    ) -> list[TreeRow]:
+        """One for each view, in their order. Of several engines, each label says which it is."""
         names = await self._names.known({view.flow for view in views})
-        return [self._row(view, names, fingerprint) for view in views]
+        rows = [self._row(view, names, fingerprint) for view in views]
+        return [replace(row, label=_of_engine(row, replicas)) for row in rows] if replicas else rows
 
     def _row(self, view: NodeView, names: dict[str, str], fingerprint: bytes) -> TreeRow:
         tenant: str | None = None if view.flow == PUBLISHED else view.flow
@@ -99,3 +109,11 @@ class TreeRows:
                 self._texts.clear()
             self._texts[at] = self._published.text(*at)
         return self._texts[at]
+
+
+def _of_engine(row: TreeRow, replicas: Mapping[str, ReplicaHealth]) -> str:
+    """The label, and in which engine this is."""
+    begin = row.node.partition("-")[0]
+    ids = {name: (one.engine_id or "")[:_ID_CHARS] for name, one in replicas.items()}
+    name = next((name for name, engine_id in ids.items() if engine_id == begin), None)
+    return row.label if name is None else f"{row.label} (engine {name})"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import get_args
 
 from gateway.routing.cached_share import CachedShareRouter
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.names import RouterName as RouterName
 from gateway.routing.router import Router
 from gateway.routing.unaware import RandomRouter, RoundRobinRouter, SessionRouter
 
-RouterName = Literal[
-    "first-token", "cached-share", "session", "least-outstanding", "round-robin", "random"
-]
 ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
 SESSION_BLOCKS = 16  # of a prompt's begin, by which the session router knows a session
 

@@ -5,17 +5,63 @@ No label names a tenant: what each flow holds is shown by `/admin/cache`, not he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import asdict
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
+from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import DiskStats, EngineStats, PoolStats, TierStats
 
 
+class ReplicaCollector(Collector):
+    """The counters of each of several engines: the names of the sums, but for `ratoon_replica_`.
+
+    Where one restarts, its own counters begin at zero, as Prometheus expects; the sums only fall.
+    """
+
+    def __init__(
+        self, replicas: Mapping[str, ReplicaHealth], counted: Mapping[str, EngineStats]
+    ) -> None:
+        self._replicas = replicas
+        self._counted = counted
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of all replicas; none where there is one engine."""
+        if not self._replicas:
+            return
+        up = GaugeMetricFamily(
+            "ratoon_replica_up", "1 while the replica takes requests", labels=["replica"]
+        )
+        for name, health in self._replicas.items():
+            up.add_metric([name], health.state == "ready")
+        yield up
+        families: dict[str, Metric] = {}
+        for name, stats in self._counted.items():
+            for one in _counted(stats):
+                family = families.setdefault(one.name, _empty(one))
+                family.samples += [_of_replica(sample, name) for sample in one.samples]
+        yield from families.values()
+
+
+def _empty(family: Metric) -> Metric:
+    return Metric(_replica_name(family.name), f"{family.documentation}, by replica", family.type)
+
+
+def _of_replica(sample: Sample, replica: str) -> Sample:
+    return sample._replace(
+        name=_replica_name(sample.name), labels={"replica": replica, **sample.labels}
+    )
+
+
+def _replica_name(name: str) -> str:
+    return "ratoon_replica_" + name.removeprefix("ratoon_").removeprefix("engine_")
+
+
 class EngineCollector(Collector):
-    """The engine's counters as of one scrape."""
+    """The engine's counters as of one scrape; of several engines their sums."""
 
     def __init__(self, stats: EngineStats | None) -> None:
         self._stats = stats
@@ -24,13 +70,17 @@ class EngineCollector(Collector):
         """All metrics; without an engine only `ratoon_engine_up`."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
-            yield from _engine(self._stats)
-            yield from _pool(self._stats.pool)
-            yield from _prefixes(self._stats)
-            yield from _tiers(self._stats)
-            yield from _moves(self._stats.tiers)
-            if self._stats.tiers.disk is not None:
-                yield from _disk(self._stats.tiers.disk)
+            yield from _counted(self._stats)
+
+
+def _counted(stats: EngineStats) -> Iterator[Metric]:
+    yield from _engine(stats)
+    yield from _pool(stats.pool)
+    yield from _prefixes(stats)
+    yield from _tiers(stats)
+    yield from _moves(stats.tiers)
+    if stats.tiers.disk is not None:
+        yield from _disk(stats.tiers.disk)
 
 
 def _engine(stats: EngineStats) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import collections
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -29,9 +29,11 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import EngineStats
+from gateway.replicas.joined_stats import each_replica
 from gateway.state.faults import STATUSES
-from gateway.telemetry.engine_metrics import EngineCollector
+from gateway.telemetry.engine_metrics import EngineCollector, ReplicaCollector
 from gateway.telemetry.vllm_names import VllmNames
 
 # The boundaries that inference dashboards know, and finer ones below them: a cached prefix
@@ -147,6 +149,11 @@ class GatewayMetrics:
             multiprocess_mode="livemax",
         )
         self.faults(set())
+        self._moved = counter(
+            "ratoon_requests_moved",
+            "Requests that were sent to another replica before they began, by the one they left",
+            ("replica",),
+        )
         self._seconds = histogram(
             "ratoon_request_seconds",
             "From the request's arrival to its end",
@@ -194,6 +201,10 @@ class GatewayMetrics:
         """A request was refused before it started."""
         self._refused.labels(route, code).inc()
 
+    def moved(self, replica: str) -> None:
+        """A request that `replica` had not begun was sent to another one."""
+        self._moved.labels(replica).inc()
+
     def latencies(self) -> Latencies:
         """Times to the first token and between tokens; of all processes that count together.
 
@@ -210,11 +221,19 @@ class GatewayMetrics:
         for status in STATUSES:
             self._faults.labels(status).set(status in statuses)
 
-    def render(self, stats: EngineStats | None) -> bytes:
-        """The exposition in Prometheus' text format; `stats` is None while no engine answers."""
-        engine = CollectorRegistry()
+    def render(
+        self, stats: EngineStats | None, replicas: Mapping[str, ReplicaHealth] | None = None
+    ) -> bytes:
+        """The exposition in Prometheus' text format; `stats` is None while no engine answers.
+
+        `replicas` are the engines where there are several, of which the stats are joined.
+        """
+        engine, each = CollectorRegistry(), CollectorRegistry()
         engine.register(EngineCollector(stats))
-        shown = generate_latest(self._registry) + generate_latest(engine)
+        each.register(
+            ReplicaCollector(replicas or {}, {} if stats is None else each_replica(stats))
+        )
+        shown = generate_latest(self._registry) + generate_latest(engine) + generate_latest(each)
         if self._vllm_model is None:
             return shown
         again = CollectorRegistry()

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from cli.serving.supervisor import ChildName, Patience, Policy
+from cli.serving.serving_state import ChildName, Patience, Policy
 from cli.serving.watch import Probed
 from gateway.backoff import Backoff
 

@@ -125,7 +125,7 @@ def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> 
     told = [line.strip().split(" ")[0].rstrip(":") for line in lines]
     expected = [
         ["Serve", "serve", "gateway", "engine", "models"],
-        ["Operate", "chat", "status", "top", "usage", "audit", "verify-isolation"],
+        ["Operate", "chat", "status", "top", "restart", "usage", "audit", "verify-isolation"],
         ["tenants", "groups", "prefixes", "cache"],
         ["Measure", "bench", "simulate", "plan", "lint", "version"],
     ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from engine.errors import EngineError
-from engine.process import EXIT_BROKEN, EXIT_STOPPED, StopSignal, serve
+from engine.process import DRAIN_SIGNAL, EXIT_BROKEN, EXIT_STOPPED, StopSignal, serve
 from prefix_cache.errors import InvariantBroken
 
 
@@ -60,7 +60,8 @@ class ScriptedCore:
 
 @pytest.fixture
 def restored_signals() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGINT, DRAIN_SIGNAL)
+    before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -79,6 +80,13 @@ def test_after_the_grace_the_rest_fails() -> None:
     assert core.said == ["drain", "fail 5: engine_unavailable", "check", "put away 0 s"]
 
 
+def test_asked_to_drain_it_finishes_what_it_has_whatever_the_grace() -> None:
+    core = ScriptedCore(StopSignal(), stop_at_step=3, alive=5)
+    core.stop.has_time = True
+    assert serve(core, core.stop, grace_s=0, spill_grace_s=7) == EXIT_STOPPED
+    assert core.said == ["drain", "fail 0: engine_unavailable", "check", "put away 7 s"]
+
+
 @pytest.mark.parametrize(
     "error", [InvariantBroken("books"), RuntimeError("CUDA error: misaligned address")]
 )
@@ -88,7 +96,7 @@ def test_any_exception_is_logged_reported_and_ends_the_process(
     core = ScriptedCore(StopSignal(), raise_at_step=error, alive=2)
     with caplog.at_level(logging.ERROR):
         assert serve(core, core.stop, grace_s=60) == EXIT_BROKEN
-    assert core.said == ["report 2: engine_failure"]
+    assert core.said == ["report 2: engine_died"]
     assert str(error) in caplog.text
 
 
@@ -107,3 +115,18 @@ def test_signals_set_the_stop(number: signal.Signals) -> None:
     assert not stop.is_set
     os.kill(os.getpid(), number)
     assert stop.is_set
+
+
+@pytest.mark.usefixtures("restored_signals")
+def test_a_drain_has_time_until_a_stop_is_asked_for() -> None:
+    stop, hurried = StopSignal(), StopSignal()
+    stop.listen()
+    os.kill(os.getpid(), DRAIN_SIGNAL)
+    os.kill(os.getpid(), DRAIN_SIGNAL)
+    assert (stop.is_set, stop.has_time) == (True, True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), DRAIN_SIGNAL)
+    assert (stop.is_set, stop.has_time) == (True, False)
+    hurried.listen()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert (hurried.is_set, hurried.has_time) == (True, False)

@@ -60,7 +60,7 @@ def test_it_serves_before_the_engine_is_there_and_ends_on_a_signal(
         model_dir=str(tiny_model),
         model_name="tiny",
         data_dir=str(tmp_path),
-        engine_socket=str(tmp_path / "engine.sock"),
+        engines=(str(tmp_path / "engine.sock"),),
         port=free_port(),
         admin_port=free_port(),
     )
@@ -126,7 +126,7 @@ def fresh(tmp_path: Path, workers: int = 1) -> GatewayConfig:
         model_dir=str(write_tiny_model(tmp_path / "model")),
         model_name="tiny",
         data_dir=str(tmp_path / "data"),
-        engine_socket=str(tmp_path / "engine.sock"),
+        engines=(str(tmp_path / "engine.sock"),),
         port=free_port(),
         workers=workers,
     )

@@ -43,7 +43,7 @@ def served(tiny_model: Path, tmp_path: Path, engine: FakeEngine) -> Iterator[Ser
         model_dir=str(tiny_model),
         model_name=MODEL,
         data_dir=str(tmp_path),
-        engine_socket="",
+        engines=(),
         port=0,
         grace_s=1.0,
     )
@@ -123,7 +123,7 @@ def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
         model_dir=str(model),
         model_name=MODEL,
         data_dir=str(data),
-        engine_socket=str(data / "engine.sock"),
+        engines=(str(data / "engine.sock"),),
         port=free_port(),
         admin_port=free_port(),
         workers=workers,

@@ -58,7 +58,7 @@ def served(
         model_dir=str(tiny_model),
         model_name=MODEL,
         data_dir=str(tmp_path_factory.mktemp("keys")),
-        engine_socket="",
+        engines=(),
         port=0,
         bounds=BOUNDS,
         grace_s=1.0,

@@ -12,7 +12,7 @@ from gateway.start_files import CannotStart
 
 
 def config(wanted: int | None = None, **settings: object) -> GatewayConfig:
-    given = {"model_dir": "", "model_name": "", "data_dir": "", "engine_socket": ""}
+    given = {"model_dir": "", "model_name": "", "data_dir": "", "engines": ()}
     return GatewayConfig(**given, bounds=Bounds(max_connections=wanted), **settings)  # type: ignore[arg-type]
 
 

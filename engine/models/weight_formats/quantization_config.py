@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.weight_formats.ignored import matches
 
 FIELD = "quantization_config"
+HEAD = "lm_head"  # as checkpoints name it, some below a prefix
 T = TypeVar("T")
 
 
@@ -61,7 +63,7 @@ class CompressedTensors(msgspec.Struct):
     sparsity_config: dict[str, Any] | None = None
 
     def the_group(self, served_format: str) -> Group:
-        """The only one, which has all `Linear`; raises UnsupportedModel."""
+        """The only one, which has all `Linear` but the head; raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":
             raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")
@@ -69,4 +71,7 @@ class CompressedTensors(msgspec.Struct):
         refuse_unless(len(groups) == 1, "config_groups", list(groups), "one")
         group = next(iter(groups.values()))
         refuse_unless(group.targets == ["Linear"], "targets", group.targets, ["Linear"])
+        plain_head = any(matches(name, HEAD) or name.endswith(f".{HEAD}") for name in self.ignore)
+        served = f"a list with {HEAD!r}, an output projection that is plain"
+        refuse_unless(plain_head, "ignore", self.ignore, served)
         return group

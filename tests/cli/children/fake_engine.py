@@ -1,4 +1,4 @@
-"""Dies as often as it is told to, then says it is ready and lives until SIGTERM.
+"""Dies as often as it is told to, then says it is ready and lives until SIGTERM or SIGUSR1.
 
 usage: fake_engine.py DIRECTORY DEATHS [STATUS]. Leaves in DIRECTORY: `starts` (a line each),
 `ready` while it is ready, `log`.
@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def main(directory: Path, deaths: int, status: int = 7) -> int:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ends = {signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     starts = directory / "starts"
     with starts.open("a") as file:
         file.write("start\n")
@@ -18,9 +19,10 @@ def main(directory: Path, deaths: int, status: int = 7) -> int:
         sys.stderr.write("no such model\n")
         return status
     (directory / "ready").touch()
-    signal.sigwait({signal.SIGTERM})
+    asked = signal.sigwait(ends)
+    (directory / "ready").unlink()
     with (directory / "log").open("a") as log:
-        log.write("engine stops\n")
+        log.write("engine stops\n" if asked == signal.SIGTERM else "engine drains\n")
     return 0
 
 

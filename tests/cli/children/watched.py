@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from cli.serving.supervisor import ChildName
+from cli.serving.serving_state import ChildName
 from cli.serving.watch import Watch, WatchedChild
 from tests.cli.scripts import fake_commands, probe, quick_policy
 

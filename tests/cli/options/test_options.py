@@ -7,7 +7,13 @@ import msgspec
 import pytest
 
 from cli.load.options import ArrivalFlags, LoadFlags, SloFlags
-from cli.options.engine_options import ALONE_FLAGS, ENGINE_FLAGS, EngineFlags, LoneEngineFlags
+from cli.options.engine_options import (
+    ALONE_FLAGS,
+    ENGINE_FLAGS,
+    EngineFlags,
+    LoneEngineFlags,
+    ReplicaFlags,
+)
 from cli.options.flags import flattened
 from cli.options.gateway_options import (
     BOUNDS_FLAGS,
@@ -27,6 +33,7 @@ GROUPS = [
     SocketFlags,
     EngineFlags,
     LoneEngineFlags,
+    ReplicaFlags,
     GatewayFlags,
     BoundsFlags,
     PriceFlags,
@@ -60,13 +67,21 @@ def variables(option: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("flags", "config", "given_otherwise"),
     [
-        (ENGINE_FLAGS, EngineConfig, {"model_dir", "socket", "link_key_file", "grace_s"}),
-        (ALONE_FLAGS, EngineConfig, {"model_dir", "socket", "link_key_file"}),
+        (
+            ENGINE_FLAGS,
+            EngineConfig,
+            {"model_dir", "socket", "link_key_file", "grace_s", "host_memory_bytes"},
+        ),
+        (
+            ALONE_FLAGS,
+            EngineConfig,
+            {"model_dir", "socket", "link_key_file", "host_memory_bytes"},
+        ),
         (
             GATEWAY_FLAGS,
             GatewayConfig,
             {
-                *("model_dir", "model_name", "data_dir", "engine_socket", "link_key_file"),
+                *("model_dir", "model_name", "data_dir", "engines", "link_key_file"),
                 *("bounds", "prices"),
             },
         ),

@@ -37,12 +37,12 @@ def test_untouched_flags_give_the_default_engine() -> None:
 
 
 def test_untouched_flags_give_the_default_gateway() -> None:
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), PriceFlags())
+    composed = gateway_config(SOURCE, DATA_DIR, [SOCKET], gateway_flags(), Bounds(), PriceFlags())
     assert composed == GatewayConfig(
         model_dir="/models/tiny",
         model_name="tiny",
         data_dir="/var/lib/ratoon",
-        engine_socket="/run/ratoon/engine.sock",
+        engines=("/run/ratoon/engine.sock",),
     )
 
 
@@ -100,7 +100,8 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         admin_port=9001,
         workers=3,
         engine_silence_s=4.0,
-        replicas=2,
+        gateways=2,
+        router="random",
         share_all=True,
         tool_format="hermes",
         generation_config="none",
@@ -120,7 +121,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         otlp_endpoint="http://collector:4318",
     )
     bounds = Bounds(max_choices=2, stalled_write_s=1.0)
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds, PriceFlags())
+    composed = gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, bounds, PriceFlags())
     for name in GATEWAY_FLAGS:
         assert getattr(composed, name) == getattr(flags, name)
         assert getattr(composed, name) != getattr(gateway_flags(), name), f"{name} is not tried"
@@ -129,23 +130,23 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
 
 def test_every_price_arrives() -> None:
     prices = PriceFlags(price_computed=3.0, price_cached=0.5, price_generated=15.0)
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), prices)
+    composed = gateway_config(SOURCE, DATA_DIR, [SOCKET], gateway_flags(), Bounds(), prices)
     assert composed.prices == Prices(computed=3.0, cached=0.5, generated=15.0)
 
 
 def test_a_cached_token_costs_no_more_than_a_computed_one() -> None:
     dear = PriceFlags(price_computed=1.0, price_cached=1.5)
     with pytest.raises(BadSetting, match=r"--price-cached: 1.5 is more than --price-computed"):
-        gateway_config(SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), dear)
+        gateway_config(SOURCE, DATA_DIR, [SOCKET], gateway_flags(), Bounds(), dear)
     same = PriceFlags(price_computed=1.0, price_cached=1.0)
     assert gateway_config(
-        SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), same
+        SOURCE, DATA_DIR, [SOCKET], gateway_flags(), Bounds(), same
     ).prices == Prices(computed=1.0, cached=1.0)
 
 
 def test_configs_survive_the_command_line() -> None:
     composed = gateway_config(
-        SOURCE, DATA_DIR, SOCKET, gateway_flags(port=81), Bounds(), PriceFlags()
+        SOURCE, DATA_DIR, [SOCKET], gateway_flags(port=81), Bounds(), PriceFlags()
     )
     encoded = msgspec.json.encode(composed)
     assert msgspec.json.decode(encoded, type=GatewayConfig) == composed
@@ -153,10 +154,10 @@ def test_configs_survive_the_command_line() -> None:
 
 def test_relative_places_become_absolute() -> None:
     composed = gateway_config(
-        SOURCE, Path(".ratoon"), "e.sock", gateway_flags(), Bounds(), PriceFlags()
+        SOURCE, Path(".ratoon"), ["e.sock"], gateway_flags(), Bounds(), PriceFlags()
     )
     assert composed.data_dir == str(Path.cwd() / ".ratoon")
-    assert composed.engine_socket == str(Path.cwd() / "e.sock")
+    assert composed.engines == (str(Path.cwd() / "e.sock"),)
 
 
 @pytest.mark.parametrize(("cache_tokens", "fine"), [(16, True), (17, True), (15, False)])
@@ -172,10 +173,10 @@ def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None
 def test_the_admin_port_is_another_port() -> None:
     with pytest.raises(BadSetting, match="--admin-port: 8000 is also --port"):
         gateway_config(
-            SOURCE, DATA_DIR, SOCKET, gateway_flags(admin_port=8000), Bounds(), PriceFlags()
+            SOURCE, DATA_DIR, [SOCKET], gateway_flags(admin_port=8000), Bounds(), PriceFlags()
         )
     composed = gateway_config(
-        SOURCE, DATA_DIR, SOCKET, gateway_flags(admin_port=8001), Bounds(), PriceFlags()
+        SOURCE, DATA_DIR, [SOCKET], gateway_flags(admin_port=8001), Bounds(), PriceFlags()
     )
     assert composed.admin_port == 8001
 
@@ -220,12 +221,12 @@ def test_admin_routes_have_their_own_port_or_none() -> None:
 def test_a_bad_collector_url_is_refused(url: str) -> None:
     flags = gateway_flags(otlp_endpoint=url)
     with pytest.raises(BadSetting, match="--otlp-endpoint"):
-        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+        gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
 
 
 def test_a_collectors_url_arrives() -> None:
     flags = gateway_flags(otlp_endpoint="https://collector:4318/v1/traces")
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+    composed = gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
     assert composed.otlp_endpoint == "https://collector:4318/v1/traces"
 
 
@@ -242,7 +243,7 @@ def test_a_collectors_url_arrives() -> None:
 )
 def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayConfig, named: str) -> None:
     with pytest.raises(BadSetting) as refusal:
-        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+        gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
     assert named in str(refusal.value)
     assert "hush" not in str(refusal.value)
 
@@ -250,5 +251,5 @@ def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayConfig, named: s
 def test_redis_urls_that_serve() -> None:
     for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
         flags = gateway_flags(redis_url=url)
-        composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+        composed = gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
         assert composed.redis_url == url

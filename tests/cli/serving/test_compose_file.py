@@ -18,7 +18,7 @@ OTHERS = {"OTEL_EXPORTER_OTLP_HEADERS", "TRITON_CACHE_DIR"}
 
 _SET = re.compile(r"^ {4,6}([A-Z][A-Z_]+): ", re.MULTILINE)
 _GATEWAY = re.compile(r"^ {2}(gateway-\d+):\n {4}<<: \*gateway$", re.MULTILINE)
-_REPLICAS = re.compile(r'^ {4}RATOON_REPLICAS: "(\d+)"', re.MULTILINE)
+_NUMBER = re.compile(r'^ {4}RATOON_GATEWAYS: "(\d+)"', re.MULTILINE)
 
 
 def understood() -> set[str]:
@@ -44,13 +44,13 @@ def test_every_setting_is_one(name: str) -> None:
 
 
 def test_a_setting_that_is_none_would_be_found() -> None:
-    assert _SET.findall('    RATOON_REPLICA: "2"\n') == ["RATOON_REPLICA"]
-    assert "RATOON_REPLICA" not in understood()
+    assert _SET.findall('    RATOON_GATEWAY: "2"\n') == ["RATOON_GATEWAY"]
+    assert "RATOON_GATEWAY" not in understood()
 
 
 def test_each_gateway_knows_how_many_share_the_rates_while_redis_is_away() -> None:
-    [replicas] = _REPLICAS.findall((ROOT / "docker-compose.yml").read_text())
-    assert int(replicas) == len(gateways()) == 2
+    [number] = _NUMBER.findall((ROOT / "docker-compose.yml").read_text())
+    assert int(number) == len(gateways()) == 2
 
 
 def service(name: str) -> str:

@@ -14,19 +14,22 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.child import python_environment
+from cli.serving.replicas import Machine, child_names
 from cli.serving.serve import check_ports, commands, meeting_place, probe, readiness_url
 from engine.config import EngineConfig
+from engine.link.interface import ReplicaHealth, ReplicaState
 from gateway.config import GatewayConfig
 from tests.cli.http_double import served
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import Served
 
 ENGINE = EngineConfig(model_dir="/m", socket="/s", cache_tokens=64)
-GATEWAY = GatewayConfig(model_dir="/m", model_name="m", data_dir="/d", engine_socket="/s")
+MACHINE = Machine(num_cores=8, free_bytes=1 << 33, gpus=())
+GATEWAY = GatewayConfig(model_dir="/m", model_name="m", data_dir="/d", engines=("/s",))
 
 
 def test_each_process_gets_its_config_whole() -> None:
-    lines = commands(ENGINE, GATEWAY)
+    lines = commands(ENGINE, GATEWAY, 1, MACHINE)
     assert set(lines) == {"engine", "gateway"}
     for name, line in lines.items():
         assert line[:-1] == [sys.executable, "-P", "-m", name]
@@ -59,17 +62,17 @@ async def test_where_nobody_answers_as_a_gateway_would_nothing_is_known() -> Non
         return application
 
     with served(app) as url:
-        assert await probe(f"{url}/readyz") == NOTHING
-        assert await probe(f"{url}/elsewhere") == NOTHING
-    assert await probe(f"{url}/readyz") == NOTHING, "nobody is there any more"
+        assert await probe(f"{url}/readyz", ["engine"]) == NOTHING
+        assert await probe(f"{url}/elsewhere", ["engine"]) == NOTHING
+    assert await probe(f"{url}/readyz", ["engine"]) == NOTHING, "nobody is there any more"
 
 
 async def test_ready_is_a_gateway_with_an_engine(
     gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await probe(f"{gateway.url}/readyz") == {"gateway": True, "engine": True}
+    assert await probe(f"{gateway.url}/readyz", ["engine"]) == {"gateway": True, "engine": True}
     monkeypatch.setattr(engine, "welcome", None)
-    assert await probe(f"{gateway.url}/readyz") == {"gateway": True, "engine": False}
+    assert await probe(f"{gateway.url}/readyz", ["engine"]) == {"gateway": True, "engine": False}
 
 
 async def test_an_engine_whose_process_stands_still_is_not_given_up_here(
@@ -77,13 +80,35 @@ async def test_an_engine_whose_process_stands_still_is_not_given_up_here(
 ) -> None:
     """The gateway does that, by `--engine-silence-s`; what runs goes on if the process does."""
     monkeypatch.setattr(engine, "is_stalled", True)
-    assert await probe(f"{gateway.url}/readyz") == {"gateway": True, "engine": None}
+    assert await probe(f"{gateway.url}/readyz", ["engine"]) == {"gateway": True, "engine": None}
+
+
+async def test_of_several_engines_each_answers_for_itself(
+    gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: tuple[ReplicaState, ...] = ("ready", "absent", "stalled", "draining", "refused")
+    replicas = {str(number): ReplicaHealth(state, "") for number, state in enumerate(states)}
+    monkeypatch.setattr(engine, "replicas", replicas)
+    replicas["0"] = ReplicaHealth("ready", "", "an id")
+    names = child_names(5)
+    assert await probe(f"{gateway.url}/readyz", names) == {
+        "gateway": True,
+        **dict(zip(names, ("an id", False, None, True, None), strict=True)),
+    }
+
+
+def test_each_of_several_engines_has_its_config_and_its_gpu() -> None:
+    lines = commands(ENGINE, GATEWAY, 2, Machine(num_cores=8, free_bytes=1 << 33, gpus=("0", "1")))
+    assert list(lines) == ["gateway", "engine-0", "engine-1"]
+    for number, (name, place) in enumerate([("engine-0", "/s"), ("engine-1", "/s-1")]):
+        assert lines[name][:2] == ["env", f"CUDA_VISIBLE_DEVICES={number}"]
+        assert msgspec.json.decode(lines[name][-1], type=EngineConfig).socket == place
 
 
 async def test_one_that_takes_connections_and_answers_nothing_hangs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/readyz"
-        assert await probe(url) == {"gateway": False, "engine": None}
+        assert await probe(url, ["engine"]) == {"gateway": False, "engine": None}
 
 
 async def test_one_that_closes_connections_at_once_has_no_room_but_does_not_hang() -> None:
@@ -92,7 +117,7 @@ async def test_one_that_closes_connections_at_once_has_no_room_but_does_not_hang
 
     async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/readyz"
-        assert await probe(url) == NOTHING
+        assert await probe(url, ["engine"]) == NOTHING
 
 
 @pytest.mark.parametrize("flag", ["--port", "--admin-port"])
@@ -112,6 +137,7 @@ def test_a_taken_port_is_named(flag: str) -> None:
 ECHO = "import os, sys; print(os.getpid(), sys.argv[1])"
 BECOME = """
 import os
+from cli.serving.replicas import Machine
 from cli.serving.serve import become
 from engine.config import EngineConfig
 

@@ -15,8 +15,8 @@ import pytest
 
 from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import python_environment
-from cli.serving.supervisor import ChildName, Patience, Policy
-from cli.serving.watch import Watch, WatchedChild
+from cli.serving.serving_state import ChildName, Patience, Policy
+from cli.serving.watch import RESTART_SIGNAL, Watch, WatchedChild
 from tests.cli.scripts import CHILDREN, fake_commands, probe, quick_policy
 from tests.doubles.processes import children
 
@@ -163,6 +163,16 @@ async def test_a_command_that_cannot_be_run_ends_serving(tmp_path: Path) -> None
         await asyncio.wait_for(
             Watch(replace(to_watch, commands=commands), RecordingScreen()).run(), LIMIT_S
         )
+
+
+async def test_a_restart_drains_the_engine_and_starts_another(tmp_path: Path) -> None:
+    screen = StoppedWhenSaid(line="all engines have been restarted")
+    watch = Watch(watched(tmp_path), screen)
+    screen.on_announce = lambda: os.kill(os.getpid(), RESTART_SIGNAL)
+    screen.stop = watch.request_stop
+    await asyncio.wait_for(watch.run(), LIMIT_S)
+    assert (starts(tmp_path), screen.greetings) == (2, 1)
+    assert (tmp_path / "log").read_text() == "engine drains\ngateway stops\nengine stops\n"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from itertools import takewhile
 import numpy as np
 
 from engine.errors import EngineError
-from engine.link.interface import OnEnd, PinnedPrefix
+from engine.link.interface import OnEnd, PinnedPrefix, ReplicaHealth
 from engine.link.messages import (
     Finished,
     FlowQuota,
@@ -108,6 +108,7 @@ class FakeEngine:
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
         self.is_stalled = False
+        self.replicas: Mapping[str, ReplicaHealth] = {}
         self._changed = threading.Condition()
         self.reset()
 

@@ -30,7 +30,7 @@ def config_of(model_dir: Path, data_dir: Path, **settings: Any) -> GatewayConfig
         model_dir=str(model_dir),
         model_name=MODEL,
         data_dir=str(data_dir),
-        **{"engine_socket": "", "port": 0, "grace_s": 1.0, **settings},
+        **{"engines": (), "port": 0, "grace_s": 1.0, **settings},
     )
 
 

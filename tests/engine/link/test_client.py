@@ -220,6 +220,37 @@ class TestStreams:
                 stats = await until(client, at_rest)
                 assert stats.generated_tokens < LONG
 
+    async def test_one_that_is_given_up_ends_here_at_once_and_is_cancelled_there(
+        self, socket_path: str
+    ) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await welcomed(client)
+                ends: list[Finished | Failed] = []
+                stream = client.generate(generate("a", [1, 2], max_tokens=LONG), ends.append)
+                first = asyncio.ensure_future(anext(stream))
+                await asyncio.sleep(0)
+                assert client.give_up("a", "for a reason")
+                assert not client.give_up("a", "again")
+                with pytest.raises(EngineUnavailable, match="for a reason"):
+                    await first
+                while not ends:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+                assert [(end.request_id, type(end)) for end in ends] == [("a", Finished)]
+                assert await collect(client, generate("b", [3], max_tokens=1))
+
+    async def test_what_has_come_is_not_given_up(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await welcomed(client)
+                stream = client.generate(generate("a", [1], max_tokens=LONG))
+                first = asyncio.ensure_future(anext(stream))
+                await asyncio.sleep(0)
+                client._receive(StepReply([Tokens(request_id="a", token_ids=(7,))]))
+                assert not client.give_up("a", "too late")
+                assert await first == Tokens(request_id="a", token_ids=(7,))
+                await stream.aclose()
+
     async def test_the_end_of_a_request_is_told_once_also_after_its_caller_left(
         self, socket_path: str
     ) -> None:

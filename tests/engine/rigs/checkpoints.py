@@ -157,6 +157,21 @@ class Checkpoint:
         ids = torch.tensor([token_ids], device=self.truth.device)
         return torch.as_tensor(self.truth(ids, use_cache=False).logits[0].float())
 
+    @torch.inference_mode()
+    def decoded(self, prompt: list[int], tokens: list[int]) -> Tensor:
+        """(tokens, V) float32: what each is chosen from, after the prompt and those before it.
+
+        The prompt is computed in one pass and every token by itself, as an engine does: so sums
+        are added up over the same rows, and what they are rounded to is the same.
+        """
+        given, cache, logits = prompt, None, []
+        for token in tokens:
+            ids = torch.tensor([given], device=self.truth.device)
+            out = self.truth(ids, past_key_values=cache, use_cache=True)
+            logits.append(out.logits[0, -1].float())
+            given, cache = [token], out.past_key_values
+        return torch.stack(logits)
+
     def greedy(self, token_ids: list[int], num_tokens: int) -> list[int]:
         """The most likely continuation, each token from a fresh pass over everything before."""
         ids = list(token_ids)
@@ -168,16 +183,20 @@ class Checkpoint:
 def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoint:
     """Build, randomise and save the model of `recipe`."""
     torch.manual_seed(seed)
-    config_class = getattr(transformers, recipe.config or f"{recipe.family}Config")
-    fields = {**SHAPE, **recipe.fields}
-    if recipe.family in ("Qwen2", "Phi3"):
-        del fields["head_dim"]  # not of their configs: hidden / heads
-        fields["hidden_size"] = 64
-    config = config_class(**fields)
+    config = config_of(recipe)
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
     _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)
+
+
+def config_of(recipe: Recipe) -> Any:
+    """In `transformers`."""
+    fields = {**SHAPE, **recipe.fields}
+    if recipe.family in ("Qwen2", "Phi3"):
+        # Not of their configs: hidden / heads.
+        fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
+    return getattr(transformers, recipe.config or f"{recipe.family}Config")(**fields)
 
 
 def _randomise(model: Any, norm: float) -> None:

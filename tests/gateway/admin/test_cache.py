@@ -67,6 +67,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "queue": {"running": 3, "waiting": 4},
         "tenants": [],
         "floors_scale": {"device": 1.0},
+        "replicas": [],
         "tiers": {
             "block_bytes": 0,
             "hit_tokens": {"device": 0, "host": 0, "disk": 0},

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.link.interface import ReplicaHealth
 from gateway.http.health import health_router
 from gateway.state.faults import Fault, damaged, gone, no_room
 from tests.gateway.support.operated_engine import OperatedEngine
@@ -44,6 +45,24 @@ async def test_not_ready_while_the_engine_s_process_stands_still() -> None:
         assert answer.json() == {"status": "stalled", "reason": "the engine does not answer"}
         engine.is_stalled = False
         assert (await http.get("/readyz")).status_code == 200
+
+
+async def test_one_of_several_engines_is_enough_and_each_is_named() -> None:
+    engine = OperatedEngine()
+    engine.replicas = {
+        "0": ReplicaHealth("ready", ""),
+        "1": ReplicaHealth("refused", "it serves another model"),
+    }
+    async with client_of(small_app(health_router(engine, lambda: None))) as http:
+        answer = await http.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready",
+        "replicas": {
+            "0": {"state": "ready"},
+            "1": {"state": "refused", "reason": "it serves another model"},
+        },
+    }
 
 
 @pytest.mark.parametrize(

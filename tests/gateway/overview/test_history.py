@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from engine.link.stats_messages import TierTokens
+from engine.link.view_messages import Overview
 from gateway.bounded_engine import BoundedEngine
 from gateway.overview import history as module
 from gateway.overview.history import INTERVAL_S, KEPT_S, History, TokensByTier
+from gateway.replicas.joined_views import joined_overview
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import OperatedEngine, some_overview
@@ -51,6 +53,29 @@ async def test_a_sample_is_what_happened_since_the_last_look(watch: Watch) -> No
     assert (sample.computed_tokens, sample.generated_tokens) == (4, 7)
     assert (sample.waiting, sample.running) == (2, 3)
     assert (sample.loads_blocks, sample.recomputed_blocks) == (4, 6)
+
+
+async def test_of_several_engines_one_that_restarts_or_is_late_takes_nothing_from_the_others(
+    watch: Watch,
+) -> None:
+    def seen(**computed: int) -> Overview:
+        parts = {
+            name: some_overview(engine_id=name, computed_tokens=tokens)
+            for name, tokens in computed.items()
+        }
+        return joined_overview(parts, 0, 0)
+
+    for overview in (
+        seen(a=100, b=1000),
+        seen(a=103, b=1004),
+        seen(b=1009),
+        seen(a2=2, b=1010),
+        seen(a2=2),
+        seen(a2=4, b=1016),
+    ):
+        watch.engine.seen = overview
+        await watch.look()
+    assert [one.computed_tokens for one in watch.history.since(0)] == [7, 5, 3, 0, 8]
 
 
 async def test_latencies_are_those_of_the_interval(watch: Watch) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.link.interface import ReplicaHealth
 from engine.link.view_messages import NodeView, Prefixes, TreeLevel
 from gateway.overview.tree_routes import MOST
 from tests.gateway.admin.office import Office, body, error_of
@@ -54,6 +55,18 @@ async def test_a_level_has_its_node_and_what_lies_below(office: Office) -> None:
             "text": None,
         }
     ]
+
+
+async def test_of_several_engines_each_label_says_which_it_is(office: Office) -> None:
+    office.engine.replicas = {
+        "0": ReplicaHealth("ready", "", "aaaaaaaabbbb"),
+        "1": ReplicaHealth("ready", "", "ccccccccdddd"),
+    }
+    nodes = [a_node("cccccccc-7"), a_node("aaaaaaaa-7"), a_node("gone-1")]
+    office.engine.levels[None] = TreeLevel(query_id="", is_known=True, children=nodes)
+    told = body(await office.operator.get("/admin/cache/tree"))
+    labels = [one["label"].removeprefix("tokens 16 to 64") for one in told["children"]]
+    assert labels == [" (engine 1)", " (engine 0)", ""]
 
 
 async def test_prefixes_are_asked_for_in_their_order(office: Office) -> None:

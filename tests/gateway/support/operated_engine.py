@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from engine.errors import EngineError, EngineUnavailable
-from engine.link.interface import OnEnd, PinnedPrefix
+from engine.link.interface import OnEnd, PinnedPrefix, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import (
@@ -128,6 +128,7 @@ class OperatedEngine:
     def __init__(self) -> None:
         self.connected = True
         self.is_stalled = False
+        self.replicas: dict[str, ReplicaHealth] = {}
         self.hangs = False
         self.counters = some_stats()
         self.seen = some_overview()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.models.weight_formats.test_fp8 import KINDS, make_quantised
+from tests.engine.models.weight_formats.test_fp8_experts import FAMILIES, make_mixture
 from tests.engine.rigs.checkpoints import RECIPES, make_checkpoint
 from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
@@ -26,6 +27,7 @@ PRESSURES = (
     replace(PRESSED, host_blocks=8),
 )
 MIXES = 6
+PLAIN_KINDS = ("qwen3-moe", "mixtral", "mistral-window", "gpt-oss", "gemma2", "gemma3")
 
 
 def drawn_mix(seed: int) -> list[Ask]:
@@ -43,12 +45,12 @@ def drawn_mix(seed: int) -> list[Ask]:
     ]
 
 
-@pytest.mark.parametrize(
-    "kind", ["channel", "block", "qwen3-moe", "mistral-window", "gpt-oss", "gemma2", "gemma3"]
-)
+@pytest.mark.parametrize("kind", ["channel", "block", "mixtral-channel", *PLAIN_KINDS])
 def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: Path) -> None:
     if kind in KINDS:
         make_quantised(KINDS[kind], tmp_path)
+    elif kind not in PLAIN_KINDS:
+        make_mixture(KINDS["channel"], tmp_path, FAMILIES["mixtral"])
     else:
         make_checkpoint(RECIPES[kind], tmp_path)
     alone, wrong, hits, preemptions = alone_on(tmp_path), 0, 0, 0
@@ -64,7 +66,7 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: P
         moved |= {(way.source, way.target) for way in stats.tiers.ways if way.blocks}
         engine.expect_nothing_left()
         engine.close()
-    assert wrong <= (kind in KINDS)
+    assert wrong <= (kind not in PLAIN_KINDS)
     assert hits > 0
     assert preemptions > 0
     assert {("device", "host"), ("host", "device")} <= moved

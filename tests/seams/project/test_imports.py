@@ -10,6 +10,7 @@ import pytest
 
 PACKAGES = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 OF_OTHER_PACKAGES = {
+    "engine.link.address",
     "engine.link.cache_events",
     "engine.link.client",
     "engine.link.curve",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from openai import OpenAI
 
 from gateway.auth.first_start import ADMIN_KEY, DEMO2_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
+from tests.doubles.processes import children
 from tests.doubles.waiting import wait_for
 
 START_S = 120.0
@@ -81,6 +83,17 @@ class Server:
             for name in ("engine", "gateway"):
                 if parent == self.process.pid and name.encode() in command:
                     found[name] = int(entry.name)
+        return found
+
+    def engines(self) -> dict[str, int]:
+        """Process ids of the engines by their names as replicas, where there are several."""
+        found = {}
+        for pid in children(self.process.pid):
+            with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+                *_, name, config = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+                if name == "engine":
+                    socket = Path(json.loads(config)["socket"])
+                    found[socket.stem.partition("-")[2] or "0"] = pid
         return found
 
     def is_ready(self) -> bool:

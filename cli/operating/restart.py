@@ -1,0 +1,94 @@
+"""`ratoon restart`: the engines of a running server, one after the other, without a lost request.
+
+The server's supervisor does it, on a signal; this command asks for it and looks on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Annotated, Any
+
+import typer
+
+from cli.errors import BadSetting, CliError
+from cli.operating.admin_client import AdminClient, running_in, with_admin
+from cli.operating.engine_stats import stats_of
+from cli.options.options import AdminFlags
+from cli.output import print_answer
+from cli.serving.watch import RESTART_SIGNAL
+
+LOOK_S = 0.5
+
+
+def restart(
+    admin: AdminFlags,
+    wait_s: Annotated[
+        float, typer.Option("--wait-s", help="Most seconds to wait for the end; 0: none.", min=0.0)
+    ] = 3600.0,
+) -> None:
+    """Restart the engines of the server that runs in DATA_DIR, one after the other.
+
+    Each engine first finishes what it has begun, while the others take all new requests; so nothing
+    is lost where there are several (--replicas). One engine alone is away until it is back. Do it
+    on the server's machine, as its user.
+
+    Example:
+
+        ratoon restart
+    """
+    server = running_in(admin.data_dir)
+    if server is None:
+        raise BadSetting("--data-dir", f"no server runs in {admin.data_dir}")
+    if not server.has_supervisor:
+        raise BadSetting("--data-dir", "its server is a gateway alone: restart the engine itself")
+
+    async def use(client: AdminClient) -> list[str]:
+        before = await _engines(client)
+        if not before:
+            raise CliError("no engine answers; one that died is started again in any case")
+        os.kill(server.pid, RESTART_SIGNAL)
+        async with asyncio.timeout(wait_s or None):
+            return await _until_all_are_new(client, before)
+
+    try:
+        names = with_admin(admin, use)
+    except TimeoutError as error:
+        raise CliError(f"not done after {wait_s:g} s; the server goes on with it") from error
+    print_answer({"restarted": names}, "All engines have been restarted.", as_json=admin.json)
+
+
+async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> list[str]:
+    """The names of all engines, once each is another one than `before`, and answers."""
+    known: set[str] = set()
+    while True:
+        now = await _engines(client)
+        new = {name for name, engine_id in now.items() if engine_id != before.get(name)}
+        for name in sorted(new - known):
+            typer.echo(f"{f'engine {name}'.strip()} has been restarted", err=True)
+        known |= new
+        await _check_none_is_refused(client)
+        if before.keys() <= known:
+            return sorted(known)
+        await asyncio.sleep(LOOK_S)
+
+
+async def _check_none_is_refused(client: AdminClient) -> None:
+    """CliError where a new engine serves another model than the others: it will never be ready."""
+    for name, replica in (await client.health()).get("replicas", {}).items():
+        if replica["state"] == "refused":
+            raise CliError(f"engine {name} is refused, and the others go on: {replica['reason']}")
+
+
+async def _engines(client: AdminClient) -> dict[str, str]:
+    """The ids of the engines that answer, by their names; "" is the name of one alone."""
+    stats: dict[str, Any] | None = await stats_of(client)
+    if stats is None:
+        return {}
+    if not stats["replicas"]:
+        return {"": stats["engine_id"]}
+    return {
+        one["name"]: one["counted"]["engine_id"]
+        for one in stats["replicas"]
+        if one["counted"] is not None
+    }

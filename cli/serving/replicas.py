@@ -1,0 +1,100 @@
+"""What each of several engines of one machine gets of it: a share of the host, a GPU, its places.
+
+Knows: how things are divided. Pure, but for `machine`, which looks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from cli.errors import BadSetting
+from cli.serving.serving_state import ENGINE, ChildName
+from engine.config import EngineConfig
+from gateway.config import cores
+from storage.free_memory import host_free_bytes
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is to divide."""
+
+    num_cores: int
+    free_bytes: int  # of the host's memory
+    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them
+
+
+def machine() -> Machine:
+    """This one, as it is now."""
+    visible = os.environ.get(_VISIBLE)
+    if visible is None:
+        count = len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
+        gpus = tuple(map(str, range(count)))
+    else:
+        gpus = tuple(one.strip() for one in visible.split(",") if one.strip())
+    return Machine(cores(), host_free_bytes(), gpus)
+
+
+def child_names(count: int) -> list[ChildName]:
+    """The engines' names as processes: `engine`, or `engine-0` and so on as the gateway counts."""
+    return [ENGINE] if count == 1 else [f"{ENGINE}-{number}" for number in range(count)]
+
+
+def sockets(socket: str, count: int) -> list[str]:
+    """The Unix socket of each, beside `socket`."""
+    return [str(_numbered(Path(socket), number)) for number in range(count)]
+
+
+def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
+    """The config of each of `count` engines that share a machine; `config` is that of one alone.
+
+    The first keeps the directory of blocks that one alone has, and so its blocks.
+    """
+    if count == 1:
+        return [config]
+    shared = replace(
+        config,
+        host_memory_bytes=of.free_bytes // count,
+        host_cache_gib=None if config.host_cache_gib is None else config.host_cache_gib / count,
+        host_cache_tokens=None
+        if config.host_cache_tokens is None
+        else config.host_cache_tokens // count,
+        disk_cache_gib=config.disk_cache_gib / count,
+        num_threads=max(1, (config.num_threads or of.num_cores - 1) // count),
+    )
+    return [
+        replace(
+            shared,
+            socket=str(_numbered(Path(config.socket), number)),
+            disk_cache_dir=_directory(config.disk_cache_dir, number),
+        )
+        for number in range(count)
+    ]
+
+
+def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
+    """The variables of each engine beside its parent's; BadSetting for too few GPUs."""
+    if count == 1 or config.device == "cpu" or not gpus:
+        return [{} for _ in range(count)]
+    if len(gpus) < count:
+        raise BadSetting(
+            "--replicas",
+            f"{count} engines need a GPU each, and {len(gpus)} can be seen; --device cpu runs "
+            "them on the CPU",
+        )
+    return [{_VISIBLE: gpu} for gpu in gpus[:count]]
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path if number == 0 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def _directory(directory: str | None, number: int) -> str | None:
+    return None if directory is None else str(_numbered(Path(directory), number))

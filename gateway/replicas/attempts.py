@@ -1,0 +1,98 @@
+"""One request on its way through the replicas, until one of them has answered it.
+
+    sent --first tokens--> begun --end or error--> over: the error goes to the client
+      |`--refused for good--------------------------^
+      `--died, stopping, full, given up--> sent to another replica, or over if there is none
+
+Only what has not begun is sent again, and only once nothing can come of it from the replica before:
+its connection is closed, it has ended the request itself, or the request was taken away from it.
+Each time it has an id of its own, so that a late end of the one before ends nothing else.
+
+Knows: errors, and what each says of a request. Does not know: who is ready (`members`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
+from engine.link.interface import OnEnd
+from engine.link.messages import Failed, Finished, Generate
+
+# A request that breaks the engines that run it must not go through all of them.
+MOST_DEATHS = 2
+MOST_ATTEMPTS = 16
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One replica's turn at a request."""
+
+    replica: str
+    request: Generate
+    on_end: OnEnd | None
+    has_begun: bool = False
+    says_it_stops: bool = False
+    _is_last: bool | None = None  # None: it is not known yet whether another replica gets a turn
+    _held: Finished | Failed | None = None  # an end that came meanwhile
+
+    def ended(self, end: Finished | Failed) -> None:
+        """The engine's end of this attempt: passed on if it is the request's."""
+        if self._is_last is None and not self.has_begun and not _is_answer(end):
+            self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
+            self._held = end
+        elif self._is_last is not False and self.on_end is not None:
+            self.on_end(end)
+
+    def settle(self, *, is_last: bool) -> None:
+        """The request ends with this attempt, or what this one has cost is not the client's."""
+        if self._is_last is not None:
+            return
+        self._is_last = is_last
+        if is_last and self._held is not None and self.on_end is not None:
+            self.on_end(self._held)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """All that was tried for one request."""
+
+    request: Generate
+    on_end: OnEnd | None
+    number: int = 0
+    deaths: int = 0
+    left: set[str] = field(default_factory=set)  # replicas that it was taken away from
+    full: set[str] = field(default_factory=set)
+
+    def next_on(self, replica: str) -> Attempt:
+        """The attempt that begins now."""
+        request = self.request
+        if self.number:
+            request = replace(request, request_id=f"{request.request_id}~{self.number}")
+        self.number += 1
+        return Attempt(replica, request, self.on_end)
+
+    def candidates(self, ready: list[str]) -> list[str]:
+        """Those of `ready` that may be tried, if possible none that was left before."""
+        room = [name for name in ready if name not in self.full]
+        return [name for name in room if name not in self.left] or room
+
+    def may_go_on(self, attempt: Attempt, error: EngineError) -> bool:
+        """Whether another replica may be tried after `attempt` has failed with `error`."""
+        if attempt.has_begun or self.number >= MOST_ATTEMPTS:
+            return False
+        self.left.add(attempt.replica)
+        if isinstance(error, QueueFull):
+            self.full.add(attempt.replica)
+            return True
+        if isinstance(error, EngineDied):
+            self.deaths += 1
+            return self.deaths < MOST_DEATHS
+        return isinstance(error, EngineUnavailable)
+
+
+def _is_answer(end: Finished | Failed) -> bool:
+    """Whether the engine has served the request."""
+    return isinstance(end, Finished) and end.reason != "cancelled"

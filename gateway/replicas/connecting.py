@@ -1,0 +1,66 @@
+"""This process's links to the engines, by the gateway's config."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from engine.link.address import is_tcp
+from engine.link.cache_events import CacheEvents
+from engine.link.client import EngineClient
+from engine.link.curve import LinkKey, read_link_key
+from engine.link.interface import Engine
+from gateway.config import GatewayConfig
+from gateway.replicas.engine_set import EngineSet
+from gateway.routing.by_name import router_by_name
+
+
+@asynccontextmanager
+async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
+    """The engine, or all replicas as one; they may come later."""
+    if len(config.engines) > 1:
+        async with _replicas(config) as engines:
+            yield engines
+        return
+    [engine] = config.engines
+    async with AsyncExitStack() as stack:
+        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config, engine))
+        await _start(client, stack)
+        yield client
+
+
+@asynccontextmanager
+async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
+    def heard(name: str, events: CacheEvents) -> None:
+        engines.heard(name, events)
+
+    clients = {
+        str(number): EngineClient(
+            engine,
+            silence_s=config.engine_silence_s,
+            key=_key(config, engine),
+            on_cache_events=partial(heard, str(number)),
+        )
+        for number, engine in enumerate(config.engines)
+    }
+    engines = EngineSet(clients, router_by_name(config.router, time.monotonic))
+    async with AsyncExitStack() as stack:
+        for client in clients.values():
+            await _start(client, stack)
+        await stack.enter_async_context(engines.kept())
+        yield engines
+
+
+def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
+    """The key of the link to this engine; a Unix socket has none."""
+    if config.link_key_file is None or not is_tcp(engine):
+        return None
+    return read_link_key(Path(config.link_key_file))
+
+
+async def _start(client: EngineClient, stack: AsyncExitStack) -> None:
+    await client.start()
+    stack.push_async_callback(client.close)

@@ -1,0 +1,86 @@
+"""Several engines as one `Engine`: the object that the rest of the gateway speaks to.
+
+Knows: which part answers what. Does not know: how (`serving` for requests, `queries` for the rest).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from engine.link.cache_events import CacheEvents
+from engine.link.interface import OnEnd, ReplicaHealth
+from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
+from gateway.periodic import repeated
+from gateway.replicas.members import Members, ReplicaEngine
+from gateway.replicas.queries import ReplicaQueries
+from gateway.replicas.serving import Serving
+from gateway.routing.router import Router
+
+LOOK_S = 0.25  # how soon a replica that does not answer loses what it has not begun
+
+
+class EngineSet(ReplicaQueries):
+    """The replicas of one gateway process. For one event loop."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, ReplicaEngine],
+        router: Router,
+        moved: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`moved`: see `count_moves`."""
+        self._router = router
+        self._members = Members(engines, router.gone)
+        super().__init__(self._members)
+        self._serving = Serving(self._members, router, moved)
+
+    def count_moves(self, moved: Callable[[str], None]) -> None:
+        """Call `moved` with the name of each replica whose request is sent to another one."""
+        self._serving.moved = moved
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the replicas are; None while none is connected.
+
+        `engine_id` names all that are ready, and so changes with each that comes or goes.
+        """
+        return self._members.welcome
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether none is ready, and one may be when its process goes on."""
+        return self._members.is_stalled
+
+    @property
+    def replicas(self) -> Mapping[str, ReplicaHealth]:
+        """Each one's state."""
+        return self._members.health()
+
+    def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """As `Engine.generate`; what fails before its first token may run on another replica."""
+        return self._serving.generate(request, on_end)
+
+    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
+        """Divide the cache of each among these flows, now and in all that connect later."""
+        for engine in self._members.engines.values():
+            engine.partition(flows)
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """Tell the router what has changed in a replica's cache."""
+        self._members.look()  # so that it has heard before that the engine is a new one
+        self._router.heard(replica, events)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Watch the replicas while this is open."""
+        async with repeated(self._look, "replicas"):
+            yield
+
+    async def _look(self) -> None:
+        self._members.look()
+        self._serving.rescue()
+        await asyncio.sleep(LOOK_S)

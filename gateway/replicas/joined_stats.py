@@ -1,0 +1,123 @@
+"""The counters of several engines as those of one: sums, where a sum means something.
+
+Sums are of the engines that have answered: one that restarts begins at zero, and the sum falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from engine.link.stats_messages import (
+    BlocksByReason,
+    DirectionStats,
+    DiskStats,
+    EngineStats,
+    FlowShares,
+    PinStats,
+    PoolStats,
+    TierStats,
+)
+from gateway.replicas.sums import merged, summed
+
+# Of several disks the worst one's state is shown.
+_WORST_FIRST = ("down", "off", "starting", "up")
+
+
+class JoinedStats(EngineStats, frozen=True, kw_only=True):
+    """The sums, and each replica's own counters by its name."""
+
+    replicas: dict[str, EngineStats]
+
+
+def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
+    """The counters of each replica that answered; none where there is one engine alone."""
+    return stats.replicas if isinstance(stats, JoinedStats) else {}
+
+
+def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStats:
+    """All of `found` as one, with its last `evictions` evictions."""
+    parts = list(found.values())
+    listed = sorted((e for part in parts for e in part.evictions), key=lambda one: one.age_s)
+    return JoinedStats(
+        engine_id="+".join(part.engine_id for part in parts),
+        fingerprint=parts[0].fingerprint,
+        uptime_s=max(part.uptime_s for part in parts),
+        tree_depth=max(part.tree_depth for part in parts),
+        windows=merged((part.windows for part in parts), summed),
+        pool=_pool([part.pool for part in parts]),
+        flows=merged((part.flows for part in parts), summed),
+        tiers=_tiers([part.tiers for part in parts]),
+        shares=merged((part.shares for part in parts), _shares),
+        floors_scale=merged((part.floors_scale for part in parts), min),
+        evictions=listed[:evictions],
+        pins=_pins([part.pins for part in parts]),
+        replicas=dict(found),
+        **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
+    )
+
+
+_COUNTS = (
+    "running",
+    "waiting",
+    "preemptions",
+    "steps",
+    "generated_tokens",
+    "tree_nodes",
+    "loading",
+    "failed_loads",
+    "dropped_frames",
+)
+
+
+def _pool(pools: Sequence[PoolStats]) -> PoolStats:
+    return summed(pools, block_size=pools[0].block_size)
+
+
+def _pins(pins: Sequence[PinStats]) -> PinStats:
+    """A prefix that is pinned in several counts once by its id, and in each for what is claimed."""
+    return summed(pins, pinned=merged((one.pinned for one in pins), max))
+
+
+def _tiers(tiers: Sequence[TierStats]) -> TierStats:
+    ways = merged(({(way.source, way.target): way for way in one.ways} for one in tiers), _way)
+    return summed(
+        tiers,
+        block_bytes=max(one.block_bytes for one in tiers),
+        lower=merged((one.lower for one in tiers), summed),
+        ways=list(ways.values()),
+        evictions=_by_reason(one.evictions for one in tiers),
+        prefill=merged((one.prefill for one in tiers), _mean),
+        disk=joined_disk([one.disk for one in tiers]),
+    )
+
+
+def joined_disk(disks: Iterable[DiskStats | None]) -> DiskStats | None:
+    """The disks' sums, and the worst one's state; None where there is none."""
+    there = [disk for disk in disks if disk is not None]
+    if not there:
+        return None
+    return summed(
+        there,
+        state=min((disk.state for disk in there), key=_WORST_FIRST.index),
+        disk_full=any(disk.disk_full for disk in there),
+    )
+
+
+def _way(ways: list[DirectionStats]) -> DirectionStats:
+    return summed(ways, source=ways[0].source, target=ways[0].target)
+
+
+def _shares(shares: list[FlowShares]) -> FlowShares:
+    return FlowShares(
+        tiers=merged((one.tiers for one in shares), summed),
+        caused=_by_reason(one.caused for one in shares),
+        suffered=_by_reason(one.suffered for one in shares),
+    )
+
+
+def _by_reason(blocks: Iterable[BlocksByReason]) -> BlocksByReason:
+    return merged(blocks, lambda reasons: merged(reasons, sum))
+
+
+def _mean(rates: list[float]) -> float:
+    return sum(rates) / len(rates)

@@ -1,0 +1,153 @@
+"""Which replicas there are, and which of them take requests.
+
+    absent --connects--> ready <--heartbeats miss, come again--> stalled
+      ^                    |  `--says that it stops--> draining
+      |                    |                              |
+      `------ the connection ends, whichever state -------'
+
+One that serves with another fingerprint than the rest is refused: its blocks and answers would be
+another model's. The fingerprint is that of the first engine that connected. Another one counts only
+when all replicas that had it have come back with others: while one is merely away, it will be back.
+
+Knows: connections and what they say they are. Does not know: requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from engine.link.interface import Engine, ReplicaHealth, ReplicaState
+from engine.link.messages import Welcome
+
+_LOG = logging.getLogger(__name__)
+
+_WHY: dict[ReplicaState, str] = {
+    "ready": "",
+    "stalled": "the engine does not answer",
+    "draining": "the engine is stopping",
+    "absent": "no engine is connected",
+}
+_SERVES = frozenset(("ready", "stalled", "draining"))
+
+
+class ReplicaEngine(Engine, Protocol):
+    """An engine whose requests can be taken away from it; `EngineClient` is one."""
+
+    def give_up(self, request_id: str, why: str) -> bool:
+        """End a request's stream with EngineUnavailable, and cancel it in the engine.
+
+        Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
+        nothing is done, where something that has come was not taken yet.
+        """
+        ...
+
+
+class Members:
+    """The replicas by name, in order. For one event loop."""
+
+    def __init__(
+        self, engines: Mapping[str, ReplicaEngine], gone: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`gone` is called with the name of each replica whose engine has gone."""
+        self.engines = dict(engines)
+        self._gone = gone
+        self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # of connected engines
+        self._stopping: dict[str, str] = {}  # ids of engines that have said that they stop
+        self._last: dict[str, bytes] = {}  # fingerprints, of gone engines too
+        self._fingerprint: bytes | None = None
+
+    def ready(self) -> list[str]:
+        """The names of those that take requests."""
+        return [name for name, state in self._states().items() if state == "ready"]
+
+    def serving(self) -> dict[str, ReplicaEngine]:
+        """Those that are connected and have the fingerprint, whether or not they answer now."""
+        return {n: self.engines[n] for n, state in self._states().items() if state in _SERVES}
+
+    def connected(self) -> dict[str, ReplicaEngine]:
+        """Those and the refused ones."""
+        return {n: self.engines[n] for n, state in self._states().items() if state != "absent"}
+
+    def health(self) -> dict[str, ReplicaHealth]:
+        """The state of each, and why it takes no requests."""
+        return {
+            name: ReplicaHealth(state, self._why(name, state), self._ids[name])
+            for name, state in self._states().items()
+        }
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether none is ready, and one may be when its process goes on."""
+        states = set(self._states().values())
+        return "ready" not in states and "stalled" in states
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What all are that serve; `engine_id` changes with each that comes or goes."""
+        ready, serving = self.ready(), self.serving()
+        known = [found for one in serving.values() if (found := one.welcome) is not None]
+        if not known:
+            return None
+        ids = [self._ids[name] for name in ready] or [found.engine_id for found in known]
+        return replace(
+            known[0],
+            engine_id="+".join(map(str, ids)),
+            max_model_len=min(found.max_model_len for found in known),
+        )
+
+    def says_it_stops(self, name: str) -> None:
+        """The replica's engine has refused a request, or given one back, because it stops."""
+        engine_id = self._ids[name]
+        if engine_id is not None:
+            self._stopping[name] = engine_id
+
+    def look(self) -> None:
+        """Notice which engines have come and gone since the last look."""
+        for name, engine in self.engines.items():
+            welcome, known = engine.welcome, self._ids[name]
+            engine_id = None if welcome is None else welcome.engine_id
+            if engine_id == known:
+                continue
+            self._ids[name] = engine_id
+            self._stopping.pop(name, None)
+            if known is not None:
+                self._gone(name)
+            if welcome is not None:
+                self._last[name] = welcome.fingerprint
+                self._agree(welcome.fingerprint)
+            if self._state(name) == "refused":
+                _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
+
+    def _agree(self, fingerprint: bytes) -> None:
+        """Take this one for that of all, if no replica has the one before any more."""
+        if self._fingerprint not in self._last.values():
+            self._fingerprint = fingerprint
+
+    def _states(self) -> dict[str, ReplicaState]:
+        self.look()
+        return {name: self._state(name) for name in self.engines}
+
+    def _state(self, name: str) -> ReplicaState:
+        engine = self.engines[name]
+        welcome = engine.welcome
+        if welcome is None:
+            return "absent"
+        if welcome.fingerprint != self._fingerprint:
+            return "refused"
+        if engine.is_stalled:
+            return "stalled"
+        return "draining" if self._stopping.get(name) == welcome.engine_id else "ready"
+
+    def _why(self, name: str, state: ReplicaState) -> str:
+        if state != "refused":
+            return _WHY[state]
+        welcome, ours = self.engines[name].welcome, self._fingerprint or b""
+        its = b"" if welcome is None else welcome.fingerprint
+        return (
+            f"its fingerprint is {its.hex()}, the others' is {ours.hex()}: "
+            "it serves another model, or with other settings"
+        )

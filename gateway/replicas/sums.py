@@ -1,0 +1,42 @@
+"""Sums of counters: the same Struct of several engines, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def summed(parts: Sequence[S], **others: Any) -> S:
+    """A Struct whose fields are the sums of those of `parts`, except those in `others`.
+
+    All other fields must be numbers, or Structs with `+`.
+    """
+    first = parts[0]
+    totals = {
+        name: _total([getattr(part, name) for part in parts])
+        for name in first.__struct_fields__
+        if name not in others
+    }
+    return type(first)(**totals, **others)
+
+
+def merged(parts: Iterable[Mapping[K, V]], join: Callable[[list[V]], V]) -> dict[K, V]:
+    """All keys of the mappings, each with the `join` of its values."""
+    values: dict[K, list[V]] = {}
+    for part in parts:
+        for key, value in part.items():
+            values.setdefault(key, []).append(value)
+    return {key: join(found) for key, found in values.items()}
+
+
+def _total(values: Sequence[Any]) -> Any:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

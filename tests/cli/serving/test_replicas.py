@@ -1,0 +1,86 @@
+"""What several engines get of one machine."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from cli.errors import BadSetting
+from cli.serving.replicas import (
+    Machine,
+    child_names,
+    environments,
+    machine,
+    replica_configs,
+    sockets,
+)
+from engine.config import EngineConfig
+
+ALONE = EngineConfig(
+    model_dir="/m",
+    socket="/run/r/engine.sock",
+    disk_cache_dir="/d/blocks",
+    disk_cache_gib=3.0,
+    host_cache_gib=6.0,
+    host_cache_tokens=300,
+    cache_tokens=4096,
+)
+HOST = Machine(num_cores=13, free_bytes=900, gpus=())
+
+
+def test_one_engine_is_as_it_always_was() -> None:
+    assert replica_configs(ALONE, 1, HOST) == [ALONE]
+    assert child_names(1) == ["engine"]
+
+
+def test_several_divide_the_host_and_have_places_of_their_own() -> None:
+    first, second, third = replica_configs(ALONE, 3, HOST)
+    assert (first.host_memory_bytes, first.num_threads) == (300, 4)
+    assert (first.host_cache_gib, first.host_cache_tokens, first.disk_cache_gib) == (2.0, 100, 1.0)
+    assert first.cache_tokens == 4096, "each has its own device"
+    places = [(Path(one.socket).name, one.disk_cache_dir) for one in (first, second, third)]
+    assert places == [
+        ("engine.sock", "/d/blocks"),
+        ("engine-1.sock", "/d/blocks-1"),
+        ("engine-2.sock", "/d/blocks-2"),
+    ]
+    assert sockets(ALONE.socket, 3) == [one.socket for one in (first, second, third)]
+    own = {"socket": "", "disk_cache_dir": ""}
+    assert len({str(replace(one, **own)) for one in (first, second, third)}) == 1
+    assert child_names(3) == ["engine-0", "engine-1", "engine-2"]
+
+
+def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:
+    bare = EngineConfig(model_dir="/m", socket="/s", num_threads=2, disk_cache_dir=None)
+    for one in replica_configs(bare, 3, HOST):
+        assert (one.host_cache_gib, one.host_cache_tokens, one.num_threads) == (None, None, 1)
+        assert one.disk_cache_dir is None
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "gpus", "expected"),
+    [
+        ("auto", 1, ("0", "1"), [{}]),
+        ("cpu", 2, ("0", "1"), [{}, {}]),
+        ("auto", 2, (), [{}, {}]),
+        ("auto", 2, ("3", "5", "7"), [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in ("3", "5")]),
+    ],
+)
+def test_each_has_a_gpu_where_there_are_some(
+    device: str, count: int, gpus: tuple[str, ...], expected: list[dict[str, str]]
+) -> None:
+    config = replace(ALONE, device=device)
+    assert environments(config, count, gpus) == expected
+
+
+def test_too_few_gpus_are_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(BadSetting, match=r"--replicas: 3 engines need a GPU each, and 2 can"):
+        environments(ALONE, 3, ("0", "1"))
+
+
+def test_the_gpus_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 4")
+    assert machine().gpus == ("2", "4")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert machine().gpus == ()
+    assert machine().free_bytes > 0

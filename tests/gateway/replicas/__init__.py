@@ -1,0 +1,1 @@
+"""The gateway before several engines."""

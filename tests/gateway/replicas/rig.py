@@ -1,0 +1,141 @@
+"""A set of fake replicas, and requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from engine.errors import EngineError
+from engine.link.messages import Failed, Finished, Generate, Reused, Timing, Tokens
+from gateway.replicas.engine_set import EngineSet
+from gateway.routing.least_outstanding import LeastOutstandingRouter
+from tests.doubles.engine.fake_engine import hanging_at
+from tests.doubles.engine.fake_replica import FakeReplica
+from tests.engine.rigs.rig import generate
+
+
+class NotingRouter(LeastOutstandingRouter):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str, str]] = []
+
+    def sent(self, replica: str, request: Generate) -> None:
+        super().sent(replica, request)
+        self.calls.append(("sent", replica, request.request_id))
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        super().began(replica, request_id, reused, timing)
+        assert reused is not None
+        self.calls.append(("began", replica, request_id))
+
+    def ended(self, replica: str, request_id: str) -> None:
+        super().ended(replica, request_id)
+        self.calls.append(("ended", replica, request_id))
+
+    def gone(self, replica: str) -> None:
+        super().gone(replica)
+        self.calls.append(("gone", replica, ""))
+
+
+@dataclass
+class Fleet:
+    """Three replicas a, b and c, and one set of them."""
+
+    replicas: list[FakeReplica] = field(
+        default_factory=lambda: [FakeReplica(name) for name in "abc"]
+    )
+    router: NotingRouter = field(default_factory=NotingRouter)
+    moved: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        by_name = {replica.name: replica for replica in self.replicas}
+        self.set = EngineSet(by_name, self.router, self.moved.append)
+
+    def __getitem__(self, name: str) -> FakeReplica:
+        return next(one for one in self.replicas if one.name == name)
+
+    def states(self) -> dict[str, str]:
+        return {name: health.state for name, health in self.set.replicas.items()}
+
+    def served(self) -> dict[str, int]:
+        """How many requests each has been given."""
+        return {one.name: len(one.requests) for one in self.replicas}
+
+    def hang(self, at: int = 0) -> None:
+        """Let all requests hang before the token `at`."""
+        for one in self.replicas:
+            one.pace = hanging_at(at)
+
+
+@dataclass
+class Asked:
+    """One request and all that comes of it."""
+
+    fleet: Fleet
+    request: Generate
+    tokens: list[int] = field(default_factory=list)
+    ends: list[Finished | Failed] = field(default_factory=list)
+    error: EngineError | None = None
+    is_over: bool = False
+
+    async def run(self) -> None:
+        try:
+            async for event in self.fleet.set.generate(self.request, self.ends.append):
+                if isinstance(event, Tokens):
+                    self.tokens += event.token_ids
+        except EngineError as error:
+            self.error = error
+        self.is_over = True
+
+
+def prompt(number: int = 0) -> list[int]:
+    return [number, *range(1, 20)]
+
+
+@asynccontextmanager
+async def asking(fleet: Fleet, count: int = 1, max_tokens: int = 20) -> AsyncIterator[list[Asked]]:
+    """So many requests that run beside the block."""
+    asked = [
+        Asked(fleet, generate(f"r{n}-0", prompt(n), max_tokens=max_tokens, block_size=16))
+        for n in range(count)
+    ]
+    tasks = [asyncio.create_task(one.run()) for one in asked]
+    await settled()
+    try:
+        yield asked
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def settled() -> None:
+    """Let all tasks do what they can do now."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until it does, within reason."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def served_once(fleet: Fleet, asked: Sequence[Asked]) -> None:
+    """Each has its whole answer and one end, and nothing is under way anywhere."""
+    for one in asked:
+        assert one.error is None
+        assert one.tokens == prompt(int(one.request.request_id[1:-2]))[: len(one.tokens)]
+        assert len(one.tokens) == 20
+        assert [type(end) for end in one.ends] == [Finished]
+    assert sum(one.running for one in fleet.replicas) == 0
+    sent = [call[1:] for call in fleet.router.calls if call[0] == "sent"]
+    ended = [call[1:] for call in fleet.router.calls if call[0] == "ended"]
+    assert sorted(sent) == sorted(ended)

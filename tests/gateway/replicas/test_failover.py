@@ -1,0 +1,188 @@
+"""What becomes of requests whose replica dies, stands still, stops or is full."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.errors import (
+    EngineDied,
+    EngineError,
+    EngineUnavailable,
+    NumericFailure,
+    PromptTooLong,
+    QueueFull,
+)
+from engine.link.messages import Failed
+from tests.doubles.engine.fake_engine import failing_at, hanging_at
+from tests.gateway.replicas.rig import Fleet, asking, served_once, settled
+
+
+async def test_requests_are_spread_and_each_is_served_once() -> None:
+    fleet = Fleet()
+    async with asking(fleet, 9) as asked:
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 3, "b": 3, "c": 3}
+    assert fleet.moved == []
+
+
+async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(0)
+    async with asking(fleet, 3) as asked:
+        assert [one.is_over for one in asked] == [False, True, True], "the control: a has one"
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 1, "b": 2, "c": 1}
+    assert fleet.moved == ["a"]
+    again = [call for call in fleet.router.calls if call[2].startswith("r0")]
+    assert again == [
+        ("sent", "a", "r0-0"),
+        ("ended", "a", "r0-0"),
+        ("sent", "b", "r0-0~1"),
+        ("began", "b", "r0-0~1"),
+        ("ended", "b", "r0-0~1"),
+    ]
+    assert ("gone", "a", "") in fleet.router.calls
+
+
+async def test_what_had_begun_ends_with_the_typed_error() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(3)
+    async with asking(fleet) as [asked]:
+        assert len(asked.tokens) == 3
+        fleet["a"].die()
+        await settled()
+        assert isinstance(asked.error, EngineDied)
+    assert fleet.served() == {"a": 1, "b": 0, "c": 0}
+
+
+async def test_a_request_that_two_engines_died_of_is_not_given_to_a_third() -> None:
+    fleet = Fleet()
+    fleet.hang()
+    async with asking(fleet) as [asked]:
+        fleet["a"].die()
+        await settled()
+        assert not asked.is_over, "the control: one death is none of its fault"
+        fleet["b"].die()
+        await settled()
+        assert isinstance(asked.error, EngineDied)
+    assert fleet.served() == {"a": 1, "b": 1, "c": 0}
+
+
+async def test_the_last_replica_s_death_reaches_the_client() -> None:
+    fleet = Fleet()
+    fleet.hang()
+    fleet["b"].die()
+    fleet["c"].die()
+    async with asking(fleet) as [asked]:
+        fleet["a"].die()
+        await settled()
+        assert isinstance(asked.error, EngineDied)
+    async with asking(fleet) as [late]:
+        assert isinstance(late.error, EngineUnavailable)
+        assert late.error.retry_after_s is not None
+
+
+async def test_a_frozen_replica_loses_what_has_not_begun_and_keeps_what_has() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(0)
+    fleet["b"].pace = hanging_at(3)
+    async with fleet.set.kept(), asking(fleet, 2) as asked:
+        fleet["a"].is_stalled = fleet["b"].is_stalled = True
+        fleet.set._serving.rescue()
+        await settled()
+        assert asked[0].is_over
+        assert asked[0].error is None
+        assert fleet["a"].given_up == ["r0-0"]
+        assert (fleet["b"].given_up, asked[1].is_over) == ([], False)
+        assert [type(end).__name__ for end in asked[0].ends] == ["Finished"]
+        fleet["b"].is_stalled = False
+        assert len(asked[1].tokens) == 3
+
+
+async def test_where_all_are_frozen_requests_wait_for_the_one_they_are_on() -> None:
+    fleet = Fleet()
+    fleet.hang()
+    async with asking(fleet) as [asked]:
+        for one in fleet.replicas:
+            one.is_stalled = True
+        fleet.set._serving.rescue()
+        await settled()
+        assert not asked.is_over
+        assert fleet.set.is_stalled
+        assert sum(len(one.given_up) for one in fleet.replicas) == 0
+
+
+async def test_a_replica_that_stops_gets_no_more_requests_until_it_is_another() -> None:
+    fleet = Fleet()
+    fleet["a"].refusal = EngineUnavailable.code
+    async with asking(fleet, 1) as asked:
+        served_once(fleet, asked)
+    assert fleet.states() == {"a": "draining", "b": "ready", "c": "ready"}
+    fleet["a"].refusal = None
+    async with asking(fleet, 1):
+        assert fleet.served()["a"] == 0
+    fleet["a"].die()
+    fleet["a"].come()
+    async with asking(fleet, 1):
+        assert fleet.served()["a"] == 1, "the control"
+
+
+async def test_a_full_queue_is_an_answer_only_when_all_are_full() -> None:
+    fleet = Fleet()
+    fleet["a"].refusal = fleet["b"].refusal = QueueFull.code
+    async with asking(fleet) as asked:
+        served_once(fleet, asked)
+    fleet["c"].refusal = QueueFull.code
+    async with asking(fleet) as [refused]:
+        assert isinstance(refused.error, QueueFull)
+        assert [type(end) for end in refused.ends] == [Failed]
+
+
+@pytest.mark.parametrize("error", [NumericFailure("nan"), PromptTooLong("long")])
+async def test_what_the_request_itself_is_to_blame_for_is_not_tried_again(
+    error: EngineError,
+) -> None:
+    fleet = Fleet()
+    fleet["a"].pace = failing_at(0, error)
+    async with asking(fleet) as [asked]:
+        assert asked.error is error
+    assert fleet.served() == {"a": 1, "b": 0, "c": 0}
+
+
+async def test_a_client_that_leaves_cancels_and_its_end_is_counted_once() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(0)
+    async with asking(fleet) as [asked]:
+        pass
+    assert fleet["a"].cancelled == 1
+    assert len(asked.ends) == 1
+    assert fleet.router.calls[-1] == ("ended", "a", "r0-0")
+
+
+async def test_an_engine_with_another_fingerprint_is_refused_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fleet = Fleet()
+    stranger = fleet["b"]
+    stranger.fingerprint = b"other"
+    assert fleet.set.welcome is not None
+    stranger.die()
+    stranger.come()
+    assert fleet.states() == {"a": "ready", "b": "refused", "c": "ready"}
+    assert b"other".hex() in fleet.set.replicas["b"].why
+    assert "replica b is refused" in caplog.text
+    async with asking(fleet, 6) as asked:
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 3, "b": 0, "c": 3}
+    for name in "ac":
+        fleet[name].die()
+    assert fleet.states()["b"] == "refused", "the others will be back"
+    fleet["a"].come()
+    assert fleet.states() == {"a": "ready", "b": "refused", "c": "absent"}
+    for name in "ac":
+        fleet[name].fingerprint = b"other"
+        fleet[name].die()
+        fleet[name].come()
+    assert fleet.states() == dict.fromkeys("abc", "ready"), "now all are of the other"

@@ -1,0 +1,149 @@
+"""What is asked of all replicas: who is asked, what counts, and what one that is away costs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from engine.errors import EngineUnavailable, InvalidRequest, NoRoomToPin
+from engine.link.interface import PinnedPrefix
+from engine.link.messages import FlowQuota, pack_token_ids
+from engine.link.query_messages import MarkedPrefix
+from engine.link.stats_messages import TierTokens
+from engine.link.view_messages import TreeLevel
+from gateway.replicas import fan_out
+from gateway.replicas.joined_stats import each_replica
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
+from tests.engine.rigs.rig import NAMESPACE
+from tests.gateway.replicas.rig import Fleet, asking, prompt
+
+PATH = NamespacePath.single(NAMESPACE)
+IDS = np.array(prompt() * 3, np.int32)
+PIN = PinnedPrefix("pin", pack_token_ids(IDS[:48]), NAMESPACE, block_keys(PATH, IDS[:48], 16))
+
+
+async def test_quotas_reach_all_also_those_that_come_later() -> None:
+    fleet = Fleet()
+    fleet["b"].die()
+    fleet.set.partition({"t": FlowQuota(0.5)})
+    assert [one.flows for one in fleet.replicas] == [{"t": FlowQuota(0.5)}] * 3
+
+
+async def test_a_prefix_is_pinned_everywhere_and_a_new_engine_makes_it_asked_for_again() -> None:
+    fleet = Fleet()
+    assert await fleet.set.pin(PIN) == 3
+    assert [one.pinned for one in fleet.replicas] == [{"pin": 3}] * 3
+    before = fleet.set.welcome
+    fleet["c"].die()
+    away = fleet.set.welcome
+    fleet["c"].come()
+    after = fleet.set.welcome
+    ids = {seen.engine_id for seen in (before, away, after) if seen is not None}
+    assert len(ids) == 3
+    assert await fleet.set.pin(PIN) == 3, "idempotent where it is pinned"
+    assert await fleet.set.unpin("pin") == 3
+    assert [one.pinned for one in fleet.replicas] == [{}] * 3
+
+
+async def test_a_refusal_of_one_is_told_and_one_that_is_away_is_not() -> None:
+    fleet = Fleet()
+    fleet["a"].pin_error = EngineUnavailable("it died")
+    assert await fleet.set.pin(PIN) == 3
+    fleet["a"].pin_error = NoRoomToPin("full")
+    with pytest.raises(NoRoomToPin):
+        await fleet.set.pin(PIN)
+    assert fleet["c"].pinned == {"pin": 3}, "the others have it all the same"
+
+
+async def test_a_probe_tells_what_the_best_one_has() -> None:
+    fleet = Fleet()
+    await fleet["b"].pin(PIN)
+    found = await fleet.set.probe(pack_token_ids(IDS), PATH.spans)
+    assert found.tiers == TierTokens(48)
+    fleet["b"].die()
+    assert (await fleet.set.probe(pack_token_ids(IDS), PATH.spans)).tiers == TierTokens(0)
+
+
+async def test_a_flush_is_an_error_where_one_is_away_and_done_in_the_others() -> None:
+    fleet = Fleet()
+    await fleet.set.pin(PIN)
+    assert await fleet.set.flush() == 9
+    await fleet.set.pin(PIN)
+    fleet["b"].die()
+    with pytest.raises(EngineUnavailable, match=r"replica b \(no engine is connected\)"):
+        await fleet.set.flush()
+    assert (await fleet.set.probe(pack_token_ids(IDS), PATH.spans)).tiers.total == 0
+
+
+async def test_marked_prefixes_are_of_all_and_are_forgotten_in_all() -> None:
+    fleet = Fleet()
+    mark = MarkedPrefix(b"x", 32, TierTokens(32), 60.0, 30.0)
+    fleet["a"].marks = {"t": {b"x": mark}}
+    fleet["c"].marks = {"t": {b"x": replace(mark, tiers=TierTokens(16))}}
+    assert await fleet.set.marked("t") == [mark]
+    assert await fleet.set.forget_marked("t", b"x") == 2
+    assert await fleet.set.forget_marked("t", b"x") is None
+    assert await fleet.set.marked("t") == []
+
+
+async def test_a_node_is_looked_for_where_it_is() -> None:
+    fleet = Fleet()
+
+    async def tree(node: str | None, limit: int) -> TreeLevel:
+        return TreeLevel(query_id="", is_known=node == "of-c")
+
+    fleet["c"].tree = tree  # type: ignore[method-assign]
+    assert (await fleet.set.tree("of-c", 10)).is_known
+    assert not (await fleet.set.tree("of-nobody", 10)).is_known
+    assert (await fleet.set.tree(None, 10)).is_known
+
+
+async def test_one_that_hangs_costs_its_part_of_the_answer() -> None:
+    fleet = Fleet()
+    hangs = asyncio.Event()
+
+    async def stats(*, evictions: int = 0) -> None:
+        await hangs.wait()
+
+    fleet["b"].stats = stats  # type: ignore[method-assign, assignment]
+    answers = await fan_out.ask_each(fleet.set._members.serving(), lambda one: one.stats(), 0.01)
+    assert isinstance(answers["b"], EngineUnavailable)
+    assert [name for name, one in answers.items() if one is not answers["b"]] == ["a", "c"]
+    fleet["b"].die()
+    assert list(each_replica(await fleet.set.stats())) == ["a", "c"]
+    for name in "ac":
+        fleet[name].die()
+    with pytest.raises(EngineUnavailable):
+        await fleet.set.stats()
+    assert fleet.set.welcome is None
+
+
+async def test_an_error_that_all_have_is_the_answer() -> None:
+    fleet = Fleet()
+
+    async def probe(*_: object) -> None:
+        raise InvalidRequest("no ids")
+
+    for one in fleet.replicas:
+        one.probe = probe  # type: ignore[method-assign, assignment]
+    with pytest.raises(InvalidRequest):
+        await fleet.set.probe(b"", PATH.spans)
+
+
+async def test_a_refused_engine_is_flushed_and_neither_counted_nor_pinned_in() -> None:
+    fleet = Fleet()
+    stranger = fleet["b"]
+    stranger.fingerprint = b"other"
+    assert fleet.set.welcome is not None
+    stranger.die()
+    stranger.come()
+    await fleet.set.pin(PIN)
+    assert stranger.pinned == {}
+    assert list(each_replica(await fleet.set.stats())) == ["a", "c"]
+    async with asking(fleet):
+        pass
+    assert await fleet.set.flush() == 6
