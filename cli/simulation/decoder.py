@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape, WindowShape
-from engine.models.architecture import (
+from engine.models.architectures.registry import (
     check_format,
     planned_format,
     planned_layers,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.options import MemoryFlags
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
 GIB = 1 << 30

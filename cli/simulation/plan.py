@@ -41,7 +41,7 @@ from cli.simulation.gpus import on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
 from cli.simulation.windows import WindowFit, window_fit, window_line
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.errors import UnsupportedModel
 
 ModelName = Annotated[

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config import Quantization
-from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.shards import check_shards, shard_model
-from engine.models.weight_files import weight_files
 from kernels.errors import UnsupportedShape
 from kernels.limits import MIN_BLOCK_SIZE, check_attention, check_hidden_size
 

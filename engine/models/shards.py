@@ -8,8 +8,8 @@
 What a layer puts out is then the sum over the ranks (`RankGroup.total`), of which every rank gets
 the same bits, so that all ranks have the same residual.
 
-Knows: sizes, and what cannot be divided. Does not know: tensors (`shard_slices`), processes or
-libraries (`engine.ranks`). No torch: commands that only plan read it too.
+Knows: sizes, and what cannot be divided. Does not know: tensors (`checkpoints.shard_slices`),
+processes or libraries (`engine.ranks`). No torch: commands that only plan read it too.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import ModelConfig
-from engine.models.weight_files import weight_files
 from storage.kv_layout import KvLayout
 
 # Version of where a layout's bytes lie in a block; raised whenever that changes.

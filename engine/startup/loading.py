@@ -20,7 +20,8 @@ from engine.config import EngineConfig
 from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
-from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
@@ -28,7 +29,6 @@ from engine.models.errors import BadConfig, PoolTooSmall
 from engine.models.parameters import dummy_parameters
 from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.models.weights import load_parameters
 from engine.ranks.collectives import Collectives
 from engine.ranks.leader import Ranks
 from engine.ranks.runner import NeverRaised, RanksRunner

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models import architecture
+from engine.models.architectures import registry
 from engine.models.modules import (
     Allocator,
     CheckpointTensor,
@@ -84,9 +84,9 @@ def read_format(quantization: dict[str, Any]) -> Int8ByChannel:
 
 
 SERVED = replace(
-    architecture.SERVED,
+    registry.SERVED,
     formats={NAME: read_format},
-    planned_formats=(*architecture.SERVED.planned_formats, Int8ByChannel()),
+    planned_formats=(*registry.SERVED.planned_formats, Int8ByChannel()),
 )
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from cli.serving.child import python_environment
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port

@@ -17,11 +17,11 @@ import torch
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import kv_layout
 from engine.models.decoder import build_decoder
 from engine.models.shards import shard_model
-from engine.models.weights import load_parameters
 from engine.ranks.collectives import Collectives
 from engine.ranks.messages import without_texts
 from engine.ranks.sampling import ranks_sampler

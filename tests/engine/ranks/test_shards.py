@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.architecture import SERVED, read_model_config
+from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
@@ -19,7 +20,6 @@ from engine.models.parameters import dummy_parameters
 from engine.models.shards import RankGroup, check_shards, shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
-from engine.models.weights import load_parameters
 from engine.startup.activation import largest_batch
 from kernels.ops import torch_ops
 from storage.device_pool import DevicePool
@@ -99,7 +99,8 @@ def test_so_do_windows_sinks_four_norms_and_packed_experts_with_biases(
 
 @pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
 def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
-    wide = Recipe("Llama", {**SIZES, "head_dim": 64})
+    biases = {"attention_bias": True, "mlp_bias": True}  # of which the first rank alone adds some
+    wide = Recipe("Llama", {**SIZES, **biases, "head_dim": 64})
     model_dir = make_int4(KINDS[kind], tmp_path, wide).int4.model_dir
     model = read_model_config(model_dir)
     expect_alike(model_dir, model, 2)

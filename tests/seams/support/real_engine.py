@@ -14,7 +14,7 @@ from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.link.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits

@@ -17,14 +17,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from engine.models.architecture import planned_format, read_model_config
+from engine.models.architectures.registry import planned_format, read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters
 from engine.models.shards import check_shards
 from engine.models.weight_formats.mxfp4 import Mxfp4Experts, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainExperts
-from engine.models.weights import load_parameters
 from kernels.mxfp4 import written_out
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (

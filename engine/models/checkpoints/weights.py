@@ -14,19 +14,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engine.models.checkpoints.names import CheckpointNames, Surplus
+from engine.models.checkpoints.shard_slices import ShardSlices
+from engine.models.checkpoints.weight_files import tensor_bytes, weight_files
 from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
-from engine.models.names import CheckpointNames, Surplus
 from engine.models.parameters import (
     Parameters,
     checkpoint_tensors,
     empty_parameters,
     leave_biases_to_the_first,
 )
-from engine.models.shard_slices import ShardSlices
 from engine.models.shards import RankGroup
-from engine.models.weight_files import tensor_bytes, weight_files
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
 TIED_HEAD = "lm_head.weight"
