@@ -29,7 +29,7 @@ def read_all(reader: RingReader) -> list[bytes]:
     return list(iter(reader.read, None))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(
     messages=st.lists(st.binary(max_size=3 * SMALL), max_size=30),
     pauses=st.lists(st.booleans(), min_size=30, max_size=30),

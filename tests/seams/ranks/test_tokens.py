@@ -75,7 +75,7 @@ def bounds(draw: st.DrawFn) -> Bounds:
     )
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(bounds=bounds(), mix=st.lists(asks, min_size=2, max_size=8))
 def test_any_mix_under_any_pressure(
     checkpoint: Checkpoint, alone: Alone, bounds: Bounds, mix: list[Ask]
