@@ -83,13 +83,15 @@ def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[
     """The variables of each engine beside its parent's; BadSetting for too few GPUs."""
     if count == 1 or config.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
-    if len(gpus) < count:
+    each = config.tensor_parallel
+    if len(gpus) < count * each:
+        need = "a GPU" if each == 1 else f"{each} GPUs"
         raise BadSetting(
             "--replicas",
-            f"{count} engines need a GPU each, and {len(gpus)} can be seen; --device cpu runs "
+            f"{count} engines need {need} each, and {len(gpus)} can be seen; --device cpu runs "
             "them on the CPU",
         )
-    return [{_VISIBLE: gpu} for gpu in gpus[:count]]
+    return [{_VISIBLE: ",".join(gpus[n * each : (n + 1) * each])} for n in range(count)]
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -73,9 +73,17 @@ def test_each_has_a_gpu_where_there_are_some(
     assert environments(config, count, gpus) == expected
 
 
+def test_each_has_as_many_as_it_has_ranks() -> None:
+    two_ranks = replace(ALONE, device="auto", tensor_parallel=2)
+    expected = [{"CUDA_VISIBLE_DEVICES": gpus} for gpus in ("0,1", "2,3")]
+    assert environments(two_ranks, 2, tuple("01234")) == expected
+
+
 def test_too_few_gpus_are_an_error_that_says_what_to_do() -> None:
     with pytest.raises(BadSetting, match=r"--replicas: 3 engines need a GPU each, and 2 can"):
         environments(ALONE, 3, ("0", "1"))
+    with pytest.raises(BadSetting, match=r"2 engines need 2 GPUs each, and 3 can"):
+        environments(replace(ALONE, tensor_parallel=2), 2, tuple("012"))
 
 
 def test_the_gpus_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
