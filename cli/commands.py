@@ -144,6 +144,23 @@ PREFIXES = CommandGroup(
         ),
     },
 )
+ENGINES = CommandGroup(
+    "Engines on other machines, as gateways with --find-engines find them.",
+    {
+        "list": Command(
+            "cli.operating.engines:list_all",
+            "List the engines that are registered, and how the gateway sees each.",
+        ),
+        "add": Command(
+            "cli.operating.engines:add",
+            "Add an engine that does not register itself.",
+        ),
+        "remove": Command(
+            "cli.operating.engines:remove",
+            "Remove an engine: gateways send it nothing new; what it has begun goes on.",
+        ),
+    },
+)
 CACHE = CommandGroup(
     "The prefix cache of a running server.",
     {
@@ -228,6 +245,7 @@ COMMANDS: Mapping[str, Commands] = {
         "groups": GROUPS,
         "prefixes": PREFIXES,
         "cache": CACHE,
+        "engines": ENGINES,
     },
     "Measure": {
         "bench": Command(
