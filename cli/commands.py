@@ -161,6 +161,24 @@ ENGINES = CommandGroup(
         ),
     },
 )
+CLUSTER = CommandGroup(
+    "Engines on several machines, placed by Ray.",
+    {
+        "up": Command(
+            "cli.cluster.cluster:up",
+            "Run engines on the machines of a Ray cluster, and say what becomes of them.",
+        ),
+        "status": Command(
+            "cli.cluster.cluster:status",
+            "Show where each engine of a cluster runs, and how it is doing.",
+        ),
+        "down": Command(
+            "cli.cluster.cluster:down",
+            "End all engines of a cluster: each leaves the gateways and finishes what it has "
+            "begun.",
+        ),
+    },
+)
 CACHE = CommandGroup(
     "The prefix cache of a running server.",
     {
@@ -246,6 +264,7 @@ COMMANDS: Mapping[str, Commands] = {
         "prefixes": PREFIXES,
         "cache": CACHE,
         "engines": ENGINES,
+        "cluster": CLUSTER,
     },
     "Measure": {
         "bench": Command(

@@ -21,8 +21,10 @@ from typing import Literal
 
 import msgspec
 
+from cli.cluster.wait import PredictedWait
 from cli.serving.child import Child, OnLine, python_command
 from engine.config import EngineConfig
+from engine.errors import EngineError
 from engine.link.client import EngineClient
 from engine.link.curve import read_link_key
 from gateway.errors import NotFound, Unavailable
@@ -30,6 +32,8 @@ from gateway.state.records import RegisteredEngine
 from gateway.state.store import EngineRegistry
 
 BEAT_S = 5.0
+PREDICT_S = 1.0
+ANSWER_S = 5.0
 LOOK_S = 0.2
 SILENT_S = 5.0  # after its link was given up
 FORGOTTEN_S = 3600.0  # since the last heartbeat of one that nobody has removed
@@ -49,12 +53,16 @@ class EngineHost:
         registry: EngineRegistry,
         on_line: OnLine,
         clock: Callable[[], float] = time.time,
+        *,
+        predicts: bool = False,
     ) -> None:
         """`address` is where gateways reach it; `on_line` is given each line of its output.
 
-        `clock`: seconds since the epoch.
+        `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
         """
         self.state: HostState = "starting"
+        self.wait_s: float | None = None  # of a new request, predicted; None: not known
+        self._predicts = predicts
         self._config = config
         self._address = address
         self._registry = registry
@@ -73,15 +81,18 @@ class EngineHost:
         child = self._child = await Child.start(command, self._on_line)
         client = self._client()
         await client.start()
-        watching = asyncio.create_task(self._watch(child, client), name="engine-host")
+        tasks = [asyncio.create_task(self._watch(child, client), name="engine-host")]
+        if self._predicts:
+            tasks.append(asyncio.create_task(self._predict(client), name="predicted-wait"))
         try:
             if self._asked is not None:
                 self._ask(child)
             return await child.wait()
         finally:
             child.kill()
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await client.close()
             await self._deregister()
             self.state = "ended"
@@ -127,6 +138,16 @@ class EngineHost:
             if now - self._lost_at >= SILENT_S:
                 _LOG.error("the engine does not answer, and is ended")
                 child.kill()
+
+    async def _predict(self, client: EngineClient) -> None:
+        predicted = PredictedWait()
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    self.wait_s = await predicted.look(client)
+            except (EngineError, TimeoutError):
+                self.wait_s = None
+            await asyncio.sleep(PREDICT_S)
 
     async def _register(self, fingerprint: str) -> None:
         now = self._clock()
