@@ -34,7 +34,7 @@ class NewEngine(AdminBody, frozen=True, kw_only=True):
     address: Annotated[str, Meta(min_length=1, max_length=MAX_ADDRESS)]
 
 
-class EngineView(msgspec.Struct, frozen=True, kw_only=True):
+class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
     """One of them. Times are seconds since the epoch; `beat_at` is null for one added by hand.
 
     `state` is how this gateway sees it, as in `/readyz`; null where it does not drive it (yet).
@@ -47,10 +47,10 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     state: ReplicaState | None
 
 
-class EngineList(msgspec.Struct, frozen=True):
+class FoundEngineList(msgspec.Struct, frozen=True):
     """Answer of GET /admin/engines."""
 
-    engines: list[EngineView]
+    engines: list[FoundEngineView]
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
@@ -70,9 +70,9 @@ def engines_router(
     """The routes below `/admin/engines`, without their guard. `finds`: engines in the state."""
     router = APIRouter(prefix="/admin/engines")
 
-    def view(one: RegisteredEngine) -> EngineView:
+    def view(one: RegisteredEngine) -> FoundEngineView:
         health = engine.replicas.get(replica_name(one.address)) if finds else None
-        return EngineView(
+        return FoundEngineView(
             address=one.address,
             added_at=one.added_at,
             beat_at=one.beat_at,
@@ -80,12 +80,12 @@ def engines_router(
             state=None if health is None else health.state,
         )
 
-    @router.get("", openapi_extra=described(EngineList))
+    @router.get("", openapi_extra=described(FoundEngineList))
     async def list_all() -> Response:
-        return json_response(EngineList([*map(view, await registry.registered_engines())]))
+        return json_response(FoundEngineList([*map(view, await registry.registered_engines())]))
 
     @router.post(
-        "", openapi_extra=described(EngineView, NewEngine, statuses=(201,)), status_code=201
+        "", openapi_extra=described(FoundEngineView, NewEngine, statuses=(201,)), status_code=201
     )
     async def add(request: Request) -> Response:
         place = checked_address((await read_body(request, NewEngine)).address)

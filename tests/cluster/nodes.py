@@ -17,8 +17,7 @@ from ray.cluster_utils import Cluster
 from tests.doubles.ports import free_port
 
 NODE: dict[str, Any] = {"object_store_memory": 80 << 20, "include_dashboard": False}
-# Of a node's agents. One that had to choose them itself would be given 15 s to say which, and a
-# busy machine takes longer to start it.
+# Of a node's agents, which then need not say which they have chosen before the node serves.
 PORTS = (
     "metrics_agent_port",
     "metrics_export_port",

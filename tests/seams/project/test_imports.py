@@ -12,6 +12,7 @@ ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "hand
 OF_OTHER_ROOMS = {
     "engine.link.cache_events",
     "engine.link.client",
+    "engine.link.address",
     "engine.link.curve",
     "engine.link.interface",
     "engine.errors",
