@@ -66,14 +66,19 @@ class EngineActor:
 
     def report(self) -> bytes:
         """An `EngineReport` in JSON."""
-        return msgspec.json.encode(
-            EngineReport(state=self._state(), address=self.address, pid=os.getpid(), why=self._why)
+        said = EngineReport(
+            state=self._state(),
+            address=self.address,
+            pid=os.getpid(),
+            wait_s=None if self._host is None else self._host.wait_s,
+            why=self._why,
         )
+        return msgspec.json.encode(said)
 
     def drain(self) -> None:
         """Leave the gateways, and end the engine once it has nothing left."""
         self._drains = True
-        if (host := self._host) is not None:
+        if (host := self._host) is not None and host.state != "ended":
             asyncio.run_coroutine_threadsafe(host.stop(drain=True), self._loop)
 
     def _state(self) -> ActorState:
@@ -89,6 +94,8 @@ class EngineActor:
         except CliError as error:
             self._why = error.message
             return
+        finally:
+            self._loop.close()
         if self._drains:
             return
         if status in (EXIT_CANNOT_START, EXIT_NOT_SERVED):

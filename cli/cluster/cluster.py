@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from cli.cluster.actor import EngineReport
@@ -75,8 +76,8 @@ def status(ray_address: RayAddress = "auto", json: Json = False) -> None:
     with ray_at(ray_address) as ray:
         found = reports(ray, engine_names(ray))
     rows = [_row(number, report) for number, report in found.items()]
-    columns = ("engine", "state", "actor", "address", "why")
-    print_rows("Engines", columns, rows, lambda row: tuple(map(str, row.values())), as_json=json)
+    columns = ("engine", "state", "address", "predicted wait", "why")
+    print_rows("Engines", columns, rows, _cells, as_json=json)
 
 
 def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
@@ -110,7 +111,7 @@ def _watch(ray: Any, settings: ClusterSettings, stop: threading.Event) -> None:
         found = reports(ray, engine_names(ray))
         for number, report in found.items():
             row = _row(number, report)
-            told = f"engine {number}: {row['state']} {row['address']} {row['why']}".rstrip()
+            told = " ".join((f"engine {number}: {row['state']}", *_cells(row)[2::2])).rstrip(" -")
             if known.get(number) != told:
                 known[number] = told
                 typer.echo(told)
@@ -136,11 +137,16 @@ def _end(ray: Any, numbers: list[int], drain_s: float) -> None:
 
 def _row(number: int, report: EngineReport | None) -> dict[str, Any]:
     if report is None:
-        return {"engine": number, "state": NO_MACHINE, "pid": None, "address": "-", "why": ""}
-    return {
-        "engine": number,
-        "state": report.state,
-        "pid": report.pid,
-        "address": report.address,
-        "why": report.why,
-    }
+        return {"engine": number, "state": NO_MACHINE}
+    return {"engine": number, **msgspec.structs.asdict(report)}
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    wait = row.get("wait_s")
+    return (
+        str(row["engine"]),
+        row["state"],
+        row.get("address", "-"),
+        "-" if wait is None else f"{wait:.1f} s",
+        row.get("why", ""),
+    )
