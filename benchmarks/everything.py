@@ -49,10 +49,12 @@ MAIN = (
     BenchmarkPart("server", "serving", "--quick", 900, takes_model=True),
     BenchmarkPart("cache", "engine.cache_cost", "--quick", takes_model=True),
 )
-ROOMS = (
+OF_PACKAGES = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("experts", "engine.experts", "--quick"),
+    BenchmarkPart("int4", "engine.int4", "--quick"),
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
+    BenchmarkPart("accuracy", "engine.accuracy", "--quick", 1800),
     BenchmarkPart("grammars", "engine.grammars", "--tokens 5000 --fields 10 --schemas 4"),
     BenchmarkPart(
         "constrained",
@@ -72,7 +74,7 @@ ROOMS = (
     BenchmarkPart("flood", "flood", "--asks 4 --rounds 2 --streams 4", 1200),
     BenchmarkPart("hostile", "gateway.hostile", "--seconds 1 --only texts", 3600),
 )
-PARTS = (*MAIN, *ROOMS)
+PARTS = (*MAIN, *OF_PACKAGES)
 USUAL = ",".join(part.name for part in MAIN)
 ALL = ",".join(part.name for part in PARTS)
 

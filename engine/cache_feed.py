@@ -2,8 +2,9 @@
 
     following   what has changed since the last turn is sent, a piece of the snapshot after it as
                 long as there is one
-    behind      more was sent than the gateway has taken: nothing is sent, and all that changes
-                meanwhile is lost to it; when it has caught up it follows again, from a snapshot on
+    behind      more was sent than the gateway has taken: all that changes meanwhile is lost to it,
+                and nothing is sent but a sign of life now and then, which shows when it is gone;
+                when it has caught up it follows again, from a snapshot on
 
 So what one gateway is owed is bounded, and a turn takes no longer than a piece and what its own
 step has changed. Without a subscriber the cache notes nothing.
@@ -35,6 +36,7 @@ from prefix_cache.tree.tree import RadixTree
 PIECE_BLOCKS = 4096  # of a snapshot, in one turn
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # of keys, from which on the next message is begun
 MOST_UNDER_WAY = 4 * TAKEN_EVERY  # messages that a gateway has not taken
+SIGN_EVERY = 1024  # turns of an engine, to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # between two pieces, in an engine that has nothing else to do
 
 Send = Callable[[bytes, CacheEvents], bool]
@@ -48,6 +50,7 @@ class _Subscriber:
     is_behind: bool = True  # nothing it has been sent is of use: it begins with a snapshot
     sent: int = 0  # messages
     taken: int = 0
+    turns: int = 0  # since it has fallen behind
 
     @property
     def can_take(self) -> bool:
@@ -56,7 +59,7 @@ class _Subscriber:
 
     def fall_behind(self) -> None:
         """What it has been sent is of no use any more."""
-        self.is_behind, self.snapshot = True, None
+        self.is_behind, self.snapshot, self.turns = True, None, 0
 
 
 class CacheFeed:
@@ -77,10 +80,13 @@ class CacheFeed:
     def heard(self, client: bytes, message: Subscribe | EventsTaken) -> None:
         """A gateway wants a snapshot and what comes after it, or has taken some of that."""
         if isinstance(message, Subscribe):
-            self._subscribers.setdefault(client, _Subscriber()).fall_behind()
+            one = self._subscribers.setdefault(client, _Subscriber())
+            one.fall_behind()
+            one.taken = one.sent  # whatever has become of it
             if self._tree.changes is None:
                 self._tree.changes = ChangeLog()
-        elif (one := self._subscribers.get(client)) is not None:
+        elif client in self._subscribers:
+            one = self._subscribers[client]
             one.taken = min(max(one.taken, message.number + 1), one.sent)
 
     def publish(self, send: Send) -> None:
@@ -95,22 +101,28 @@ class CacheFeed:
             self._tree.changes = None
 
     def _news_for(self, one: _Subscriber, changes: list[Change] | None) -> Iterator[CacheEvents]:
-        if changes is None or (not one.can_take and (changes or one.snapshot is not None)):
+        has_news = bool(changes) or one.snapshot is not None
+        if not one.is_behind and (changes is None or (has_news and not one.can_take)):
             one.fall_behind()
-        if not one.can_take:
-            return
-        news: list[CacheChange] = []
-        if one.is_behind:
-            one.snapshot, one.is_behind = Snapshot(self._tree), False
-            news.append(Cleared())
+        if one.can_take:
+            parts = _in_parts(self._changes_for(one, changes))
         else:
-            news += map(_as_message, changes or ())
-        if one.snapshot is not None:
-            news += map(_as_message, one.snapshot.take(PIECE_BLOCKS))
-            one.snapshot = None if one.snapshot.is_over else one.snapshot
-        for part in _in_parts(news):
+            one.turns += 1
+            parts = iter([()] if one.turns % SIGN_EVERY == 0 else [])
+        for part in parts:
             yield CacheEvents(number=one.sent, changes=part)
             one.sent += 1
+
+    def _changes_for(self, one: _Subscriber, changes: list[Change] | None) -> Iterator[CacheChange]:
+        """What has changed, or the begin of a snapshot, and the next piece of one."""
+        if one.is_behind:
+            one.snapshot, one.is_behind = Snapshot(self._tree), False
+            yield Cleared()
+        else:
+            yield from map(_as_message, changes or ())
+        if one.snapshot is not None:
+            yield from map(_as_message, one.snapshot.take(PIECE_BLOCKS))
+            one.snapshot = None if one.snapshot.is_over else one.snapshot
 
 
 def _as_message(change: Change) -> CacheChange:

@@ -8,6 +8,7 @@ Knows: which part is given what. Does not know: processes and signals (`main.py`
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -46,9 +47,12 @@ from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.max_connections import OPERATOR, max_connections, open_files_limit
 from gateway.opened import KeptState, SharedCache, open_sharing, open_state
 from gateway.overview.history import History
+from gateway.overview.known import Known, ToldWorker
 from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
-from gateway.page.files import PageFiles
+from gateway.overview.siblings import Siblings
+from gateway.page.api_docs import api_docs_router
+from gateway.page.files import API, PageFiles
 from gateway.page.routes import SignInParts, operator_page_router, usage_page_router
 from gateway.page.sessions import Sessions, secret_of
 from gateway.prefixes.routes import prefixes_router
@@ -159,7 +163,10 @@ async def composed(
         ]
         history = History(BoundedEngine(engine), metrics, time.time)
         await stack.enter_async_context(history.kept())
-        watched = Watched(history, LastRefusals(), running, watch, config.model_name, time.time())
+        worker, refusals = ToldWorker(os.getpid(), time.time()), LastRefusals()
+        known = Known(worker, refusals, running, misses, Siblings(shared_metrics))
+        await stack.enter_async_context(known.siblings.told(known.told))
+        watched = Watched(history, known, watch, config.model_name)
         admin = admin_router(
             state.home.store,
             sharing.keyring,
@@ -182,9 +189,11 @@ async def composed(
             signing_in = SignInParts(PageFiles(), bodies, throttle)
             admins.append(operator_page_router(signing_in, operator, pages.operator))
             keyring, store = sharing.keyring, state.home.store
-            tenants.append(usage_page_router(signing_in, keyring, pages.tenant, store, misses))
+            tenants.append(usage_page_router(signing_in, keyring, pages.tenant, store, known))
         shown = [health_router(engine, watch.worst), about_router(version("ratoon"))]
-        front = _Front(metrics, Dialects(*dialects), _access_log(config, stack), watched.refusals)
+        if config.docs:
+            shown.append(api_docs_router(PageFiles(API)))
+        front = _Front(metrics, Dialects(*dialects), _access_log(config, stack), refusals)
         binds = _binds(config, tenants, admins, shown, front, most)
         yield Gateway(binds, streams)
 

@@ -119,5 +119,6 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     access_log: Literal["lines", "json", "off"] = "lines"
     vllm_metric_names: bool = False  # /metrics shows what vLLM has as well under its names, too
     page: bool = True  # whether /admin/ui and /usage are served
+    docs: bool = True  # whether /docs is served
     cors_origins: str | None = None  # with commas; None: no page of another origin reads answers
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced

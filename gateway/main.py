@@ -29,6 +29,7 @@ from gateway.workers import WorkerConfig, Workers, attached_to_parent
 
 EXIT_CANNOT_START = 2
 _METRICS = "ratoon-workers-"
+_HELD = "*.[ds][bo]*"  # *.db, in which workers count, and *.sock, on which they ask each other
 # Workers map the files they count in, and where the disk is full a map ends its process by a
 # signal. In memory no log or cache of others can fill it.
 _METRICS_PLACE = Path("/dev/shm")
@@ -103,7 +104,7 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
         addresses.append((config.admin_host, config.admin_port))
     command = [sys.executable, *sys.orig_argv[1:]]
     within = _METRICS_PLACE if has_room(_METRICS_PLACE, _METRICS_BYTES) else None
-    with reserved(addresses), temp_directory(_METRICS, "*.db", within) as metrics:
+    with reserved(addresses), temp_directory(_METRICS, _HELD, within) as metrics:
         return await Workers(command, count, str(metrics)).run()
 
 

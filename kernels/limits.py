@@ -12,6 +12,7 @@ MAX_HEAD_DIM = 256
 MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
+INT4_SPAN = 128  # columns of a matrix of 4-bit integers come in such runs (`linear.int4_matrix`)
 KV_SCALE_BYTES = 2  # of each head's key or value of a token, in fp8 (`attention.fp8_kv`)
 
 

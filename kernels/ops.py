@@ -13,14 +13,17 @@ from torch import Tensor
 
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.variant import AttentionVariant
 from kernels.experts import mixture, route
+from kernels.experts.gate import Gate
 from kernels.experts.mixture import MixtureOp
 from kernels.experts.route import RouteOp
-from kernels.linear import fp8_linear, fp8_rows, linear
+from kernels.linear import fp8_linear, fp8_rows, int4_linear, linear
 from kernels.linear.fp8_linear import Fp8LinearOp
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
+from kernels.linear.int4_linear import Int4LinearOp
 from kernels.linear.linear import LinearOp
-from kernels.norms import add_rms_norm, rms_norm, silu_mul
+from kernels.norms import add_rms_norm, gate_mul, rms_norm
 from kernels.sampling import penalise, sample, top_k_top_p
 
 RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]
@@ -29,7 +32,7 @@ RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]
 AddRmsNorm = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 """x (T, H) or in parts, residual (T, H), weight, eps -> (normed, new residual), both (T, H)."""
 
-SiluMul = Callable[[Tensor], Tensor]
+GateMul = Callable[[Tensor, Gate], Tensor]
 """gate_up (T, 2I) -> (T, I)."""
 
 ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
@@ -38,8 +41,8 @@ ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
 AddRmsNormFp8 = Callable[[Tensor, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]]
 """As AddRmsNorm, with what is normed in fp8."""
 
-SiluMulFp8 = Callable[[Tensor, Scaling], Fp8Rows]
-"""As SiluMul, in fp8."""
+GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]
+"""As GateMul, in fp8."""
 
 RopeWriteKv = Callable[
     [
@@ -59,8 +62,8 @@ RopeWriteKv = Callable[
 """qkv (T, (Hq + 2 Hkv) * D) or in parts, positions, cos_sin, q_norm, k_norm, eps, kv, slots, Hq,
 dtype -> q (T, Hq, D) of it; k and v go to their slots."""
 
-PagedAttention = Callable[[Tensor, Tensor, BatchLayout, float], Tensor]
-"""q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, scale -> (T, Hq, D)."""
+PagedAttention = Callable[[Tensor, Tensor, BatchLayout, AttentionVariant, Tensor | None], Tensor]
+"""q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, what is computed, sinks (Hq,) -> (T, Hq, D)."""
 
 CopyBlocks = Callable[[Tensor, Tensor, Tensor], None]
 """pool (N, L, 2, Hkv, B, D) in place; source, target (n,) int64, no target a source."""
@@ -84,12 +87,14 @@ class Ops:
     linear_split_k: LinearOp  # for readers that take (T, N) or parts (S, T, N), see `parts`
     linear_fp8: Fp8LinearOp
     linear_fp8_split_k: Fp8LinearOp
+    linear_int4: Int4LinearOp
+    linear_int4_split_k: Int4LinearOp
     to_fp8: ToFp8
     rms_norm: RmsNormOp
     add_rms_norm: AddRmsNorm
     add_rms_norm_fp8: AddRmsNormFp8
-    silu_mul: SiluMul
-    silu_mul_fp8: SiluMulFp8
+    gate_mul: GateMul
+    gate_mul_fp8: GateMulFp8
     route: RouteOp
     mixture: MixtureOp
     rope_write_kv: RopeWriteKv
@@ -107,12 +112,14 @@ def torch_ops() -> Ops:
         linear_split_k=linear.reference,
         linear_fp8=fp8_linear.reference,
         linear_fp8_split_k=fp8_linear.reference,
+        linear_int4=int4_linear.reference,
+        linear_int4_split_k=int4_linear.reference,
         to_fp8=fp8_rows.reference,
         rms_norm=rms_norm.reference,
         add_rms_norm=add_rms_norm.reference,
         add_rms_norm_fp8=add_rms_norm.reference_fp8,
-        silu_mul=silu_mul.reference,
-        silu_mul_fp8=silu_mul.reference_fp8,
+        gate_mul=gate_mul.reference,
+        gate_mul_fp8=gate_mul.reference_fp8,
         route=route.reference,
         mixture=mixture.reference,
         rope_write_kv=rope_write_kv.reference,
@@ -131,12 +138,14 @@ def triton_ops() -> Ops:
         linear_split_k=linear.launch_split_k,
         linear_fp8=fp8_linear.launch,
         linear_fp8_split_k=fp8_linear.launch_split_k,
+        linear_int4=int4_linear.launch,
+        linear_int4_split_k=int4_linear.launch_split_k,
         to_fp8=fp8_rows.launch,
         rms_norm=rms_norm.launch,
         add_rms_norm=add_rms_norm.launch,
         add_rms_norm_fp8=add_rms_norm.launch_fp8,
-        silu_mul=silu_mul.launch,
-        silu_mul_fp8=silu_mul.launch_fp8,
+        gate_mul=gate_mul.launch,
+        gate_mul_fp8=gate_mul.launch_fp8,
         route=route.launch,
         mixture=mixture.launch,
         rope_write_kv=rope_write_kv.launch,

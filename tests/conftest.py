@@ -1,14 +1,15 @@
-"""What every test run needs before the first import of a room."""
+"""What every test run needs before the first import of a package."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from pathlib import Path
 
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
 # a kernel is defined, and a conftest further in may already import one: so it is set here, at
-# import. Rooms that run the plain PyTorch references never notice.
+# import. Packages that run the plain PyTorch references never notice.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -16,3 +17,15 @@ if shutil.which("nvidia-smi") is None:
 # 20 ms. From a directory they are read when they are asked for, and in this one there are none.
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
+
+
+def pytest_sessionstart() -> None:
+    """Nothing that collecting the tests makes is garbage: looking for some took a third of it."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: later garbage collections need not look at them again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()

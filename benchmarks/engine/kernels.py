@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from triton.testing import do_bench_cudagraph
 from benchmarks.engine.ceilings import Ceilings, measured_ceilings, seconds_of
 from benchmarks.record import emit, progress
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.variant import AttentionVariant
 from kernels.ops import TopKTopP, ops_for
 from kernels.sampling import top_k_top_p
 from kernels.sampling.top_k_top_p import RULED_OUT
@@ -50,6 +51,7 @@ PREFILLS = [  # rows, new tokens, context
 SMALL_DECODES, SMALL_PREFILLS = [(1, 64), (4, 96)], [(1, 48, 64)]
 GROUPS_OF_FOUR = Forest(groups=16, rows_each=4, of_all=1_024, of_group=3_072, own=256)
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+PLAIN = AttentionVariant(SCALE)
 Batch = tuple[Tensor, Tensor, BatchLayout]  # queries, the pool's keys and values, the layout
 
 
@@ -82,10 +84,22 @@ def mixed_lengths(rows: int, low: int, high: int) -> list[int]:
     return [round(steps[i]) for i in order]
 
 
-def make_batch(lengths: list[int], new: int, device: str = "cuda") -> Batch:
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Of a layer: query heads, KV heads, their size."""
+
+    query: int
+    kv: int
+    dim: int
+
+
+LLAMA = Heads(Q_HEADS, KV_HEADS, HEAD_DIM)
+
+
+def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads = LLAMA) -> Batch:
     """Rows of `lengths` whose blocks lie scattered over the pool."""
     rows, needed = len(lengths), [-(-length // BLOCK) for length in lengths]
-    kv = torch.randn((sum(needed), 2, KV_HEADS, BLOCK, HEAD_DIM), dtype=DTYPE, device=device)
+    kv = torch.randn((sum(needed), 2, heads.kv, BLOCK, heads.dim), dtype=DTYPE, device=device)
     ids = torch.randperm(sum(needed), device=device).int()
     tables = torch.zeros((rows, max(needed)), dtype=torch.int32, device=device)
     for row, own in enumerate(torch.split(ids, needed)):
@@ -100,8 +114,8 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda") -> Batch:
         num_decodes=rows if new == 1 else 0,
         max_context_len=max(lengths),
     )
-    q = torch.randn(rows * new, Q_HEADS, HEAD_DIM, dtype=DTYPE, device=device)
-    return q, kv, with_units(layout, kv, Q_HEADS)
+    q = torch.randn(rows * new, heads.query, heads.dim, dtype=DTYPE, device=device)
+    return q, kv, with_units(layout, kv, heads.query)
 
 
 def replayed_seconds(call: Callable[[], object]) -> float:
@@ -113,13 +127,15 @@ def replayed_seconds(call: Callable[[], object]) -> float:
     return float(do_bench_cudagraph(call, rep=60, return_mode="median")) / 1e3
 
 
-def attention_seconds(batch: Batch) -> float:
+def attention_seconds(
+    batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
+) -> float:
     """Seconds of one call of the op that the engine uses on the batch's device."""
     q, kv, layout = batch
     attention = ops_for(q.device).paged_attention
 
     def call() -> Tensor:
-        return attention(q, kv, layout, SCALE)
+        return attention(q, kv, layout, variant, sinks)
 
     return replayed_seconds(call) if q.is_cuda else seconds_of(call, "cpu")
 

@@ -26,6 +26,7 @@ from benchmarks.engine.kernels import (
 )
 from benchmarks.record import emit, progress
 from kernels.attention import fp8_kv
+from kernels.attention.variant import AttentionVariant
 from kernels.limits import KV_SCALE_BYTES
 from kernels.ops import ops_for
 from storage.device_pool import empty_blocks, layer_views
@@ -68,7 +69,7 @@ def in_fp8(batch: Batch) -> Batch:
 def attend(batch: Batch) -> Tensor:
     """By the op that serves on the batch's device."""
     q, kv, layout = batch
-    return ops_for(q.device).paged_attention(q, kv, layout, SCALE)
+    return ops_for(q.device).paged_attention(q, kv, layout, AttentionVariant(SCALE), None)
 
 
 def seconds(batch: Batch) -> float:

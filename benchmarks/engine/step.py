@@ -96,6 +96,12 @@ def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
     return tuple(rows)
 
 
+def tokens_read(shape: BenchShape) -> int:
+    """Tokens whose KV is read; of rows that grow from one prefix, its tokens once."""
+    again = (len(shape.contexts) - -(-len(shape.contexts) // shape.group)) * shape.shared
+    return sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
+
+
 def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     """Seconds: weights and KV read once, or the arithmetic of the products."""
     model = opened.model
@@ -103,10 +109,8 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     head = model.vocab_size * model.hidden_size
     tokens = len(shape.contexts) + sum(new for new, _ in shape.chunks)
     rows = len(shape.contexts) + len(shape.chunks)
-    again = (len(shape.contexts) - -(-len(shape.contexts) // shape.group)) * shape.shared
-    keys = sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
     size = {"float32": 4}.get(opened.welcome.dtype, 2)
-    kv_bytes = opened.pool.layout.token_bytes * keys
+    kv_bytes = opened.pool.layout.token_bytes * tokens_read(shape)
     seen = sum(new * (context - new / 2) for new, context in shape.chunks)
     attended = 4 * sum(layer.attention.query_size for layer in model.layers) * seen
     products = max(

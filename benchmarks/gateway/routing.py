@@ -8,6 +8,8 @@
             prompt, `few` (one in eight) have a begin of it, `all` have the same half, `ragged` all
             have begins of their own
 `gone`      forgetting a replica
+`turn`      by how much it makes a turn longer to note and send that 64 sequences have each filled
+            a block, encoded
 `snapshot`  by how much it makes an engine's turns longer to send all of a large tree
 
 Times are the thread's own, since nothing here waits.
@@ -26,11 +28,13 @@ import typer
 from benchmarks.record import emit, progress
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import Added, CacheEvents, Cleared, EventsTaken, Subscribe
+from engine.link.codec import Codec
 from engine.link.messages import Generate, SamplingParams
 from gateway.routing.first_token import FirstTokenRouter
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tree.changes import ChangeLog
 
 PIECE = 4096  # blocks
 BLOCK_SIZE = 16  # tokens
@@ -133,6 +137,32 @@ def large_cache(blocks: int) -> PrefixCache:
     return cache
 
 
+def measure_turn(turns: int) -> None:
+    """What a step of decodes adds to the log, and sending it to one gateway."""
+    cache, codec, taken = large_cache(NODE_BLOCKS), Codec(), list[float]()
+    [node] = cache.tree.nodes()
+    edges = [node.edge.split(1) for _ in range(NODE_BLOCKS - 1)]
+    feed, log = CacheFeed(cache.tree), ChangeLog()
+
+    def send(_: bytes, events: CacheEvents) -> bool:
+        codec.encode(events)
+        feed.heard(GATEWAY, EventsTaken(events.number))
+        return True
+
+    def turn() -> None:
+        for edge in edges:
+            log.added(edge)
+        feed.publish(send)
+
+    feed.heard(GATEWAY, Subscribe())
+    feed.publish(send)
+    cache.tree.changes = log
+    for _ in range(turns):
+        taken.append(1e6 * _timed(turn))
+    p50, p99 = np.percentile(taken, (50, 99)).tolist()
+    emit("turn", p50_us=p50, p99_us=p99, blocks=len(edges))
+
+
 def measure_snapshot(blocks: int) -> None:
     """Every turn that a snapshot takes; encoding and sending are not in them."""
     feed, taken = CacheFeed(large_cache(blocks).tree), list[float]()
@@ -184,6 +214,7 @@ def main(
     measure_routing(fleet, requests)
     measure_small(fleet, 10 * requests)
     emit("gone", ms=1e3 * _timed(lambda: fleet.router.gone(fleet.names[0])), blocks=each)
+    measure_turn(requests)
     measure_snapshot(tree_blocks)
 
 

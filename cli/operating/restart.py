@@ -45,6 +45,8 @@ def restart(
 
     async def use(client: AdminClient) -> list[str]:
         before = await _engines(client)
+        if not before:
+            raise CliError("no engine answers; one that died is started again in any case")
         os.kill(server.pid, RESTART_SIGNAL)
         async with asyncio.timeout(wait_s or None):
             return await _until_all_are_new(client, before)
@@ -63,7 +65,7 @@ async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> lis
         now = await _engines(client)
         new = {name for name, engine_id in now.items() if engine_id != before.get(name)}
         for name in sorted(new - known):
-            typer.echo(f"engine {name} has been restarted".replace("  ", " "), err=True)
+            typer.echo(f"{f'engine {name}'.strip()} has been restarted", err=True)
         known |= new
         await _check_none_is_refused(client)
         if before.keys() <= known:

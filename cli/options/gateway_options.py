@@ -102,6 +102,7 @@ GATEWAY_FLAGS = {
     "page": gateway_flag(
         "Whether the operator's page, /admin/ui, and the tenants', /usage, are served."
     ),
+    "docs": gateway_flag("Whether /docs, which shows the API in a browser, is served."),
     "cors_origins": gateway_flag(
         "Origins whose pages may read answers (CORS), with commas: https://chat.example.com, or "
         "* for all. [dim]\\[default: none][/dim]",

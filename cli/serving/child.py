@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 
 import cli
-from cli.serving import parent_death as tether
+from cli.serving import parent_death
 from engine.process import DRAIN_SIGNAL
 
 _CHUNK_BYTES = 1 << 16
@@ -49,7 +49,7 @@ class Child:
         It has a session of its own: a Ctrl-C at the terminal reaches the parent alone, which
         then ends its children in order.
         """
-        tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+        tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command]
         # A pipe of our own: with asyncio's, some versions of Python see the exit only when the pipe
         # is closed, and processes that the child started can keep it open for ever.
         output, its_output = os.pipe()

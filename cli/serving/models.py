@@ -20,6 +20,7 @@ from cli.serving.model_check import check_defaults, served_model
 from cli.serving.model_source import CONFIG, ModelSource, resolve
 from engine.models.architecture import SERVED, ServedModels
 from engine.models.config import SERVED_DTYPES, ModelConfig
+from engine.models.rope_fields import ROPES
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import ITEM_BYTES
 
@@ -43,12 +44,13 @@ class ServedArchitecture:
 
 @dataclass(frozen=True, slots=True)
 class WhatIsServed:
-    """All that config.json may say of architecture, weights and dtype, and the types of KV."""
+    """What config.json may say of architecture, weights, dtype and rope, and the types of KV."""
 
     architectures: list[ServedArchitecture]
     weight_formats: list[str]  # `quant_method`; the first is of files that have none
     dtypes: list[str]
     kv_dtypes: list[str]
+    ropes: list[str]  # `rope_type`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,10 @@ class Served:
 def models(model: Asked = None, *, json: Json = False) -> None:
     """List the models that are served, or say whether one is.
 
-    Architectures, formats of weights and types of KV, as config.json names them. With MODEL,
-    whether it would be served; if not, the line is the one that 'ratoon serve' would end with, and
-    the exit status is 1. Its tensors are not opened, and of a hub id no weights are downloaded.
+    Architectures, formats of weights, types of KV and scalings of rope, as config.json names them.
+    With MODEL, whether it would be served; if not, the line is the one that 'ratoon serve' would
+    end with, and the exit status is 1. Its tensors are not opened, and of a hub id no weights are
+    downloaded.
 
     Examples:
 
@@ -97,6 +100,7 @@ def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
         weight_formats=[PLAIN.name, *served.formats],
         dtypes=list(SERVED_DTYPES),
         kv_dtypes=list(ITEM_BYTES),
+        ropes=list(ROPES),
     )
 
 
@@ -136,6 +140,7 @@ def _show(served: WhatIsServed) -> None:
             ("weights", ", ".join(served.weight_formats)),
             ("dtype of plain weights", ", ".join(served.dtypes)),
             ("KV", ", ".join(served.kv_dtypes)),
+            ("rope", ", ".join(served.ropes)),
         ],
     )
 

@@ -5,21 +5,27 @@ Whether the model can be served is decided by `engine.models.checks`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.errors import ModelNotFound
-from cli.simulation.machine import ModelShape
-from engine.models.architecture import planned_format, planned_layers
-from engine.models.config import kv_layout, read_sizes
-from engine.models.errors import ModelError
+from cli.simulation.machine import ModelShape, WindowShape
+from engine.models.architecture import (
+    check_format,
+    planned_format,
+    planned_layers,
+    planned_sizes,
+)
+from engine.models.config import kv_layout
+from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import ITEM_BYTES, KvLayout
+from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
-DEFAULT_DTYPE = "float32"  # of a checkpoint that does not say
+DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,16 @@ class DecoderCounts:
         )
 
     @property
+    def is_served(self) -> bool:
+        """Whether all matrices are in this format."""
+        try:
+            check_format(self.weight_format, self.layers)
+            _ = self.layer_bytes
+        except UnsupportedModel:
+            return False
+        return True
+
+    @property
     def table_bytes(self) -> int:
         """One of the tables."""
         return self.table_parameters * ITEM_BYTES[self.dtype]
@@ -97,7 +113,17 @@ class DecoderCounts:
             attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
             step_bytes=float(step),
             row_bytes=self.layer_bytes * active + self.table_bytes,
+            windows=tuple(self._windows()),
         )
+
+    def _windows(self) -> Iterator[WindowShape]:
+        """Of layers that attend over a window, those of each together."""
+        windows = [layer.attention.window for layer in self.layers]
+        for tokens in sorted({window for window in windows if window is not None}):
+            own = [layer for layer in self.layers if layer.attention.window == tokens]
+            kv_bytes = kv_layout(own, self.kv.groups[0].dtype, BLOCK_SIZE).token_bytes
+            flops = 4.0 * sum(layer.attention.query_size for layer in own)
+            yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
         """The same model in another format."""
@@ -109,15 +135,21 @@ class DecoderCounts:
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
-    """Read a config.json; ModelNotFound where it is not there or says too little."""
+    """Read a config.json; ModelNotFound where it is not there or says too little.
+
+    `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
+    """
+    if dtype == "fp8":
+        return read_decoder(path).with_kv_in(FP8)
     try:
-        sizes, layers, weight_format = read_sizes(path), planned_layers(path), planned_format(path)
+        sizes, layers = planned_sizes(path), planned_layers(path)
+        weight_format = planned_format(path)
     except ModelError as error:
         raise ModelNotFound(str(error)) from error
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
     if name not in ITEM_BYTES:
         raise ModelNotFound(f"{path}: dtype {name!r} is none of {', '.join(ITEM_BYTES)}")
-    return DecoderCounts(
+    decoder = DecoderCounts(
         layers=layers,
         hidden_size=sizes.hidden_size,
         table_parameters=sizes.vocab_size * sizes.hidden_size,
@@ -126,3 +158,4 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         kv=kv_layout(layers, name, BLOCK_SIZE),
         weight_format=weight_format,
     )
+    return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)

@@ -46,11 +46,12 @@ def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """The model in each format, its embedding and head plain in all of them."""
+    """The model in each format that it is served in, its embedding and head plain in all."""
+    found = [(one.name, decoder.with_weights_in(one)) for one in served.planned_formats]
     return [
-        WeightsFit(one.name, found.weight_bytes, _device_tokens(found, memory))
-        for one in served.planned_formats
-        for found in [decoder.with_weights_in(one)]
+        WeightsFit(name, one.weight_bytes, _device_tokens(one, memory))
+        for name, one in found
+        if one.is_served
     ]
 
 

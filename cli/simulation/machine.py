@@ -2,6 +2,7 @@
 
     prefill(n tokens after p cached ones) = start + FLOPs / rate
     FLOPs = n x (2 x parameters) + attention x (sum of the positions of the n tokens)
+        where attention to a window counts no more positions than that has
     load(n tokens) = n x KV bytes a token / bandwidth of the tier
     decode step(b rows of n tokens) = (weights + b x n x KV bytes a token) / device's bandwidth,
         or its FLOPs / rate where that is longer
@@ -18,6 +19,19 @@ from math import ceil, sqrt
 import msgspec
 
 
+class WindowShape(msgspec.Struct, frozen=True):
+    """What layers with a window of so many tokens have of a decoder's KV and attention."""
+
+    tokens: int
+    kv_bytes_per_token: int
+    attention_flops: float
+
+    def positions(self, tokens: int, behind: int) -> float:
+        """That `tokens` after `behind` others attend to, all together."""
+        whole = max(0, min(tokens, self.tokens - behind))  # whose context is not longer than it
+        return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
+
+
 class ModelShape(msgspec.Struct, frozen=True):
     """The cost of a decoder."""
 
@@ -26,11 +40,29 @@ class ModelShape(msgspec.Struct, frozen=True):
     attention_flops: float = 524288.0  # for one token and one position before it
     step_bytes: float = 15.01e9  # of weights that a decode step of many rows reads
     row_bytes: float | None = None  # that one of a single row reads; None: as many
+    windows: tuple[WindowShape, ...] = ()  # of layers that attend to no more; within the totals
 
     @property
     def flops_per_token(self) -> float:
         """Of everything but attention."""
         return 2 * self.parameters
+
+    def attended_flops(self, tokens: int, behind: int) -> float:
+        """Of attention, for `tokens` after `behind` others."""
+        positions = tokens * behind + tokens * tokens / 2
+        outside = sum(
+            (positions - one.positions(tokens, behind)) * one.attention_flops
+            for one in self.windows
+        )
+        return positions * self.attention_flops - outside
+
+    def context_costs(self, context: float) -> tuple[float, float]:
+        """Bytes of KV that a token with so many before it reads, and the FLOPs of its attention."""
+        outside = [(max(0.0, context - one.tokens), one) for one in self.windows]
+        read = context * self.kv_bytes_per_token
+        flops = context * self.attention_flops
+        read -= sum(tokens * one.kv_bytes_per_token for tokens, one in outside)
+        return read, flops - sum(tokens * one.attention_flops for tokens, one in outside)
 
     def read_by(self, rows: int) -> float:
         """Bytes of weights that a decode step reads: of experts, no more than rows can meet."""
@@ -49,14 +81,14 @@ class MachineModel(msgspec.Struct, frozen=True):
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
         """Seconds to compute `tokens` whose context begins with `behind` cached ones."""
-        positions = tokens * behind + tokens * tokens / 2
-        flops = tokens * shape.flops_per_token + positions * shape.attention_flops
+        flops = tokens * shape.flops_per_token + shape.attended_flops(tokens, behind)
         return flops / (self.tflops * 1e12)
 
     def step_seconds(self, shape: ModelShape, rows: int, context: float) -> float:
         """Seconds of a decode step: the time per output token (TPOT) of `rows` requests at once."""
-        read = shape.read_by(rows) + rows * context * shape.kv_bytes_per_token
-        flops = rows * (shape.flops_per_token + context * shape.attention_flops)
+        kv_bytes, attention = shape.context_costs(context)
+        read = shape.read_by(rows) + rows * kv_bytes
+        flops = rows * (shape.flops_per_token + attention)
         return max(read / (self.device_gb_s * 1e9), flops / (self.tflops * 1e12))
 
     def first_tokens_seconds(self, shape: ModelShape, prompts: int, tokens: int) -> float:
@@ -89,6 +121,8 @@ def break_even_tokens(
 
     Loading costs `setup_ms` and then bytes by bandwidth; both curves are of the whole prefix.
     """
+    if shape.windows:
+        return _searched(machine, shape, gb_s, setup_ms)
     per_token = shape.kv_bytes_per_token / (gb_s * 1e9)
     rate = machine.tflops * 1e12
     # attention / 2 * n^2 + (flops - per_token) * n - setup >= 0, in seconds
@@ -98,3 +132,19 @@ def break_even_tokens(
     if square == 0:
         return max(1, ceil(setup / line)) if line > 0 else None
     return max(1, ceil((sqrt(line * line + 4 * square * setup) - line) / (2 * square)))
+
+
+def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
+    """The same by bisection: what is saved grows faster and faster, once it grows at all."""
+
+    def pays(tokens: int) -> bool:
+        load = setup_ms / 1000 + tokens * shape.kv_bytes_per_token / (gb_s * 1e9)
+        return machine.prefill_seconds(shape, tokens) >= load
+
+    low, high = 0, 1 << 40
+    if not pays(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if pays(middle) else (middle, high)
+    return high

@@ -164,6 +164,6 @@ class MemoryFlags:
     setup_ms: float = machine_field(
         1.0, "Fixed time of a load before its first byte, in ms.", min=0.0
     )
-    kv_dtype: Literal["auto", "float32", "bfloat16", "float16"] = cache_field(
-        "auto", "Type of weights and KV; auto: the checkpoint's own."
+    kv_dtype: Literal["auto", "fp8", "float32", "bfloat16", "float16"] = cache_field(
+        "auto", "Type of weights and KV; auto: the checkpoint's own. fp8: that of KV alone."
     )

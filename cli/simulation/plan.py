@@ -37,6 +37,7 @@ from cli.simulation.fits import (
 from cli.simulation.gpus import on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
+from cli.simulation.windows import WindowFit, window_fit, window_line
 from engine.models.architecture import SERVED, ServedModels
 
 ModelName = Annotated[
@@ -67,6 +68,7 @@ class CachePlan:
     requests: BatchCosts
     weights: list[WeightsFit]  # in each format that is served
     kv: list[KvFit]  # in the type that was asked for, and in narrower ones
+    windows: WindowFit | None  # None: every layer attends to the whole context
 
 
 def plan(
@@ -81,7 +83,8 @@ def plan(
     """Show what a model costs, what fits each tier, and when loading beats computing.
 
     Weights, also in each format that is served, KV and FLOPs, the predicted times of a batch of
-    requests, how many tokens fit each tier, and from what length on loading beats computing.
+    requests, how many tokens fit each tier, from what length on loading beats computing, and, of a
+    model whose layers attend over windows, what it would give to free KV outside of them.
     Everything comes from the model's
     config.json and the flags, by default those of an H200; nothing is measured. Loading takes
     --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus, a step
@@ -142,6 +145,9 @@ def make_plan(
         requests=batch_costs(decoder, whole, requests),
         weights=weights,
         kv=kv,
+        windows=window_fit(
+            decoder, kv[0].device_tokens, requests.prompt_tokens + requests.output_tokens
+        ),
     )
 
 
@@ -188,6 +194,8 @@ def _show(made: CachePlan) -> None:
         ("tier", "KV", "tokens that fit", "tokens/s", "beats computing from"),
         tier_rows(made.kv, made.prefill_tokens_per_s),
     )
+    if made.windows is not None:
+        typer.echo(window_line(made.windows, made.costs.layers))
 
 
 def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:

@@ -7,7 +7,7 @@ them too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,15 +15,22 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.config import Quantization
-from engine.models.config import ModelConfig, read_json
+from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
+from engine.models.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
+from engine.models.gpt_oss import GPT_OSS
 from engine.models.layers import LayerConfig
 from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
+from engine.models.mixture import MixtureConfig
 from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
-from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
-from engine.models.weight_formats.plain import PLAIN
+from engine.models.phi import PHI3
+from engine.models.weight_formats.compressed_tensors import read_compressed_tensors
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_fp8
+from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4, read_awq, read_gptq
+from engine.models.weight_formats.mxfp4 import MXFP4, Mxfp4Format, read_mxfp4
+from engine.models.weight_formats.plain import PLAIN, PlainFormat
 
 
 class Architecture(Protocol):
@@ -42,8 +49,12 @@ class Architecture(Protocol):
         """
         ...
 
+    def sizes(self, path: Path) -> ModelSizes:
+        """Its sizes, to plan with: whether or not it is served; raises BadConfig."""
+        ...
+
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """The sizes of its layers, to plan with: whether or not it is served; raises BadConfig."""
+        """Those of its layers, to plan with; raises ModelError."""
         ...
 
 
@@ -62,23 +73,41 @@ class ServedModels:
 
 SERVED = ServedModels(
     {
+        "Gemma2ForCausalLM": GEMMA2,
+        "Gemma3ForCausalLM": GEMMA3,
+        "Gemma3ForConditionalGeneration": GEMMA3_SEEING,
+        "GptOssForCausalLM": GPT_OSS,
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
         "Mistral3ForConditionalGeneration": MISTRAL3,
         "MixtralForCausalLM": MIXTRAL,
+        "Phi3ForCausalLM": PHI3,
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,
     },
-    {"compressed-tensors": read_float_quantized, "fp8": read_fp8},
-    (PLAIN, ONLINE_FP8),
+    {
+        "awq": read_awq,
+        "compressed-tensors": read_compressed_tensors,
+        "fp8": read_fp8,
+        "gptq": read_gptq,
+        "mxfp4": read_mxfp4,
+    },
+    (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
+MODELOPT = "hf_quant_config.json"  # beside a config.json that need not speak of it
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 
 class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
+    compression_config: dict[str, Any] | None = None  # as older files of compressed-tensors have it
     quantization: Any = None  # of MLX
+
+    @property
+    def quantised(self) -> dict[str, Any] | None:
+        """What is said of weights that are not plain."""
+        return self.quantization_config or self.compression_config
 
 
 class _Named(_Quantised):
@@ -102,9 +131,28 @@ def read_model_config(
         names = ", ".join(sorted(known))
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
     weight_format = _weight_format(named, served, quantization)
+    if named.quantised is None and (model_dir / MODELOPT).exists():
+        raise UnsupportedModel(f"{MODELOPT}: weights quantised by ModelOpt; {_served(served)}")
     model = known[named.architectures[0]].read(path)
+    check_format(weight_format, model.layers)
     eos = eos_token_ids(model_dir, model.vocab_size)
     return replace(model, eos_token_ids=eos, weight_format=weight_format)
+
+
+def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> None:
+    """Raises UnsupportedModel for layers that are not served in that format."""
+    mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
+    packed = any(mixture.packed for mixture in mixtures)
+    if packed and not isinstance(weight_format, PlainFormat | Mxfp4Format):
+        raise UnsupportedModel(
+            f"quantization {weight_format.name!r}: experts that are one tensor in the files are "
+            "served in plain weights and mxfp4"
+        )
+    if isinstance(weight_format, Mxfp4Format) and not packed:
+        raise UnsupportedModel(
+            "quantization_config: quant_method 'mxfp4' is served of experts that are one tensor "
+            "in the files, as gpt-oss has them"
+        )
 
 
 def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
@@ -115,27 +163,39 @@ def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
         return PLAIN
 
 
+def planned_sizes(path: Path, served: ServedModels = SERVED) -> ModelSizes:
+    """The sizes of a config.json; those of Llama for what is not served."""
+    return _planned(path, served).sizes(path)
+
+
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
     """The sizes of a config.json's layers; those of Llama for what is not served."""
+    return _planned(path, served).layers(path)
+
+
+def _planned(path: Path, served: ServedModels) -> Architecture:
     named = read_json(path, _MayBeNamed).architectures
     known = [served.architectures[name] for name in named if name in served.architectures]
-    return (known[0] if known else LLAMA).layers(path)
+    return known[0] if known else LLAMA
 
 
 def _weight_format(
     named: _Quantised, served: ServedModels, quantization: Quantization = "none"
 ) -> WeightFormat:
-    given = named.quantization_config
+    given = named.quantised
     if given is None and named.quantization is None:
         return ONLINE[quantization]
-    names = ", ".join(("plain weights", *sorted(served.formats)))
     if given is None or (named.quantization is not None and "quant_method" not in given):
-        raise UnsupportedModel(f"quantization: weights quantised by MLX; served are {names}")
+        raise UnsupportedModel(f"quantization: weights quantised by MLX; {_served(served)}")
     method = str(given.get("quant_method"))
     if quantization != "none":
         raise UnsupportedModel(
             f"quantization {quantization!r}: the checkpoint is quantised already, by {method!r}"
         )
     if method not in served.formats:
-        raise UnsupportedModel(f"quantization_config: quant_method {method!r}; served are {names}")
+        raise UnsupportedModel(f"quantization_config: quant_method {method!r}; {_served(served)}")
     return served.formats[method](given)
+
+
+def _served(served: ServedModels) -> str:
+    return f"served are {', '.join(('plain weights', *sorted(served.formats)))}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.config import Quantization
 from engine.models.architecture import SERVED, ServedModels, read_model_config
-from engine.models.config import ModelConfig
+from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.weight_files import weight_files
 from kernels.errors import UnsupportedShape
@@ -31,9 +31,26 @@ def check_served(
     """
     model = read_model_config(model_dir, served, quantization)
     check_geometry(model, block_size)
+    check_matrices(model)
     if has_weights:
         weight_files(model_dir)
     return model
+
+
+def check_matrices(model: ModelConfig) -> None:
+    """Raises UnsupportedModel for matrices that are not served in the model's weight format.
+
+    Of a layer's experts, which are many and alike, the first is looked at.
+    """
+    for index, layer in enumerate(model.layers):
+        experts = set()
+        for matrix in layer.matrices(index):
+            size = matrix.size_out, matrix.size_in
+            if matrix.of_expert and size in experts:
+                continue
+            if matrix.of_expert:
+                experts.add(size)
+            model.weight_format.num_bytes(matrix, SERVED_DTYPES[0])
 
 
 def check_geometry(model: ModelConfig, block_size: int) -> None:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from engine.models.attention import AttentionConfig
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers import AttentionConfig, LayerConfig, RmsNormConfig
+from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.names import PLAIN_NAMES, CheckpointNames
+from engine.models.norms import RmsNormConfig
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES
 from storage.kv_layout import FP8, KvGroup, KvLayout
@@ -96,6 +98,23 @@ def read_sizes(path: Path) -> ModelSizes:
     return read_json(path, ModelSizes, text_field(path))
 
 
+def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
+    """Raises BadConfig for heads that the sizes contradict; the default as in `size_of_head`."""
+    heads = raw.num_attention_heads
+    if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
+        raise BadConfig(
+            f"hidden_size {raw.hidden_size} is no multiple of "
+            f"num_attention_heads {heads}, and head_dim is not given"
+        )
+    head_dim = raw.size_of_head(default_head_dim)
+    if head_dim % 2:
+        raise BadConfig(f"head_dim {head_dim} is odd")
+    if heads % raw.num_kv_heads:
+        raise BadConfig(
+            f"num_attention_heads {heads} is no multiple of num_key_value_heads {raw.num_kv_heads}"
+        )
+
+
 SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -114,11 +133,26 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
+    embedding_scale: float | None = None  # that embeddings are multiplied by; None: they are not
+    logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
+
+    def for_positions(self, num_positions: int) -> ModelConfig:
+        """The same for sequences of so many tokens at most: what some ropes are depends on it."""
+        layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
+        return replace(self, layers=layers)
 
     @property
     def attentions(self) -> frozenset[AttentionConfig]:
         """Those of all layers."""
         return frozenset(layer.attention for layer in self.layers)
+
+
+def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
+    rope = layer.attention.rope
+    if rope is None:
+        return layer
+    attention = replace(layer.attention, rope=rope.for_positions(num_positions))
+    return replace(layer, attention=attention)
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
@@ -131,12 +165,13 @@ def served_dtype(sizes: ModelSizes) -> str | None:
 
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
     """The layout of a model's KV in blocks of `block_size` tokens. `dtype`: of keys and values."""
-    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    alike: dict[tuple[int, int, int | None], list[int]] = defaultdict(list)
     for index, layer in enumerate(layers):
-        alike[layer.attention.num_kv_heads, layer.attention.head_dim].append(index)
+        one = layer.attention
+        alike[one.num_kv_heads, one.head_dim, one.window].append(index)
     groups = (
-        KvGroup(tuple(group), *sizes, dtype, scale_bytes=_scale_bytes(sizes[0], dtype, block_size))
-        for sizes, group in alike.items()
+        KvGroup(tuple(group), heads, dim, dtype, window, _scale_bytes(heads, dtype, block_size))
+        for (heads, dim, window), group in alike.items()
     )
     return KvLayout(tuple(groups), block_size)
 

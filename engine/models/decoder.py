@@ -61,7 +61,9 @@ class Decoder:
             return self.parameters.head.new_empty((0, self.config.vocab_size))
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
         assert isinstance(hidden, Tensor), "the head is plain in every format"
-        return self.ops.linear(hidden, self.parameters.head, None)
+        logits = self.ops.linear(hidden, self.parameters.head, None)
+        cap = self.config.logits_softcap
+        return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
@@ -72,7 +74,7 @@ class Decoder:
         """
         ops, late, hidden = self.ops, self.late, None
         last = self.parameters.layers[-1]
-        residual = F.embedding(token_ids, self.parameters.embedding)
+        residual = self._embedded(token_ids)
         for layer in self.parameters.layers:
             index = layer.index
             if late is not None and index == late.first:
@@ -87,6 +89,14 @@ class Decoder:
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
         return None
+
+    def _embedded(self, token_ids: Tensor) -> Tensor:
+        """The embeddings (T, H), scaled where the model has a scale, in its dtype as well."""
+        embedded = F.embedding(token_ids, self.parameters.embedding)
+        scale = self.config.embedding_scale
+        if scale is None:
+            return embedded
+        return embedded.mul_(torch.tensor(scale, dtype=embedded.dtype).item())
 
 
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:

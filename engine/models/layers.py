@@ -3,8 +3,8 @@
     config.json -> LayerConfig of each layer -> DecoderLayer, with tensors
     x -> norm -> QKV -> rope, KV -> attention -> output -> + -> norm -> MLP -> + x
 
-A config is compared and hashed: layers with equal configs launch the same. An architecture that has
-other norms, another MLP or another order of them brings configs that build its own.
+A config is compared and hashed: layers with equal configs launch the same. An architecture whose
+layers have another order of norms brings configs that build its own (`sandwich`).
 
 Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
 config.json, or which kernels do the work (`Ops`).
@@ -14,102 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from engine.models.attention import AttentionConfig, Sinks
 from engine.models.mixture import Mixture, MixtureConfig
-from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig, Module
-from engine.models.rope import RopeConfig
+from engine.models.mlp import GatedMlp, MlpConfig
+from engine.models.modules import Allocator, Linear, LinearConfig
+from engine.models.norms import RmsNorm, RmsNormConfig
+from kernels.attention.variant import AttentionVariant
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionConfig:
-    """Attention over the whole context."""
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope: RopeConfig | None  # None: positions are not encoded
-    qkv_bias: bool = False
-    output_bias: bool = False
-    qk_norm: bool = False
-
-    @property
-    def query_size(self) -> int:
-        """Width of all query heads together."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def kv_size(self) -> int:
-        """Width of all key heads together; the value heads have the same."""
-        return self.num_kv_heads * self.head_dim
-
-    def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """The projections to queries, keys and values."""
-        sizes = {"q_proj": self.query_size, "k_proj": self.kv_size, "v_proj": self.kv_size}
-        return _side_by_side(prefix, sizes, hidden, bias=self.qkv_bias)
-
-    def output(self, prefix: str, hidden: int) -> LinearConfig:
-        """The projection of what was attended to."""
-        rows = ((f"{prefix}o_proj", hidden),)
-        return LinearConfig(rows, self.query_size, self.output_bias, "columns")
-
-
-@dataclass(frozen=True, slots=True)
-class RmsNormConfig:
-    """Of the norms of a layer, or the last one."""
-
-    eps: float
-
-    def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
-        """The norm whose weight has this name."""
-        return RmsNorm(name, new.empty(size), self.eps)
-
-
-@dataclass(frozen=True, slots=True)
-class MlpConfig:
-    """SwiGLU of `size` columns."""
-
-    size: int
-    bias: bool = False
-    place: str = "mlp."  # before its matrices' names, in a layer's
-
-    def num_weights(self, hidden: int) -> int:
-        """That a token is multiplied with."""
-        return 3 * hidden * self.size
-
-    def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """The gate and what it is multiplied with; both are whole when they are read."""
-        sizes = {"gate_proj": self.size, "up_proj": self.size}
-        return _side_by_side(prefix, sizes, hidden, bias=self.bias, in_parts=False)
-
-    def down(self, prefix: str, hidden: int) -> LinearConfig:
-        """The projection back."""
-        return LinearConfig(((f"{prefix}down_proj", hidden),), self.size, self.bias, "columns")
-
-    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """All that it holds, which may be more than a token is multiplied with."""
-        yield self.gate_up(prefix, hidden)
-        yield self.down(prefix, hidden)
-
-    def build(self, prefix: str, hidden: int, new: Allocator) -> GatedMlp:
-        """The MLP whose matrices' names begin with `prefix`."""
-        gate_up, down = self.gate_up(prefix, hidden), self.down(prefix, hidden)
-        return GatedMlp(new.linear(gate_up), new.linear(down))
-
-
-def _side_by_side(
-    prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
-) -> LinearConfig:
-    rows = tuple((prefix + name, size) for name, size in sizes.items())
-    return LinearConfig(rows, hidden, bias, "rows", in_parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +39,7 @@ class LayerConfig:
     attention: AttentionConfig
     mlp: MlpConfig | MixtureConfig
     norm: RmsNormConfig
+    before_mlp: ClassVar[str] = "post_attention_layernorm"  # the name of that norm
 
     @property
     def num_weights(self) -> int:
@@ -143,16 +63,16 @@ class LayerConfig:
         """The layer at `index` of the model."""
         prefix, hidden = f"model.layers.{index}.", self.hidden_size
         own, attention = prefix + "self_attn.", self.attention
+        head_dim = attention.head_dim
 
         def head_norm(name: str) -> RmsNorm | None:
-            weight = new.empty(attention.head_dim) if attention.qk_norm else None
-            return None if weight is None else RmsNorm(own + name, weight, self.norm.eps)
+            return self.norm.build(own + name, head_dim, new) if attention.qk_norm else None
 
         def norm(name: str, takes_fp8: Scaling | None) -> RmsNorm:
             return replace(self.norm.build(prefix + name, hidden, new), to_fp8=takes_fp8)
 
         qkv = new.linear(attention.qkv(own, hidden))
-        mlp = self.mlp.build(prefix + self.mlp.place, hidden, new)
+        output, mlp = self.build_products(prefix, new)
         return DecoderLayer(
             config=self,
             index=index,
@@ -160,63 +80,20 @@ class LayerConfig:
             qkv=qkv,
             q_norm=head_norm("q_norm"),
             k_norm=head_norm("k_norm"),
-            output=new.linear(attention.output(own, hidden)),
-            post_norm=norm("post_attention_layernorm", mlp.takes_fp8),
+            sinks=attention.build_sinks(own, new),
+            output=output,
+            post_norm=norm(self.before_mlp, mlp.takes_fp8),
             mlp=mlp,
             num_heads=attention.num_heads,
-            scale=attention.head_dim**-0.5,
+            variant=attention.variant,
             eps=self.norm.eps,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class RmsNorm(Module):
-    """A norm over the last dimension, as Llama has it. `weight` (H,).
-
-    With `to_fp8` it quantises, where it can, what only a product in fp8 reads.
-    """
-
-    name: str
-    weight: Tensor
-    eps: float
-    to_fp8: Scaling | None = None
-
-    def norm(self, ops: Ops, x: Tensor) -> Tensor:
-        """x (T, H) -> (T, H)."""
-        return ops.rms_norm(x, self.weight, self.eps)
-
-    def add(self, ops: Ops, x: Tensor, residual: Tensor) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """x (T, H) or in parts, residual (T, H) -> (normed sum, sum), both (T, H)."""
-        if self.to_fp8 is not None:
-            return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
-        return ops.add_rms_norm(x, residual, self.weight, self.eps)
-
-    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """The weight."""
-        yield CheckpointTensor(f"{self.name}.weight", self.weight)
-
-    def fill(self, generator: torch.Generator) -> None:  # noqa: ARG002
-        """As `Module.fill`."""
-        self.weight.fill_(1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class GatedMlp:
-    """down(silu(gate(x)) * up(x))."""
-
-    gate_up: Linear
-    down: Linear
-
-    @property
-    def takes_fp8(self) -> Scaling | None:
-        """As `Linear.takes_fp8`."""
-        return self.gate_up.takes_fp8
-
-    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """x (T, H) -> (T, H), whole or in parts."""
-        gate_up, by = self.gate_up.product(ops, x), self.down.takes_fp8
-        gated = ops.silu_mul(gate_up) if by is None else ops.silu_mul_fp8(gate_up, by)
-        return self.down.product(ops, gated)
+    def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp | Mixture]:
+        """The projection of what was attended to, and the MLP; in parts where that is possible."""
+        output = self.attention.output(f"{prefix}self_attn.", self.hidden_size)
+        mlp = self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
+        return new.linear(output), mlp
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +109,12 @@ class DecoderLayer:
     qkv: Linear  # ((Hq + 2 Hkv) D, H)
     q_norm: RmsNorm | None  # (D,)
     k_norm: RmsNorm | None  # (D,)
+    sinks: Sinks | None
     output: Linear  # (H, Hq D)
     post_norm: RmsNorm
     mlp: GatedMlp | Mixture
     num_heads: int  # as `config` has it; so is what follows
-    scale: float
+    variant: AttentionVariant
     eps: float
 
     def write_kv(
@@ -286,9 +164,22 @@ class DecoderLayer:
 
         With `outputs`, in the last layer, both are of these tokens alone.
         """
-        attended = ops.paged_attention(queries, kv, layout, self.scale).flatten(1)
-        if outputs is not None:  # of the other tokens only the KV is read
-            attended, residual = attended[outputs], residual[outputs]
-        projected = self.output.product(ops, attended)
+        projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
         normed, residual = self.post_norm.add(ops, projected, residual)
         return self.mlp.product(ops, normed), residual
+
+    def project(
+        self,
+        ops: Ops,
+        queries: Tensor,
+        residual: Tensor,
+        layout: BatchLayout,
+        kv: Tensor,
+        outputs: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """What attention puts out, whole or in parts, and the residual, as `finish` has them."""
+        sinks = None if self.sinks is None else self.sinks.logits
+        attended = ops.paged_attention(queries, kv, layout, self.variant, sinks).flatten(1)
+        if outputs is not None:  # of the other tokens only the KV is read
+            attended, residual = attended[outputs], residual[outputs]
+        return self.output.product(ops, attended), residual

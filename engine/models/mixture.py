@@ -30,10 +30,14 @@ class MixtureConfig:
     size: int
     num_experts: int
     top_k: int
-    renormalise: bool  # the chosen experts' weights add up to 1
+    renormalise: bool  # the chosen experts' weights add up to 1: a softmax over them alone
     place: str = "mlp."  # before its matrices' names, in a layer's
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     gate: Gate = SILU
+    bias: bool = False  # of the experts
+    router: str = "gate"  # its name, after `place`
+    router_bias: bool = False
+    packed: bool = False  # as in `ExpertsConfig`
 
     def num_weights(self, hidden: int) -> int:
         """That a token is multiplied with."""
@@ -45,8 +49,9 @@ class MixtureConfig:
         experts = self._experts(prefix, hidden)
         for expert in range(self.num_experts):
             gate, up, down = experts.matrices(expert)
-            yield LinearConfig(((gate, self.size), (up, self.size)), hidden, False, "rows")
-            yield LinearConfig(((down, hidden),), self.size, False, "columns")
+            both = (gate, self.size), (up, self.size)
+            yield LinearConfig(both, hidden, self.bias, "rows", of_expert=True)
+            yield LinearConfig(((down, hidden),), self.size, self.bias, "columns", of_expert=True)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> Mixture:
         """The mixture whose matrices' names begin with `prefix`."""
@@ -54,12 +59,19 @@ class MixtureConfig:
         return Mixture(self, router, new.experts(self._experts(prefix, hidden)))
 
     def _router(self, prefix: str, hidden: int) -> LinearConfig:
-        rows = ((f"{prefix}gate", self.num_experts),)
-        return LinearConfig(rows, hidden, False, "rows", in_parts=False)
+        rows = ((prefix + self.router, self.num_experts),)
+        return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False)
 
     def _experts(self, prefix: str, hidden: int) -> ExpertsConfig:
         return ExpertsConfig(
-            f"{prefix}experts.", self.names, self.num_experts, hidden, self.size, self.gate
+            f"{prefix}experts.",
+            self.names,
+            self.num_experts,
+            hidden,
+            self.size,
+            self.gate,
+            self.bias,
+            self.packed,
         )
 
 

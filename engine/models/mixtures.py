@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from engine.models.config import ModelConfig, Positive, read_json
-from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.config import ModelConfig, ModelSizes, Positive, read_json
+from engine.models.errors import BadConfig
 from engine.models.layers import LayerConfig
 from engine.models.llama import Llama
 from engine.models.mixture import MixtureConfig
+from engine.models.windows import in_every_layer, in_every_layer_by_flag
 
 InLayer = Callable[[int], MixtureConfig | None]  # None: the layer's MLP is that of the relative
 
@@ -34,6 +35,10 @@ class MixtureModel:
         model = self.dense.read(path)
         return replace(model, layers=self._with_mixtures(path, model.layers))
 
+    def sizes(self, path: Path) -> ModelSizes:
+        """As `Architecture.sizes`."""
+        return self.dense.sizes(path)
+
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         """As `Architecture.layers`."""
         return self._with_mixtures(path, self.dense.layers(path))
@@ -49,6 +54,15 @@ class MixtureModel:
         )
 
 
+def check_experts(mixture: MixtureConfig) -> MixtureConfig:
+    """The mixture; raises BadConfig where a token would need more experts than there are."""
+    if mixture.top_k > mixture.num_experts:
+        raise BadConfig(
+            f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
+        )
+    return mixture
+
+
 class _Qwen3Moe(msgspec.Struct, kw_only=True):
     moe_intermediate_size: Positive
     num_experts: Positive | None = None
@@ -62,7 +76,7 @@ class _Qwen3Moe(msgspec.Struct, kw_only=True):
 def _qwen3_moe(path: Path) -> InLayer:
     raw = read_json(path, _Qwen3Moe)
     num_experts = raw.num_experts or raw.num_local_experts or 128
-    mixture = _checked(
+    mixture = check_experts(
         MixtureConfig(
             raw.moe_intermediate_size, num_experts, raw.num_experts_per_tok, raw.norm_topk_prob
         )
@@ -80,16 +94,11 @@ class _Mixtral(msgspec.Struct, kw_only=True):
     intermediate_size: Positive
     num_local_experts: Positive = 8
     num_experts_per_tok: Positive = 2
-    sliding_window: int | None = None
 
 
 def _mixtral(path: Path) -> InLayer:
     raw = read_json(path, _Mixtral)
-    if raw.sliding_window is not None:
-        raise UnsupportedModel(
-            f"sliding_window {raw.sliding_window}: attention over a window is not served"
-        )
-    mixture = _checked(
+    mixture = check_experts(
         MixtureConfig(
             raw.intermediate_size,
             raw.num_local_experts,
@@ -102,22 +111,22 @@ def _mixtral(path: Path) -> InLayer:
     return lambda _: mixture
 
 
-def _checked(mixture: MixtureConfig) -> MixtureConfig:
-    if mixture.top_k > mixture.num_experts:
-        raise BadConfig(
-            f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
-        )
-    return mixture
-
-
 QWEN3_MOE = MixtureModel(
     Llama(
         "qwen3_moe",
         reads_attention_bias=True,
         qk_norm=True,
-        windows_by_flag=True,
+        windows=in_every_layer_by_flag,
         examples=("Qwen3 30B-A3B", "Qwen3 Coder 30B-A3B"),
     ),
     _qwen3_moe,
 )
-MIXTRAL = MixtureModel(Llama("mixtral", examples=("Mixtral 8x7B", "Mixtral 8x22B")), _mixtral)
+MIXTRAL = MixtureModel(
+    Llama(
+        "mixtral",
+        windows=in_every_layer,
+        default_theta=1e6,
+        examples=("Mixtral 8x7B", "Mixtral 8x22B"),
+    ),
+    _mixtral,
+)

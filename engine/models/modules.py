@@ -33,13 +33,18 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
-    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
+    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
+    returns None where that takes another tensor as well, which has not been read yet.
+    `stored_shape` is what the checkpoint has, where `convert` expects it to be so.
+    One that is not `required` may be absent; its view has no elements.
     """
 
     name: str
     view: Tensor
     shard_dim: int | None = None
-    convert: Callable[[Tensor], Tensor] | None = None
+    convert: Callable[[Tensor], Tensor | None] | None = None
+    stored_shape: tuple[int, ...] | None = None
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class LinearConfig:
     bias: bool
     shards: Literal["rows", "columns"]
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
+    of_expert: bool = False
 
     @property
     def size_out(self) -> int:
@@ -68,6 +74,14 @@ class LinearConfig:
         views = tensor.split([rows for _, rows in self.rows])  # type: ignore[no-untyped-call]
         for (name, _), view in zip(self.rows, views, strict=True):
             yield CheckpointTensor(f"{name}.{suffix}", view, shard_dim)
+
+
+def side_by_side(
+    prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
+) -> LinearConfig:
+    """Matrices of these names and rows that multiply the same input, as one."""
+    rows = tuple((prefix + name, size) for name, size in sizes.items())
+    return LinearConfig(rows, hidden, bias, "rows", in_parts)
 
 
 class Module(ABC):
@@ -108,7 +122,8 @@ class ExpertsConfig:
     """The matrices of a layer's experts, before they have tensors.
 
     Those of one expert are named after `prefix`, its number and one of `names`: of the gate, of
-    what it is multiplied with, of the projection back.
+    what it is multiplied with, of the projection back. Where they are `packed`, the checkpoint has
+    one tensor of all experts, with rows of gate and up in turn, as gpt-oss does.
     """
 
     prefix: str
@@ -117,6 +132,8 @@ class ExpertsConfig:
     size_in: int
     size: int  # of what is gated
     gate: Gate
+    bias: bool = False
+    packed: bool = False
 
     def matrices(self, expert: int) -> tuple[str, str, str]:
         """The names of an expert's three matrices."""
@@ -177,7 +194,10 @@ class WeightFormat(Protocol):
         ...
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch."""
+        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch.
+
+        Raises UnsupportedModel where it is not served in this format.
+        """
         ...
 
 

@@ -35,6 +35,8 @@ class CheckpointNames:
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
     # Layers after the last that only draft: `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
+    # Matrices that are one in the files: a part of its name, and what its rows' names have instead.
+    merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def own(self, name: str) -> str:
         """The name as a decoder without prefixes has it."""
@@ -42,6 +44,13 @@ class CheckpointNames:
             if name.startswith(prefix):
                 return instead + name.removeprefix(prefix)
         return name
+
+    def parts(self, own: str) -> tuple[str, ...]:
+        """The tensors whose rows one of that own name has, in order; none: it is no such one."""
+        for part, instead in self.merged:
+            if part in own:
+                return tuple(own.replace(part, one) for one in instead)
+        return ()
 
     def surplus_kind(self, own: str) -> str | None:
         """What a tensor of that own name belongs to, as a pattern; None: it is not known."""

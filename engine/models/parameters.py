@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from engine.models.config import ModelConfig
-from engine.models.layers import DecoderLayer, RmsNorm
+from engine.models.layers import DecoderLayer
 from engine.models.modules import Allocator, CheckpointTensor, Module, walk
+from engine.models.norms import RmsNorm
 from engine.models.weight_formats.plain import fill_matrix
 
 

@@ -1,140 +1,171 @@
-"""Rotary position embedding: as config.json has it, and the table that heads are rotated by.
+"""Rotary position embedding: its frequencies, and the table that heads are rotated by.
 
-Knows: the scalings none, linear and llama3, in both spellings, and what each makes of the
-frequencies. Does not know: how the table is applied (`kernels`); nor torch before there is a table
-to make.
+Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE). Does not
+know: how config.json has them (`rope_fields`), or how the table is applied (`kernels`); nor torch
+before there is a table to make.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-
-import msgspec
-
-from engine.models.errors import BadConfig, UnsupportedModel
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-T = TypeVar("T", bound=msgspec.Struct)
-RopeKind = Literal["default", "linear", "llama3"]
-PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
+
+@dataclass(frozen=True, slots=True)
+class LinearScaling:
+    """Every frequency is divided by `factor`."""
+
+    factor: float
 
 
 @dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """Base and scaling of the rotary frequencies; the last three are of llama3 alone."""
-
-    theta: float
-    kind: RopeKind = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 1.0
-    original_max_positions: int = 0
-
-
-class _Scaling(msgspec.Struct):
-    rope_type: str | None = None
-    type: str | None = None  # the older spelling
-    rope_theta: PositiveFloat | None = None
-    partial_rotary_factor: float = 1.0
-
-
-class _LinearScaling(msgspec.Struct):
-    factor: PositiveFloat
-
-
-class _Llama3(msgspec.Struct):
-    factor: PositiveFloat
-    low_freq_factor: PositiveFloat
-    high_freq_factor: PositiveFloat
-    original_max_position_embeddings: Annotated[int, msgspec.Meta(gt=0)] | None = None
-
-
-def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
-    """Read `rope_scaling` or the newer `rope_parameters`, which carries the base as well.
-
-    Raises BadConfig for a malformed one, UnsupportedModel for a scaling that is not served.
-    """
-    if scaling is None:
-        return RopeConfig(theta)
-    if any(isinstance(value, dict) for value in scaling.values()):
-        raise UnsupportedModel("rope_parameters differ from layer to layer, which is not served")
-    common = _convert(scaling, _Scaling)
-    if common.partial_rotary_factor != 1.0:
-        raise UnsupportedModel("partial_rotary_factor: only whole heads are rotated")
-    theta = common.rope_theta or theta
-    kind = common.rope_type or common.type or "default"
-    if kind == "default":
-        return RopeConfig(theta)
-    if kind == "linear":
-        return RopeConfig(theta, "linear", factor=_convert(scaling, _LinearScaling).factor)
-    if kind == "llama3":
-        return _llama3(_convert(scaling, _Llama3), theta, max_positions)
-    raise UnsupportedModel(f"rope scaling {kind!r}: served are default, linear and llama3")
-
-
-def _llama3(scaling: _Llama3, theta: float, max_positions: int) -> RopeConfig:
-    if scaling.high_freq_factor <= scaling.low_freq_factor:
-        raise BadConfig("rope scaling: high_freq_factor must be above low_freq_factor")
-    return RopeConfig(
-        theta,
-        "llama3",
-        factor=scaling.factor,
-        low_freq_factor=scaling.low_freq_factor,
-        high_freq_factor=scaling.high_freq_factor,
-        original_max_positions=scaling.original_max_position_embeddings or max_positions,
-    )
-
-
-def _convert(scaling: dict[str, Any], kind: type[T]) -> T:
-    try:
-        return msgspec.convert(scaling, kind)
-    except msgspec.ValidationError as error:
-        raise BadConfig(f"rope scaling: {error}") from error
-
-
-def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Radians per position of each rotated pair, (head_dim / 2,) float32, on the CPU."""
-    import torch  # only who makes tensors has it
-
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    plain = 1.0 / torch.pow(rope.theta, exponents)
-    if rope.kind == "default":
-        return plain
-    if rope.kind == "linear":
-        return plain / rope.factor
-    return _llama3_frequencies(rope, plain)
-
-
-def _llama3_frequencies(rope: RopeConfig, plain: Tensor) -> Tensor:
-    """Llama 3.1's scaling (Meta; `_compute_llama3_parameters` of transformers).
+class Llama3Scaling:
+    """Llama 3.1's (Meta; `_compute_llama3_parameters` of transformers).
 
     Frequencies with fewer than `low_freq_factor` waves in the original context are divided by
     `factor`, those with more than `high_freq_factor` are kept, and those between are blended.
     """
-    waves_in_context = rope.original_max_positions * plain / (2 * math.pi)
-    kept = (waves_in_context - rope.low_freq_factor) / (
-        rope.high_freq_factor - rope.low_freq_factor
-    )
-    kept = kept.clamp(0.0, 1.0)
-    return (1 - kept) * plain / rope.factor + kept * plain
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class YarnScaling:
+    """YaRN (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
+
+    Pairs that turn more than `beta_fast` times in the original context are kept, those that turn
+    less than `beta_slow` times are divided by `factor`, and those between are blended by their
+    place. With `truncate` the places of both bounds are whole numbers.
+    """
+
+    factor: float
+    original_max_positions: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LongRopeScaling:
+    """LongRoPE (arXiv 2402.13753; `_compute_longrope_parameters` of transformers), of Phi-3.
+
+    Each pair's frequency is divided by a number of its own: one of `long` where sequences may
+    outgrow the original context, else one of `short`. Keys in the cache are rotated for good, so
+    the choice is one for all sequences (`for_positions`), and not for each by its length.
+    """
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    original_max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairScaling:
+    """The frequency of each pair is divided by a number of its own."""
+
+    factors: tuple[float, ...]
+
+
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling | PairScaling
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Base and scaling of the rotary frequencies, and what cosines and sines are multiplied by.
+
+    Of a head the first `partial` is rotated.
+    """
+
+    theta: float
+    scaling: Scaling | None = None
+    attention_factor: float = 1.0
+    partial: float = 1.0
+
+    def rotary_dim(self, head_dim: int) -> int:
+        """How many numbers of a head are rotated."""
+        return int(head_dim * self.partial)
+
+    def for_positions(self, num_positions: int) -> RopeConfig:
+        """The same for sequences of so many tokens at most."""
+        if not isinstance(self.scaling, LongRopeScaling):
+            return self
+        is_long = num_positions > self.scaling.original_max_positions
+        factors = self.scaling.long if is_long else self.scaling.short
+        return replace(self, scaling=PairScaling(factors))
+
+
+def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
+    """Radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
+    import torch  # only who makes tensors has it
+
+    size = rope.rotary_dim(head_dim)
+    exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
+    plain = 1.0 / torch.pow(rope.theta, exponents)
+    match rope.scaling:
+        case None:
+            return plain
+        case LinearScaling(factor):
+            return plain / factor
+        case Llama3Scaling() as llama3:
+            return _llama3_frequencies(llama3, plain)
+        case YarnScaling() as yarn:
+            return _yarn_frequencies(yarn, plain, rope.theta)
+        case PairScaling(factors):
+            return plain / torch.tensor(factors, dtype=torch.float32)
+        case LongRopeScaling():
+            raise AssertionError("whether sequences are long has not been decided")
+
+
+def _llama3_frequencies(scaling: Llama3Scaling, plain: Tensor) -> Tensor:
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    waves_in_context = scaling.original_max_positions * plain / (2 * math.pi)
+    kept = ((waves_in_context - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - kept) * plain / scaling.factor + kept * plain
+
+
+def _yarn_frequencies(scaling: YarnScaling, plain: Tensor, theta: float) -> Tensor:
+    import torch
+
+    pairs = plain.shape[0]
+    first = _place_of(scaling.beta_fast, scaling, pairs, theta)
+    last = _place_of(scaling.beta_slow, scaling, pairs, theta)
+    if scaling.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    width = last - first or 0.001  # a step, where both bounds are the same
+    slowed = ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0.0, 1.0)
+    return slowed * plain / scaling.factor + (1 - slowed) * plain
+
+
+def _place_of(turns: float, scaling: YarnScaling, pairs: int, theta: float) -> float:
+    """Where among the pairs is one that turns so many times in the original context."""
+    positions_a_radian = scaling.original_max_positions / (turns * 2 * math.pi)
+    return pairs * math.log(positions_a_radian) / math.log(theta)
 
 
 def rope_table(
     rope: RopeConfig | None, head_dim: int, num_positions: int, device: torch.device
 ) -> Tensor:
-    """Cosines in the left half and sines in the right, (num_positions, head_dim) float32.
+    """Cosines in the left half and sines in the right, (num_positions, rotary_dim) float32.
 
     Without rope they are those of an angle of zero, which changes no finite number.
     """
     import torch
 
-    plain = torch.zeros(head_dim // 2) if rope is None else inverse_frequencies(rope, head_dim)
+    if rope is None:
+        plain = torch.zeros(head_dim // 2)
+    else:
+        plain = inverse_frequencies(rope.for_positions(num_positions), head_dim)
     frequencies = plain.to(device)
     positions = torch.arange(num_positions, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies
-    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+    table = torch.cat((angles.cos(), angles.sin()), dim=-1)
+    return table if rope is None else table.mul_(rope.attention_factor)

@@ -7,6 +7,7 @@ holds a copy of the whole model. What text does not need stays there, and the lo
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -61,16 +62,37 @@ class _Loading:
                     own = self._names.own(name)
                     kind = None if own in self._wanted else self._names.surplus_kind(own)
                     if kind is None:
-                        self._fill(own, file.get_tensor(name))
+                        self._fill_all(own, file.get_tensor(name))
                     else:
                         self._surplus.add(kind, sizes[name])
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: {error}") from error
 
+    def _fill_all(self, name: str, value: Tensor) -> None:
+        """What a tensor of the file is, or the parts that its rows are; one number is of each."""
+        parts = self._names.parts(name)
+        wanted = [self._unfilled[part].view for part in parts if part in self._unfilled]
+        if not parts or len(wanted) < len(parts):
+            self._fill(name, value)
+            return
+        rows = [view.shape[0] for view in wanted]
+        if value.numel() > 1 and value.shape[0] != sum(rows):
+            raise CheckpointError(
+                f"{name} is {tuple(value.shape)}, the config gives {sum(rows)} rows"
+            )
+        values = value.split(rows) if value.numel() > 1 else (value,) * len(rows)  # type: ignore[no-untyped-call]
+        for part, one in zip(parts, values, strict=True):
+            self._fill(part, one)
+
     def _fill(self, name: str, value: Tensor) -> None:
         wanted = self._unfilled.pop(name, None)
+        if wanted is not None and wanted.stored_shape is not None:
+            _check_shape(name, value, wanted.stored_shape)
         if wanted is not None and wanted.convert is not None:
-            value = wanted.convert(value)
+            converted = wanted.convert(value)
+            if converted is None:  # another tensor has the rest
+                return
+            value = converted
         if not _is_accepted(value, wanted):
             raise CheckpointError(f"{name} is {value.dtype}, which its weight format has not")
         if self._tied and name == TIED_HEAD:
@@ -78,19 +100,14 @@ class _Loading:
             return
         if wanted is None:
             raise CheckpointError(f"{name} has no place in this model")
-        target = wanted.view
-        if target.shape != value.shape:
-            raise CheckpointError(
-                f"{name} is {tuple(value.shape)}, the config gives {tuple(target.shape)}"
-            )
-        target.copy_(value)
+        _check_shape(name, value, wanted.view.shape)
+        wanted.view.copy_(value)
 
     def finish(self) -> None:
         """Check that nothing is missing, and say what was left."""
-        if self._unfilled:
-            names = sorted(self._unfilled)
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise CheckpointError(f"{names[0]}{more}: in no file")
+        if missing := sorted(name for name, one in self._unfilled.items() if one.required):
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise CheckpointError(f"{missing[0]}{more}: in no file")
         if self._spare_head is not None:
             self._check_spare_head(self._spare_head)
         if left := str(self._surplus):
@@ -100,6 +117,11 @@ class _Loading:
         """A tied checkpoint may repeat the embedding as its head, but not have another head."""
         if not torch.equal(head.to(self._embedding.dtype), self._embedding):
             raise CheckpointError(f"{TIED_HEAD} differs from the embedding that it is tied to")
+
+
+def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:
+    if tuple(value.shape) != tuple(wanted):
+        raise CheckpointError(f"{name} is {tuple(value.shape)}, the config gives {tuple(wanted)}")
 
 
 def _is_accepted(value: Tensor, wanted: CheckpointTensor | None) -> bool:

@@ -94,7 +94,7 @@ def sent(row: ScheduledRow) -> Row:
     sequence, start, end = row.sequence, row.start, row.end
     lease, batch_slot = sequence.lease, sequence.batch_slot
     if lease is None or batch_slot is None:
-        lacks = "lease" if lease is None else "seat"
+        lacks = "lease" if lease is None else "batch slot"
         raise RuntimeError(f"{sequence.request_id} is in a step without a {lacks}")
     first = sequence.num_sent
     is_pending = end > sequence.num_tokens and row.kind is not VERIFY

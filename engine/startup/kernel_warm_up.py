@@ -31,11 +31,12 @@ from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_o
 from engine.models.decoder import Decoder, shortened
 from engine.models.mixture import Mixture, MixtureConfig
 from engine.models.modules import Linear, LinearConfig, walk
+from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
 from engine.startup.activation import StepBounds, activation_bytes
 from kernels.experts.tiles import telling_tokens
-from kernels.linear import linear
+from kernels.linear import int4_linear, linear
 from storage.device_pool import empty_blocks, layer_views
 
 # Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
@@ -68,10 +69,13 @@ def compute_each_once(
 
 def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
     """The products of the layers for `rows` tokens, and if they are sampling, that of the head."""
-    products = [*_of_layers(decoder), *([_of_head(decoder)] if sampling else [])]
+    _compute(decoder, [*_of_layers(decoder), *([_of_head(decoder)] if sampling else [])], rows)
+
+
+def _compute(decoder: Decoder, matrices: Sequence[Linear], rows: int) -> None:
     like = decoder.parameters.embedding
-    for product in products:
-        product.product(decoder.ops, like.new_zeros((rows, product.config.size_in)))
+    for matrix in matrices:
+        matrix.product(decoder.ops, like.new_zeros((rows, matrix.config.size_in)))
 
 
 def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
@@ -127,9 +131,15 @@ def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute products of as few rows as kernels are compiled for, not taken from the library."""
+    """Compute products of as few rows as kernels are compiled for, not taken from the library.
+
+    For matrices of 4-bit integers there are kernels at every number of rows.
+    """
     for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
         compute_gemms(decoder, rows, sampling=True)
+    in_int4 = [matrix for matrix in _of_layers(decoder) if isinstance(matrix, Int4Linear)]
+    for rows in int4_linear.TELLING_ROWS if in_int4 else ():
+        _compute(decoder, in_int4, rows)
 
 
 @torch.inference_mode()

@@ -103,8 +103,9 @@ def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelO
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     layout = kv_layout(model.layers, kv_dtype, config.block_size)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
-    batch_tokens = config.max_batch_tokens or usual
-    return ModelOutline(model, device, dtype, layout, _model_len(config, model), batch_tokens)
+    batch_tokens, model_len = config.max_batch_tokens or usual, _model_len(config, model)
+    model = model.for_positions(model_len)
+    return ModelOutline(model, device, dtype, layout, model_len, batch_tokens)
 
 
 def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> OpenedModel:

@@ -6,14 +6,13 @@ cache had of it. `computed` is the work done, including work repeated after a pr
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from engine.link.stats_messages import FlowStats, TierTokens, WindowStats
 from prefix_cache.cache import PrefixCache
+from prefix_cache.quotas.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
@@ -99,11 +98,14 @@ class EngineCounters:
         """Copies of the flows' counts, with what the cache knows of them."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
         retained = cache.retained_blocks(now=now)
-        flows = {}
+        none, flows = OwnerUse(0, 0, 0), {}
         for name, counts in self._flows.items():
+            own = owners.get(name, none)
             flows[name] = msgspec.structs.replace(
                 counts,
-                **(asdict(owners[name]) if name in owners else {}),
+                blocks_held=own.blocks_held,
+                evictions_caused=own.evictions_caused,
+                evictions_suffered=own.evictions_suffered,
                 written_blocks=reuse_accounting.written(name),
                 unread_blocks=reuse_accounting.unread(name),
                 retained_blocks=retained.get(name, 0),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Response
 
 from engine.errors import EngineError
 from gateway.admin.audit import AuditTrail
 from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
-from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
@@ -24,7 +24,7 @@ from gateway.tenant_memory import TenantMemory
 MAX_EVICTIONS = 1000  # the engine remembers no more
 
 
-class FlushOrder(AdminBody, frozen=True, kw_only=True):
+class FlushOrder(AdminBody):
     """Body of POST /admin/cache/flush: one tenant's id, or everything."""
 
     tenant: str | None = None
@@ -64,8 +64,7 @@ def cache_router(
         return json_response(EvictionList([eviction(one, now) for one in counted.evictions]))
 
     @router.post("/flush", openapi_extra=described(FlushDone, FlushOrder))
-    async def flush(request: Request) -> Response:
-        order = await read_body(request, FlushOrder)
+    async def flush(order: Annotated[FlushOrder, Depends(sent(FlushOrder))]) -> Response:
         if order.tenant is not None:
             await store.get(Tenant, order.tenant)
         with refusing():

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from msgspec import Meta
+from fastapi import APIRouter, Depends, Response
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from engine.link.address import address
 from engine.link.interface import ReplicaState
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.bounded_engine import BoundedEngine
-from gateway.errors import BadRequest, Conflict, NotFound
+from gateway.errors import Conflict, NotFound
 from gateway.http.openapi import described
 from gateway.replicas.finding import replica_name
 from gateway.state.records import RegisteredEngine
@@ -28,10 +29,23 @@ MAX_ADDRESS = 256
 SILENT_S = 60.0  # after which one that registered itself may be removed by hand
 
 
-class NewEngine(AdminBody, frozen=True, kw_only=True):
+def _checked(text: str) -> str:
+    """The address, where an engine can have it."""
+    try:
+        path = address(text).path
+    except ValueError as error:
+        raise PydanticCustomError("address", "{why}", {"why": str(error)}) from error
+    if path is not None and not path.is_absolute():
+        raise PydanticCustomError("address", "a socket's path must be absolute")
+    if not text.isprintable():
+        raise PydanticCustomError("address", "an address must be printable")
+    return text
+
+
+class NewEngine(AdminBody):
     """Body of POST: an absolute path of a Unix socket, or tcp://HOST:PORT."""
 
-    address: Annotated[str, Meta(min_length=1, max_length=MAX_ADDRESS)]
+    address: Annotated[str, Field(min_length=1, max_length=MAX_ADDRESS), AfterValidator(_checked)]
 
 
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +101,8 @@ def engines_router(
     @router.post(
         "", openapi_extra=described(FoundEngineView, NewEngine, statuses=(201,)), status_code=201
     )
-    async def add(request: Request) -> Response:
-        place = checked_address((await read_body(request, NewEngine)).address)
+    async def add(body: Annotated[NewEngine, Depends(sent(NewEngine))]) -> Response:
+        place = body.address
         if not finds:
             raise Conflict("this gateway was started without --find-engines")
         if any(one.address == place for one in await registry.registered_engines()):
@@ -111,16 +125,3 @@ def engines_router(
         return json_response(RemovedEngine(place))
 
     return router
-
-
-def checked_address(text: str) -> str:
-    """The address; BadRequest where an engine can have none such."""
-    try:
-        path = address(text).path
-    except ValueError as error:
-        raise BadRequest(str(error), param="address") from error
-    if path is not None and not path.is_absolute():
-        raise BadRequest("a socket's path must be absolute", param="address")
-    if not text.isprintable():
-        raise BadRequest("an address must be printable", param="address")
-    return text

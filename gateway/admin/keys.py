@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from msgspec import Meta
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
 
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.auth.keyring import IssuedKey, Keyring
 from gateway.errors import BadRequest, NotFound
 from gateway.http.openapi import described
@@ -25,16 +25,16 @@ MAX_OVERLAP_S = 30 * 24 * 3600.0
 MAX_EPOCH_S = 253_402_300_800.0  # the year 10000
 
 
-class NewKey(AdminBody, frozen=True, kw_only=True):
+class NewKey(AdminBody):
     """Body of POST .../keys. `expires_at` in seconds since the epoch; None: never."""
 
-    expires_at: Annotated[float, Meta(ge=0, le=MAX_EPOCH_S)] | None = None
+    expires_at: Annotated[float, Field(ge=0, le=MAX_EPOCH_S)] | None = None
 
 
-class Rotation(AdminBody, frozen=True, kw_only=True):
+class Rotation(AdminBody):
     """Body of POST .../rotate: for how many seconds the old key goes on working."""
 
-    overlap_s: Annotated[float, Meta(ge=0, le=MAX_OVERLAP_S)] = 0.0
+    overlap_s: Annotated[float, Field(ge=0, le=MAX_OVERLAP_S)] = 0.0
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +78,7 @@ def keys_router(
         return json_response(view, 201)
 
     @router.post("", openapi_extra=described(IssuedView, NewKey, statuses=(201,)), status_code=201)
-    async def issue(tenant_id: str, request: Request) -> Response:
-        body = await read_body(request, NewKey)
+    async def issue(tenant_id: str, body: Annotated[NewKey, Depends(sent(NewKey))]) -> Response:
         if body.expires_at is not None and body.expires_at <= clock():
             raise BadRequest("`expires_at` is in the past", param="expires_at")
         issued = await keyring.issue(tenant_id, expires_at=body.expires_at)
@@ -97,8 +96,9 @@ def keys_router(
         openapi_extra=described(IssuedView, Rotation, statuses=(201,)),
         status_code=201,
     )
-    async def rotate(tenant_id: str, key_id: str, request: Request) -> Response:
-        body = await read_body(request, Rotation)
+    async def rotate(
+        tenant_id: str, key_id: str, body: Annotated[Rotation, Depends(sent(Rotation))]
+    ) -> Response:
         await _require_owner(store, tenant_id, key_id)
         issued = await keyring.rotate(key_id, overlap_s=body.overlap_s)
         await audit.note("key.rotate", key_id, tenant=tenant_id, successor=issued.record.id)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from pydantic import Field
 
-from gateway.admin.wire import AdminBody, Name, clean_name
+from gateway.admin.wire import AdminBody, Name
 from gateway.errors import BadRequest
+from gateway.http.struct_field import StructField
 from gateway.prompts.chat_json import (
     NONE,
     NULL,
@@ -21,11 +23,13 @@ from gateway.prompts.messages import template_form
 from gateway.state.records import EVERYONE, PrefixSource
 
 _GIVEN = {"not": NULL}
+_MESSAGES = StructField(list[SaidMessage] | None)
+_TOOLS = StructField(Tools)
 
 State = Literal["warm", "warming", "refused", "no engine"]
 
 
-class NewPrefix(AdminBody, frozen=True, kw_only=True):
+class NewPrefix(AdminBody):
     """Body of POST /admin/prefixes: messages, tools or both, or a text; for everyone or a group.
 
     Tools alone are what all conversations with these tools begin with.
@@ -44,9 +48,9 @@ class NewPrefix(AdminBody, frozen=True, kw_only=True):
 
     name: Name
     scope: str = EVERYONE  # or a group's id
-    messages: list[SaidMessage] | None = None
+    messages: Annotated[list[SaidMessage] | None, _MESSAGES] = None
     text: str | None = None
-    tools: Tools = msgspec.field(default_factory=msgspec.Raw)
+    tools: Annotated[Tools, _TOOLS] = Field(default_factory=msgspec.Raw)
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +87,6 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 def source_of(body: NewPrefix) -> PrefixSource:
     """What is to be published; BadRequest for nothing, and for a chat together with a text."""
-    clean_name(body.name)
     tools = tools_of(body.tools)
     if body.text is not None:
         for name, given in (("messages", body.messages is not None), ("tools", tools)):

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Response
 from msgspec.structs import replace
 
 from engine.errors import EngineError
@@ -29,7 +30,7 @@ from gateway.admin.prefix_views import (
     WholePrefix,
     source_of,
 )
-from gateway.admin.wire import json_response, read_body
+from gateway.admin.wire import json_response, sent
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.http.openapi import described
@@ -40,6 +41,8 @@ from gateway.views import view_of
 
 MAX_BYTES = 4 << 20  # of a body; a prefix may be a whole handbook
 MAX_PUBLISHED = 1000
+
+SentPrefix = Annotated[NewPrefix, Depends(sent(NewPrefix, max_bytes=MAX_BYTES))]
 
 
 class Publishing:
@@ -198,8 +201,7 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
     @router.post(
         "", openapi_extra=described(PrefixView, NewPrefix, statuses=(200, 201)), status_code=201
     )
-    async def create(request: Request) -> Response:
-        body = await read_body(request, NewPrefix, max_bytes=MAX_BYTES)
+    async def create(body: SentPrefix) -> Response:
         record, is_new = await publishing.publish(body, clock())
         [view] = await publishing.views([record])
         return json_response(view, 201 if is_new else 200)

@@ -10,63 +10,60 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from msgspec import UNSET, Meta, UnsetType
+from fastapi import APIRouter, Depends, Response
 from msgspec.structs import replace
+from pydantic import Field
 
 from engine.errors import EngineError
 from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
+from gateway.admin.wire import AdminBody, Name, json_response, left_out, sent
 from gateway.auth.keyring import Keyring
 from gateway.bounded_engine import BoundedEngine
 from gateway.http.openapi import described
+from gateway.http.struct_field import StructField
 from gateway.limits.limits import CacheQuota, Limits
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
-from gateway.views import view_of
 
-Weight = Annotated[float, Meta(ge=0.001, le=1000)]
+Weight = Annotated[float, Field(ge=0.001, le=1000)]
+SentLimits = Annotated[Limits, StructField(Limits)]
+SentQuota = Annotated[CacheQuota, StructField(CacheQuota)]
 
 
-class NewTenant(AdminBody, frozen=True, kw_only=True):
+class NewTenant(AdminBody):
     """Body of POST /admin/tenants."""
 
     name: Name
     weight: Weight = 1.0
     group_id: str | None = None
     priority: Priority = "interactive"
-    limits: Limits = Limits()
-    cache: CacheQuota = CacheQuota()
+    limits: SentLimits = Field(default_factory=Limits, json_schema_extra={"default": {}})
+    cache: SentQuota = Field(default_factory=CacheQuota, json_schema_extra={"default": {}})
     usage_tiers: bool = False
     canonical_prompts: bool = False
 
     def made(self, created_at: float) -> Tenant:
-        """The tenant that is asked for; BadRequest for a bad name."""
-        return view_of(Tenant, Tenant.new(clean_name(self.name), created_at=created_at), self)
+        """The tenant that is asked for."""
+        return replace(Tenant.new(self.name, created_at=created_at), **dict(self))
 
 
-class TenantChange(AdminBody, frozen=True, kw_only=True):
+class TenantChange(AdminBody):
     """Body of PATCH /admin/tenants/{id}; fields that are left out stay."""
 
-    name: Name | UnsetType = UNSET
-    disabled: bool | UnsetType = UNSET
-    weight: Weight | UnsetType = UNSET
-    group_id: str | UnsetType | None = UNSET  # None: it leaves its group
-    priority: Priority | UnsetType = UNSET
-    limits: Limits | UnsetType = UNSET  # replaces all limits: one that is left out is removed
-    cache: CacheQuota | UnsetType = UNSET  # replaces both floor and ceiling
-    usage_tiers: bool | UnsetType = UNSET
-    canonical_prompts: bool | UnsetType = UNSET
-
-    def given(self) -> dict[str, Any]:
-        """The fields that the body has."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in fields.items() if value is not UNSET}
+    name: Name = left_out()
+    disabled: bool = left_out()
+    weight: Weight = left_out()
+    group_id: str | None = left_out()  # None: it leaves its group
+    priority: Priority = left_out()
+    limits: SentLimits = left_out()  # replaces all limits: one that is left out is removed
+    cache: SentQuota = left_out()  # replaces both floor and ceiling
+    usage_tiers: bool = left_out()
+    canonical_prompts: bool = left_out()
 
     def applied_to(self, tenant: Tenant) -> Tenant:
         """`tenant` with the fields that the body has."""
@@ -110,8 +107,8 @@ def tenants_router(
             return json_response(after)
 
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
-    async def create(request: Request) -> Response:
-        tenant = (await read_body(request, NewTenant)).made(clock())
+    async def create(body: Annotated[NewTenant, Depends(sent(NewTenant))]) -> Response:
+        tenant = body.made(clock())
         await store.create(tenant)
         await audit.note("tenant.create", tenant.id, name=tenant.name)
         await partitions.changed()
@@ -126,10 +123,9 @@ def tenants_router(
         return json_response(await store.get(Tenant, tenant_id))
 
     @router.patch("/{tenant_id}", openapi_extra=described(Tenant, TenantChange))
-    async def change(tenant_id: str, request: Request) -> Response:
-        body = await read_body(request, TenantChange)
-        if body.name is not UNSET:
-            clean_name(body.name)
+    async def change(
+        tenant_id: str, body: Annotated[TenantChange, Depends(sent(TenantChange))]
+    ) -> Response:
         return await changed(tenant_id, body)
 
     @router.post("/{tenant_id}/disable", openapi_extra=described(Tenant))
@@ -165,10 +161,13 @@ async def _flush(engine: BoundedEngine, tenant_id: str) -> int | None:
         return None
 
 
-class NamedGroup(AdminBody, frozen=True, kw_only=True):
+class NamedGroup(AdminBody):
     """Body of POST /admin/groups and of PATCH /admin/groups/{id}."""
 
     name: Name
+
+
+SentGroup = Annotated[NamedGroup, Depends(sent(NamedGroup))]
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -188,9 +187,8 @@ def groups_router(store: Records, audit: AuditTrail, clock: Callable[[], float])
     router = APIRouter(prefix="/admin/groups")
 
     @router.post("", openapi_extra=described(Group, NamedGroup, statuses=(201,)), status_code=201)
-    async def create(request: Request) -> Response:
-        body = await read_body(request, NamedGroup)
-        group = Group.new(clean_name(body.name), created_at=clock())
+    async def create(body: SentGroup) -> Response:
+        group = Group.new(body.name, created_at=clock())
         await store.create(group)
         await audit.note("group.create", group.id, name=group.name)
         return json_response(group, 201)
@@ -204,9 +202,8 @@ def groups_router(store: Records, audit: AuditTrail, clock: Callable[[], float])
         return json_response(await store.get(Group, group_id))
 
     @router.patch("/{group_id}", openapi_extra=described(Group, NamedGroup))
-    async def rename(group_id: str, request: Request) -> Response:
-        body = await read_body(request, NamedGroup)
-        group = replace(await store.get(Group, group_id), name=clean_name(body.name))
+    async def rename(group_id: str, body: SentGroup) -> Response:
+        group = replace(await store.get(Group, group_id), name=body.name)
         await store.update(group)
         await audit.note("group.update", group_id, name=group.name)
         return json_response(group)

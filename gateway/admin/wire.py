@@ -1,38 +1,104 @@
 """How the admin routes read and write JSON.
 
-A body is bounded, typed, and refused when it has a field that the route does not know, so that a
-misspelt `tenant` does not mean "all tenants".
+A body is a pydantic model. It is bounded, typed, and refused when it has a field that the route
+does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes it as
+`Annotated[Model, Depends(sent(Model))]`, not as a plain parameter: FastAPI reads those before it
+asks for the key, and without a bound.
+
+What a record keeps as a Struct of msgspec is that Struct in a body, too (`http/struct_field.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Request, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gateway.errors import BadRequest
 from gateway.http import body
+from gateway.http.struct_field import IN_A_STRUCT
 
-T = TypeVar("T", bound=msgspec.Struct)
+M = TypeVar("M", bound="AdminBody")
 
 MAX_BODY_BYTES = 64 << 10
 MAX_DEPTH = 64  # of nested JSON
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+_JSON = msgspec.json.Decoder()
 
 
-class AdminBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdminBody(BaseModel):
     """Base of every admin request body."""
 
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
-async def read_body(request: Request, body_type: type[T], *, max_bytes: int = MAX_BODY_BYTES) -> T:
-    """The body as `body_type`; no body at all reads as an empty object.
+    def given(self) -> dict[str, Any]:
+        """The fields that the body has, in the model's order."""
+        names = (name for name in type(self).model_fields if name in self.model_fields_set)
+        return {name: getattr(self, name) for name in names}
+
+
+def left_out() -> Any:
+    """The default of a field that changes nothing where it is left out; see `given`."""
+    return Field(default_factory=lambda: None)
+
+
+def _clean(name: str) -> str:
+    """`name`, if a terminal can show it as it is."""
+    if not name.isprintable() or name != name.strip():
+        raise PydanticCustomError(
+            "name", "a name must be printable and must not begin or end with a blank"
+        )
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_clean)]
+
+
+def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that is the request's body as `model`: what `read_body` returns and raises."""
+
+    async def read(request: Request) -> M:
+        return await read_body(request, model, max_bytes=max_bytes)
+
+    return read
+
+
+async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> M:
+    """The body as `model`; no body at all reads as an empty object.
 
     Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type. Needs the room
     that `admin_router` gives to every request.
     """
     content = await body.read_body(request, max_bytes, request.state.body)
-    return body.parse(msgspec.json.Decoder(body_type), content or b"{}", MAX_DEPTH)
+    value = body.parse(_JSON, content or b"{}", MAX_DEPTH)
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False, include_input=False)[0]) from None
+
+
+def _refusal(found: ErrorDetails) -> BadRequest:
+    """What is wrong first, as every other body's error is spelled."""
+    at = _path(found["loc"])
+    if found["type"] == IN_A_STRUCT:
+        return body.invalid(found["ctx"]["found"], below=at)
+    if found["type"] == "missing":
+        missing = f"Object missing required field `{at}`"
+        return BadRequest(missing, code="missing_required_parameter", param=at)
+    if found["type"] == "extra_forbidden":
+        return BadRequest(f"Object contains unknown field `{at}`", param=at)
+    return BadRequest(found["msg"], param=at or None)
+
+
+def _path(places: tuple[int | str, ...]) -> str:
+    """`limits.budget.units`, `messages[0].content`."""
+    spelled = (f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
+    return "".join(spelled).removeprefix(".")
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -43,12 +109,3 @@ def json_response(value: Any, status: int = 200) -> Response:
         media_type="application/json",
         headers={"cache-control": "no-store"},
     )
-
-
-def clean_name(name: str) -> str:
-    """`name`, if a terminal can show it as it is; else BadRequest."""
-    if not name.isprintable() or name != name.strip():
-        raise BadRequest(
-            "a name must be printable and must not begin or end with a blank", param="name"
-        )
-    return name

@@ -9,7 +9,8 @@ key on an admin route gets 401 too, not 403: the answer must not reveal whether 
 is anybody's key. On a tenant's route the operator may add `X-Ratoon-Operator: KEY` to a tenant's
 key, for what only the operator may ask for.
 
-A route is guarded because it depends on one of these, whatever its path.
+A route is guarded because it depends on one of these, whatever its path. By the same dependency
+FastAPI's description of the route says which key it takes.
 """
 # No `from __future__ import annotations`: FastAPI reads the annotations of these instances'
 # __call__ and cannot resolve strings on an object that is not a function.
@@ -18,6 +19,8 @@ import hmac
 from typing import Protocol
 
 from fastapi import Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 from msgspec.structs import replace
 
 from gateway.auth.caller import Caller
@@ -42,8 +45,11 @@ class CookieSessions(Protocol):
         ...
 
 
-class Authenticator:
+class Authenticator(SecurityBase):
     """A dependency that gives the `Caller`."""
+
+    scheme_name = "tenant"
+    model = HTTPBearer(description="A tenant's key.")
 
     def __init__(
         self,
@@ -72,8 +78,11 @@ class Authenticator:
         return replace(caller, is_operator=True) if is_operator else caller
 
 
-class AdminAuthenticator:
+class AdminAuthenticator(SecurityBase):
     """A dependency that lets only the operator in."""
+
+    scheme_name = "operator"
+    model = HTTPBearer(description="The operator's key: `RATOON_ADMIN_KEY`.")
 
     def __init__(
         self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
@@ -110,8 +119,11 @@ class AdminAuthenticator:
             raise Unauthenticated(REFUSED)
 
 
-class MetricsAuthenticator:
+class MetricsAuthenticator(SecurityBase):
     """A dependency that lets in who may read `/metrics`: the operator, or the key for that."""
+
+    scheme_name = AdminAuthenticator.scheme_name
+    model = AdminAuthenticator.model
 
     def __init__(self, operator: AdminAuthenticator, pepper: bytes, metrics_digest: bytes) -> None:
         self._operator = operator

@@ -13,12 +13,12 @@ Knows: names, values, and how many marks a request may make. Does not know: turn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
-from gateway.dialects.cache_control import MOST
+from gateway.dialects.cache_control import MOST, Marked, check, seconds_of
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
@@ -26,6 +26,7 @@ _RETENTION = {"in_memory": 300.0, "in-memory": 300.0, "24h": 24 * 3600.0}
 _TTL = 1800.0
 
 Retention = Literal["in_memory", "in-memory", "24h"]
+Place = TypeVar("Place")  # where something is marked, in a dialect's own terms
 CacheKey = Annotated[str, Meta(max_length=64)]  # as OpenAI bounds it
 
 
@@ -56,3 +57,28 @@ def marks_of(
     most = MOST - has_end
     marks = [CacheMark(seconds, chat) for chat in breakpoints[-most:]]
     return (*marks, CacheMark(seconds)) if has_end else tuple(marks)
+
+
+def with_controls(
+    marks: tuple[CacheMark, ...],
+    controls: Sequence[tuple[Marked, Place]],
+    covered: Callable[[Place], ChatPrompt | None],
+    *,
+    has_breakpoints: bool,
+) -> tuple[CacheMark, ...]:
+    """`marks`, after those of each `cache_control`; BadRequest for both kinds, or too many.
+
+    `covered` gives the chat up to a place; None: all of it.
+    """
+    if not controls:
+        return marks
+    if has_breakpoints:
+        raise BadRequest(
+            "`cache_control` and `prompt_cache_breakpoint` exclude each other",
+            param=controls[0][0].param,
+        )
+    check([mark for mark, _ in controls], MOST - len(marks))
+    return (
+        *(CacheMark(seconds_of(mark.control), covered(place)) for mark, place in controls),
+        *marks,
+    )

@@ -11,6 +11,7 @@ _PAGE = b"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
 <title>Ratoon</title>
 <h1>Ratoon</h1>
 <p>An API for a language model, which computes the beginning of a prompt once and reuses it.</p>
@@ -22,7 +23,8 @@ clients of Anthropic take it as it is.</p>
 <code>/v1/responses</code>, <code>/v1/messages</code></li>
 <li><code>GET /v1/models</code>: the model, and how long its context is</li>
 <li><code>GET /v1/usage</code>: what your tenant has used</li>
-<li><a href="openapi.json">/openapi.json</a>: every route and field</li>
+<li><a href="docs">/docs</a>: every route and field; <a href="openapi.json">/openapi.json</a>: the
+same for programs</li>
 <li><a href="usage">/usage</a>: your tenant's page; <a href="admin/ui">/admin/ui</a>: the
 operator's</li>
 <li><a href="health">/health</a>: whether requests are served</li>

@@ -140,7 +140,7 @@ def parse_part(decoder: msgspec.json.Decoder[T], part: Body) -> T:
     try:
         return decoder.decode(part)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise invalid(str(error)) from None
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
 
@@ -249,11 +249,15 @@ def _too_deep(max_depth: int) -> BadRequest:
     return BadRequest(f"the JSON is nested deeper than {max_depth}", code="invalid_json")
 
 
-def _invalid(message: str) -> BadRequest:
-    """What msgspec found, with the field as `param` and without a copy of the input."""
+def invalid(message: str, below: str = "") -> BadRequest:
+    """What msgspec found, with the field as `param` and without a copy of the input.
+
+    `below` is the path of what it read, if that was not the whole body.
+    """
     found = _AT.search(message)
     what = message[: found.start()] if found else message
     at = _ENTRY.sub("", found["path"]) if found else ""
+    at = f"{below}{'.' if below and at and at[0] != '[' else ''}{at}"
     missing, unknown = _MISSING.search(what), _UNKNOWN.search(what)
     if missing is not None:
         return BadRequest(what, code="missing_required_parameter", param=_below(at, missing))

@@ -1,19 +1,25 @@
-"""The description of the routes in `/openapi.json`: the Structs that are really parsed and sent.
+"""The description of the routes in `/openapi.json`: the types that are really parsed and sent.
 
-FastAPI describes pydantic models; here the bodies are msgspec Structs. A route declares what it
-takes and returns with `openapi_extra=described(...)`; `complete` adds the schemas of all of them,
-and the shape that errors have in the dialect of each path.
+FastAPI describes the pydantic models that are parameters of a route. Here every body is read
+within its bound by other means: those of tenants, and all answers, are msgspec Structs, those that
+the operator sends are pydantic models. A route declares what it takes and returns with
+`openapi_extra=described(...)`; `complete` adds the schemas of all of them, the shape that errors
+have in the dialect of each path, and which key a path takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from types import UnionType
 from typing import Any, get_args
 
 import msgspec
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from gateway.http.error_dialect import Dialects
+from gateway.http.struct_field import StructField
 
 JSON = "application/json"
 
@@ -23,16 +29,16 @@ _FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors have anot
 
 
 class Described(dict[str, Any]):
-    """What to add to the description of a route, and the Structs that it refers to."""
+    """What to add to the description of a route, and the Structs and models that it refers to."""
 
-    def __init__(self, said: dict[str, Any], structs: Iterable[type]) -> None:
+    def __init__(self, said: dict[str, Any], kinds: Iterable[type]) -> None:
         super().__init__(said)
-        self.structs = tuple(structs)
+        self.kinds = tuple(kinds)
 
 
 def described(
     reply: type | None,
-    request: type | None = None,
+    request: type[msgspec.Struct] | type[BaseModel] | None = None,
     *,
     statuses: Sequence[int] = (200,),
     event: type | UnionType | None = None,
@@ -40,9 +46,9 @@ def described(
 ) -> Described:
     """A route that answers a body like `request` with a `reply`, both JSON, under `statuses`.
 
-    It may also answer with server-sent events, each an `event`, which may be a union, or with text
-    of the types `texts`.
-    What a Struct names as its BEYOND_TYPES is added to its schema.
+    Each is a Struct, or a `request` may be a pydantic model. The route may also answer with
+    server-sent events, each an `event`, which may be a union, or with text of the types `texts`.
+    What a Struct or a model names as its BEYOND_TYPES is added to its schema.
     """
     kinds = {JSON: reply, "text/event-stream": event}
     content = {media: _schema(kind) for media, kind in kinds.items() if kind is not None}
@@ -50,30 +56,29 @@ def described(
     said: dict[str, Any] = {"responses": {str(status): answer for status in statuses}}
     if request is not None:
         # A request that leaves everything to its defaults may leave out the body as well.
-        fields = msgspec.structs.fields(request)
         said["requestBody"] = {
-            "required": any(field.required for field in fields) or bool(_beyond_types(request)),
+            "required": _has_required(request) or bool(_beyond_types(request)),
             "content": {JSON: _schema(request)},
         }
-    structs = [one for kind in (reply, request, event) if kind is not None for one in _kinds(kind)]
-    return Described(said, structs)
+    kinds_of = (_kinds(kind) for kind in (reply, request, event) if kind is not None)
+    return Described(said, chain.from_iterable(kinds_of))
 
 
 def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Dialects) -> None:
     """Add the schemas of `routes`, and of the errors of their dialects, to their description."""
     errors = {path: dialects.of(path).error_schema for path in description["paths"]}
-    structs = {*errors.values(), *_structs_of(routes)}
-    ordered = sorted(structs, key=lambda struct: struct.__name__)
-    _, schemas = msgspec.json.schema_components(ordered, ref_template=_REF)
+    kinds = sorted({*errors.values(), *_kinds_of(routes)}, key=lambda kind: kind.__name__)
+    schemas = _schemas_of(kinds)
     for schema in schemas.values():
         _name_token_ids(schema)
-    for struct in ordered:
-        schemas[struct.__name__].update(_beyond_types(struct))
+    for kind in kinds:
+        schemas[kind.__name__].update(_beyond_types(kind))
     components = description.setdefault("components", {}).setdefault("schemas", {})
     for name in _FRAMEWORKS_OWN:
         components.pop(name, None)
     components.update(schemas)
     for path, operation in _operations(description):
+        operation["tags"] = [_taker(operation)]
         operation["responses"].pop("422", None)
         operation["responses"]["default"] = {
             "description": "An error",
@@ -81,8 +86,36 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
         }
 
 
+def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
+    """By their names, with those that they refer to."""
+    models = [kind for kind in kinds if issubclass(kind, BaseModel)]
+    structs = [kind for kind in kinds if kind not in models]
+    within = [one for model in models for one in _structs_in(model)]
+    told, schemas = msgspec.json.schema_components(
+        [*structs, *(mark.kind for _, _, mark in within)], ref_template=_REF
+    )
+    _, described_models = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REF.format(name="{model}")
+    )
+    schemas = {**schemas, **described_models.get("$defs", {})}
+    for (model, field, _), schema in zip(within, told[len(structs) :], strict=True):
+        schemas[model.__name__]["properties"][field].update(schema)
+    return schemas
+
+
+def _structs_in(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str, StructField]]:
+    for name, field in model.model_fields.items():
+        yield from ((model, name, one) for one in field.metadata if isinstance(one, StructField))
+
+
+def _has_required(request: type[msgspec.Struct] | type[BaseModel]) -> bool:
+    if issubclass(request, BaseModel):
+        return any(field.is_required() for field in request.model_fields.values())
+    return any(field.required for field in msgspec.structs.fields(request))
+
+
 def _schema(kind: type | UnionType) -> dict[str, Any]:
-    references = [{"$ref": _REF.format(name=struct.__name__)} for struct in _kinds(kind)]
+    references = [{"$ref": _REF.format(name=one.__name__)} for one in _kinds(kind)]
     return {"schema": references[0] if len(references) == 1 else {"anyOf": references}}
 
 
@@ -100,11 +133,11 @@ def flattened(routes: Iterable[Any]) -> Iterator[Any]:
             yield from flattened(included.routes)
 
 
-def _structs_of(routes: Iterable[Any]) -> Iterator[type]:
+def _kinds_of(routes: Iterable[Any]) -> Iterator[type]:
     for route in flattened(routes):
         extra = getattr(route, "openapi_extra", None)
         if isinstance(extra, Described):
-            yield from extra.structs
+            yield from extra.kinds
 
 
 def _operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -112,8 +145,13 @@ def _operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
         yield from ((path, methods[method]) for method in methods if method in _METHODS)
 
 
-def _beyond_types(struct: type) -> dict[str, Any]:
-    return getattr(struct, "BEYOND_TYPES", {})
+def _taker(operation: dict[str, Any]) -> str:
+    """For whom it is, by the key that it takes: the heading under which `/docs` shows it."""
+    return next((name for one in operation.get("security", ()) for name in one), "everyone")
+
+
+def _beyond_types(kind: type) -> dict[str, Any]:
+    return getattr(kind, "BEYOND_TYPES", {})
 
 
 def _name_token_ids(schema: dict[str, Any]) -> None:

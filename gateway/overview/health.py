@@ -1,13 +1,13 @@
 """Which of the server's processes and files are well, for the operator.
 
-Knows: the engines as this process sees them, their disk processes, this worker, and the faults of
-what the gateway keeps. Does not know: other workers, each of which answers for itself.
+Knows: the engines as this process sees them, their disk processes, the gateway's workers, and the
+faults of what the gateway keeps. Does not know: other gateways.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import DiskStats
 from engine.link.view_messages import Overview
+from gateway.overview.known import ToldWorker
 from gateway.replicas.joined_views import each_overview
 from gateway.state.faults import Fault
 
@@ -37,25 +38,38 @@ def health(
     faults: Iterable[Fault],
     *,
     is_stalled: bool,
-    started: float,
+    workers: Iterable[ToldWorker],
+    silent: Sequence[int],
     now: float,
     replicas: Mapping[str, ReplicaHealth] | None = None,
 ) -> list[Health]:
-    """All of them. `overview` is None while the engine does not answer; `started`: this process.
+    """All of them. `overview` is None while the engine does not answer; `silent` are workers.
 
     `replicas` are the engines where there are several, of which the overview is joined.
     """
-    found = [Health(process="gateway", ok=True, since=started, detail=f"worker {os.getpid()}")]
-    if replicas:
-        found = [*_replicas(overview, replicas, now), *found]
-    else:
-        found.insert(0, _engine(overview, is_stalled=is_stalled, now=now))
-        if overview is not None and overview.disk is not None:
-            found.append(_disk(overview.disk))
-    found += [
+    kept = (
         Health(process=_kept(fault), ok=False, since=None, detail=fault.reason) for fault in faults
-    ]
-    return found
+    )
+    if replicas:
+        engines = _replicas(overview, replicas, now)
+    else:
+        engines = _alone(overview, is_stalled=is_stalled, now=now)
+    return [*engines, *_gateways(workers, silent), *kept]
+
+
+def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[Health]:
+    for one in sorted(workers, key=attrgetter("pid")):
+        yield Health(process="gateway", ok=True, since=one.started, detail=f"worker {one.pid}")
+    for pid in silent:
+        detail = f"worker {pid} does not answer"
+        yield Health(process="gateway", ok=False, since=None, detail=detail)
+
+
+def _alone(overview: Overview | None, *, is_stalled: bool, now: float) -> Iterator[Health]:
+    """One engine and its disk."""
+    yield _engine(overview, is_stalled=is_stalled, now=now)
+    if overview is not None and overview.disk is not None:
+        yield _disk(overview.disk)
 
 
 def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Health:
@@ -68,7 +82,7 @@ def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Healt
 
 def _replicas(
     overview: Overview | None, replicas: Mapping[str, ReplicaHealth], now: float
-) -> Iterable[Health]:
+) -> Iterator[Health]:
     """Each engine and its disk, by the engine's name."""
     overviews = {} if overview is None else each_overview(overview)
     for name, health in replicas.items():

@@ -1,9 +1,9 @@
-"""The last hour of the engine and of this process's latencies, a sample every five seconds.
+"""The last hour of the engine and of this gateway's latencies, a sample every five seconds.
 
 It is kept from the start on, whether or not anybody looks, so that a page that is opened after an
 incident shows it. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
-history of its own: counts of tokens and blocks are the engine's, and so the same in all of them;
-latencies are those of the requests that the worker answered, which is what it can measure.
+history: counts of tokens and blocks are the engine's, latencies those of all workers, so it does
+not matter which of them is asked.
 
 Knows: differences between two looks. Does not know: tenants.
 """
@@ -42,7 +42,7 @@ class TokensByTier(msgspec.Struct, frozen=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """What happened in the `seconds` before `t`; `waiting` and `running` are of that moment.
 
-    Latencies are None where this process answered nothing.
+    Latencies are None where the gateway answered nothing.
     """
 
     t: float  # seconds since the epoch
@@ -87,9 +87,11 @@ class History:
             overview = await self._engine.overview()
         except EngineError:
             return
+        # In a thread: of several workers, it reads the files of all.
+        latencies = await asyncio.to_thread(self._metrics.latencies)
         last = self._last
         engines = _seen({} if last is None else last.engines, _by_engine(overview))
-        look = self._last = _Look(self._grid(), overview, engines, self._metrics.latencies())
+        look = self._last = _Look(self._grid(), overview, engines, latencies)
         if last is not None and look.t > last.t:
             self._samples.append(_sample(last, look))
 

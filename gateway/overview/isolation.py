@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
-from msgspec import Meta
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
 
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.http.openapi import described
 from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports
@@ -17,12 +17,15 @@ from gateway.state.store import IsolationReports
 MAX_BYTES = 512 << 10
 
 
-class IsolationBody(AdminBody, frozen=True, kw_only=True):
+class IsolationBody(AdminBody):
     """Body of PUT /admin/isolation/report."""
 
-    verdict: Annotated[str, Meta(min_length=1, max_length=64)]
-    samples: Annotated[int, Meta(ge=0)]
+    verdict: Annotated[str, Field(min_length=1, max_length=64)]
+    samples: Annotated[int, Field(ge=0)]
     report: str  # Markdown
+
+
+SentReport = Annotated[IsolationBody, Depends(sent(IsolationBody, max_bytes=MAX_BYTES))]
 
 
 def isolation_router(
@@ -32,8 +35,7 @@ def isolation_router(
     router = APIRouter()
 
     @router.put("/admin/isolation/report", openapi_extra=described(IsolationReport, IsolationBody))
-    async def keep(request: Request) -> Response:
-        body = await read_body(request, IsolationBody, max_bytes=MAX_BYTES)
+    async def keep(body: SentReport) -> Response:
         report = IsolationReport(
             at=clock(), verdict=body.verdict, samples=body.samples, report=body.report
         )

@@ -1,7 +1,7 @@
 """The requests under way: the engine's sequences, and what this process knows beside them.
 
 The engine has all of them, whichever worker they came through. Their routes, and requests that are
-not in the engine yet or any more, are known for those that this worker answers.
+not in the engine yet or any more, are told by the workers that answer them (`known.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from engine.link.view_messages import Sequences, SequenceState, SequenceView
-from gateway.http.request_head import RunningRequest
+from gateway.overview.known import OwnRequest
 
 LISTED = 200
 SEQUENCES = 2 * LISTED  # asked for: a request may have several
@@ -24,7 +24,7 @@ State = Literal["gateway", "waiting", "loading", "prefill", "decode"]
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """One request. Its tokens are None in state "gateway": it is read, limited or sent there.
 
-    `route` is None for those of other workers.
+    `route` is None for those of other gateways.
     """
 
     request_id: str
@@ -47,7 +47,7 @@ class RequestList(msgspec.Struct, frozen=True):
 
 
 def requests_under_way(
-    sequences: Sequences, own: Iterable[RunningRequest], names: dict[str, str], model: str
+    sequences: Sequences, own: Iterable[OwnRequest], names: dict[str, str], model: str
 ) -> RequestList:
     """All of them, each once: the choices of a request are counted together."""
     mine = {one.id: one for one in own}
@@ -73,7 +73,7 @@ def _request_of(sequence: SequenceView) -> str:
 def _in_engine(
     request_id: str,
     some: list[SequenceView],
-    own: RunningRequest | None,
+    own: OwnRequest | None,
     names: dict[str, str],
     model: str,
 ) -> RequestView:
@@ -93,7 +93,7 @@ def _in_engine(
     )
 
 
-def _in_gateway(own: RunningRequest, names: dict[str, str], model: str) -> RequestView:
+def _in_gateway(own: OwnRequest, names: dict[str, str], model: str) -> RequestView:
     tenant = own.tenant_id or ""
     return RequestView(
         request_id=own.id,
@@ -109,5 +109,5 @@ def _in_gateway(own: RunningRequest, names: dict[str, str], model: str) -> Reque
     )
 
 
-def _age(own: RunningRequest) -> float:
+def _age(own: OwnRequest) -> float:
     return time.monotonic() - own.arrived

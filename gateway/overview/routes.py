@@ -1,6 +1,7 @@
 """`/admin/overview`, `/admin/requests` and `/admin/refusals`: what the operator's page polls."""
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,13 +11,13 @@ from fastapi import APIRouter, Response
 from engine.errors import EngineError
 from engine.link.view_messages import Overview, Sequences
 from gateway.admin.wire import json_response
-from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable
 from gateway.http.openapi import described
 from gateway.overview.health import health
 from gateway.overview.history import INTERVAL_S, History
-from gateway.overview.refusals import LastRefusals, Refusal
+from gateway.overview.known import Known
+from gateway.overview.refusals import Refusal
 from gateway.overview.requests import SEQUENCES, RequestList, requests_under_way
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.views import (
@@ -36,14 +37,12 @@ EVICTIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What this process knows of itself, for the operator."""
+    """What this process knows of itself and of the other workers, for the operator."""
 
     history: History
-    refusals: LastRefusals
-    running: RunningRequests
+    known: Known
     faults: FaultWatch
     model: str
-    started: float  # seconds since the epoch
 
 
 class RefusalShown(Refusal, frozen=True, kw_only=True):
@@ -53,7 +52,7 @@ class RefusalShown(Refusal, frozen=True, kw_only=True):
 
 
 class RefusalList(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /admin/refusals: this worker's, the newest first; counts since its start."""
+    """Answer of GET /admin/refusals: all workers', the newest first; counts since their starts."""
 
     refusals: list[RefusalShown]
     by_code: dict[str, int]
@@ -80,7 +79,7 @@ def overview_router(
             sequences = await engine.sequences(SEQUENCES)
         except EngineError:
             sequences = Sequences(query_id="", total=0, sequences=[])
-        own = [one for one in watched.running if one.tenant_id is not None]
+        own = await watched.known.requests()
         ids = {one.flow for one in sequences.sequences} | {one.tenant_id or "" for one in own}
         return json_response(
             requests_under_way(sequences, own, await names.known(ids), watched.model)
@@ -88,13 +87,13 @@ def overview_router(
 
     @router.get("/admin/refusals", openapi_extra=described(RefusalList))
     async def refusals() -> Response:
-        last = watched.refusals.listed()
-        known = await names.known({one.tenant for one in last if one.tenant is not None})
+        told = await watched.known.refusals()
+        known = await names.known({one.tenant for one in told.last if one.tenant is not None})
         shown = [
             RefusalShown(**msgspec.structs.asdict(one), name=known.get(one.tenant or ""))
-            for one in last
+            for one in told.last
         ]
-        return json_response(RefusalList(refusals=shown, by_code=dict(watched.refusals.by_code)))
+        return json_response(RefusalList(refusals=shown, by_code=told.by_code))
 
     return router
 
@@ -102,7 +101,9 @@ def overview_router(
 async def _overview(
     watched: Watched, engine: BoundedEngine, names: TenantNames, now: float, since: float
 ) -> OverviewShown:
-    found = await _overview_if_any(engine)
+    found, (workers, silent) = await asyncio.gather(
+        _overview_if_any(engine), watched.known.workers()
+    )
     known = await names.known(ids_in(found)) if found else {}
     return OverviewShown(
         now=now,
@@ -115,7 +116,8 @@ async def _overview(
             found,
             watched.faults.faults(),
             is_stalled=engine.is_stalled,
-            started=watched.started,
+            workers=workers,
+            silent=silent,
             now=now,
             replicas=engine.replicas,
         ),

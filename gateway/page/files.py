@@ -6,20 +6,26 @@ Knows: names, types and bytes. Does not know: who is signed in; the files are th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
 
 from gateway.errors import NotFound
 
 STATIC = Path(__file__).parent / "static"
+API = Path(__file__).parent / "api"
+_GZIP = ".gz"  # is kept compressed, and sent so
+_PIECE = 1 << 16
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".md": "text/plain; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
 }
 # Scripts, styles and data come from here alone; nothing inline, and nobody may frame it.
 _HEADERS = {
@@ -41,6 +47,7 @@ class PageFile:
     content: bytes
     media_type: str
     etag: str
+    is_gzip: bool = False
 
 
 class PageFiles:
@@ -48,8 +55,11 @@ class PageFiles:
 
     def __init__(self, folder: Path = STATIC) -> None:
         """Raises OSError for a file that cannot be read."""
-        paths = [path for path in folder.rglob("*") if path.suffix in _TYPES and path.is_file()]
-        self._files = {path.relative_to(folder).as_posix(): _read(path) for path in paths}
+        self._files = {
+            path.relative_to(folder).as_posix().removesuffix(_GZIP): _read(path)
+            for path in folder.rglob("*")
+            if _kind(path) in _TYPES and path.is_file()
+        }
 
     def answer(self, name: str, request: Request) -> Response:
         """The file of that path, or that the client has it already; NotFound if there is none."""
@@ -59,10 +69,25 @@ class PageFiles:
         headers = {**_HEADERS, "etag": found.etag}
         if found.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(found.content, media_type=found.media_type, headers=headers)
+        if not found.is_gzip:
+            return Response(found.content, media_type=found.media_type, headers=headers)
+        # Also to a client that does not say that it takes it: whoever has no key costs no work.
+        length = str(len(found.content))
+        headers |= {"content-encoding": "gzip", "content-length": length}
+        return StreamingResponse(_pieces(found.content), 200, headers, found.media_type)
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    """As the client reads them, so that one that does not read holds one piece in memory."""
+    for start in range(0, len(content), _PIECE):
+        yield content[start : start + _PIECE]
 
 
 def _read(path: Path) -> PageFile:
     content = path.read_bytes()
     etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
-    return PageFile(content, _TYPES[path.suffix], etag)
+    return PageFile(content, _TYPES[_kind(path)], etag, path.suffix == _GZIP)
+
+
+def _kind(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix == _GZIP else path.suffix

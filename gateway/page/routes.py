@@ -13,15 +13,16 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from pydantic import Field
 
-from gateway.admin.wire import json_response, read_body
+from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring
-from gateway.diagnosis.misses import LastMisses
 from gateway.errors import Unauthenticated
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.overview.known import Known
 from gateway.page.files import PageFiles
 from gateway.page.sessions import Session, Sessions
 from gateway.page.usage import WhoseUsage, usage_data
@@ -32,10 +33,10 @@ from gateway.usage.routes import days_of
 _WRONG_KEYS = "sign-in"  # all of them are throttled together
 
 
-class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SignIn(AdminBody):
     """Body of a sign-in."""
 
-    key: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    key: Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class SignedIn(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ def usage_page_router(
     keyring: Keyring,
     sessions: Sessions,
     store: Store,
-    misses: LastMisses,
+    known: Known,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
     """`/usage` and what is below it. A session is good for as long as its key is."""
@@ -122,7 +123,7 @@ def usage_page_router(
         except Unauthenticated:
             await parts.refuse()
             raise
-        misses.watch(caller.tenant_id)
+        await known.misses(caller.tenant_id)  # found from now on
         return sessions.begin(keyring.digest(key).hex(), request, _signed_in)
 
     @router.get("/usage/session")
@@ -142,7 +143,8 @@ def usage_page_router(
         days = days_of(None, None, clock())
         rows = await store.usage(*days, tenant_id=tenant.id, key_id=None)
         whose = WhoseUsage(tenant.id, tenant.name)
-        return json_response(usage_data(whose, days, rows, misses.watch(tenant.id), caller.limits))
+        misses = await known.misses(tenant.id)
+        return json_response(usage_data(whose, days, rows, misses, caller.limits))
 
     @router.get("/usage")
     async def page(request: Request) -> Response:

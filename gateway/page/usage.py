@@ -32,7 +32,7 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageData(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /usage/data: the last days by all gateways; `misses` are of this worker alone.
+    """Answer of GET /usage/data: the last days by all gateways; `misses` are of this one.
 
     `saved_seconds` is None where the engine has measured nothing.
     """

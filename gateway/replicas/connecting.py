@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from engine.link.address import address
+from engine.link.address import address, is_tcp
 from engine.link.client import EngineClient
 from engine.link.curve import LinkKey, read_link_key
 from engine.link.interface import Engine
@@ -26,7 +26,7 @@ async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
         return
     [engine] = config.engines
     async with AsyncExitStack() as stack:
-        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config))
+        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config, engine))
         await _start(client, stack)
         yield client
 
@@ -36,8 +36,9 @@ def replica_client(config: GatewayConfig, engines: EngineSet, name: str, at: str
 
     Raises ValueError where that is none, or is over TCP and there is no key.
     """
-    key = _key(config)
-    if address(at).path is None and key is None:
+    address(at)
+    key = _key(config, at)
+    if is_tcp(at) and key is None:
         raise ValueError(f"{at}: there is no key for links over TCP")
     return EngineClient(
         at,
@@ -60,9 +61,11 @@ async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
         yield engines
 
 
-def _key(config: GatewayConfig) -> LinkKey | None:
-    """Of links over TCP."""
-    return None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
+    """The key of the link to this engine; a Unix socket has none."""
+    if config.link_key_file is None or not is_tcp(engine):
+        return None
+    return read_link_key(Path(config.link_key_file))
 
 
 async def _start(client: EngineClient, stack: AsyncExitStack) -> None:

@@ -9,8 +9,8 @@ Members may join and leave while others serve. One that leaves gets no new reque
 once it has ended those that it has.
 
 One that serves with another fingerprint than the rest is refused: its blocks and answers would be
-another model's. The fingerprint is that of the first engine that connected, and another's only once
-no engine of it is left.
+another model's. The fingerprint is that of the first engine that connected. Another one counts only
+when all replicas that had it have come back with others: while one is merely away, it will be back.
 
 Knows: connections and what they say they are. Does not know: requests.
 """
@@ -66,6 +66,7 @@ class Members:
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # of connected engines
         self._stopping: dict[str, str] = {}  # ids of engines that have said that they stop
         self._leaving: set[str] = set()  # whatever their engines say
+        self._last: dict[str, bytes] = {}  # fingerprints, of gone engines too
         self._fingerprint: bytes | None = None
 
     def join(self, name: str, engine: ReplicaEngine) -> None:
@@ -89,6 +90,9 @@ class Members:
         self._stopping.pop(name, None)
         if self._ids.pop(name) is not None:
             self._gone(name)
+        self._last.pop(name, None)
+        for welcome in filter(None, (one.welcome for one in self.engines.values())):
+            self._agree(welcome.fingerprint)  # it may have been the last one with its own
         return engine
 
     def ready(self) -> list[str]:
@@ -147,15 +151,16 @@ class Members:
             self._stopping.pop(name, None)
             if known is not None:
                 self._gone(name)
-            self._agree()
+            if welcome is not None:
+                self._last[name] = welcome.fingerprint
+                self._agree(welcome.fingerprint)
             if self._state(name) == "refused":
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
-    def _agree(self) -> None:
-        """On the fingerprint: that of the first, unless only others are left."""
-        connected = [w.fingerprint for one in self.engines.values() if (w := one.welcome)]
-        if connected and self._fingerprint not in connected:
-            self._fingerprint = connected[0]
+    def _agree(self, fingerprint: bytes) -> None:
+        """Take this one for that of all, if no replica has the one before any more."""
+        if self._fingerprint not in self._last.values():
+            self._fingerprint = fingerprint
 
     def _states(self) -> dict[str, ReplicaState]:
         self.look()

@@ -2,13 +2,14 @@
 
     1   those that run far more requests than the others are left out: a prefix that all ask for
         would else draw all of them to the one replica that has it
-    2   each is as dear as its first token is late, and dearer for what would be computed there the
-        more it has computed beyond the others
+    2   each is as dear as its first token is late; dearer for what would be computed there, since
+        others wait for that; and the more so the more it has computed beyond the others
     3   among those that are about as dear, the one with the fewest requests
 
-Without the second rule new conversations follow the few blocks that all of them have in common to
-the replicas that have these, and push older ones out there while other caches stand half empty.
-What is computed is what has to be cached: when replicas compute alike, what is evicted next is
+So requests that begin alike wait for the first of them, rather than that several replicas compute
+the same at the same time. And new conversations do not follow the few blocks that all of them have
+in common to the replicas that have these, and push older ones out there while other caches stand
+half empty. What is computed has to be cached: when replicas compute alike, what is evicted next is
 about as old in all of them, as in one large cache.
 
 Knows: names and numbers. Does not know: where they come from.
@@ -27,6 +28,7 @@ class Balance:
 
     spread: float = 1.5  # times the mean of running requests that a replica may have
     slack: int = 4  # requests more, so that few are not spread for their number's sake
+    others: float = 0.75  # times what it takes: that is what computing costs other requests
     ahead: float = 4.0  # times dearer to compute, where a cache's size more was computed
     least_prompts: int = 16  # that a cache is taken to hold while it is empty
     alike: float = 0.02  # of the time to the first token: less is no difference
@@ -53,7 +55,7 @@ def choose_replica(candidates: Sequence[Candidate], cache_tokens: float, balance
     least = min(one.given for one in candidates)
     dearer = balance.ahead / max(cache_tokens, 1.0)
     priced = [
-        (one.first_token_s + one.compute_s * dearer * (one.given - least), one)
+        (one.first_token_s + one.compute_s * (balance.others + dearer * (one.given - least)), one)
         for one in candidates
         if one.running <= most
     ]

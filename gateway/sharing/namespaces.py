@@ -64,7 +64,7 @@ class PublishedIndex:
     """
 
     def __init__(self) -> None:
-        self._shelves: tuple[int, dict[str, _ScopeIndex]] = (0, {})
+        self._indexes: tuple[int, dict[str, _ScopeIndex]] = (0, {})
 
     def renew(self, block_size: int, prefixes: Iterable[tuple[str, TokenIds]]) -> None:
         """Replace the content by the whole blocks of these prefixes, each with its scope."""
@@ -72,26 +72,26 @@ class PublishedIndex:
         for scope, token_ids in prefixes:
             whole = len(token_ids) // block_size * block_size
             by_scope.setdefault(scope, []).append(pack_token_ids(token_ids[:whole]))
-        shelves = {
+        indexes = {
             scope: _ScopeIndex(tuple(sorted(whole)), max(map(len, whole)))
             for scope, whole in by_scope.items()
         }
-        self._shelves = (block_size, shelves)
+        self._indexes = (block_size, indexes)
 
     def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
         """The longest run of leading blocks that is published for everyone or for this group.
 
         None if there is none, or if the index was made for another block size.
         """
-        size, shelves = self._shelves
-        if size != block_size or not shelves:
+        size, indexes = self._indexes
+        if size != block_size or not indexes:
             return None
         prompt = pack_token_ids(token_ids)
         scopes = (EVERYONE,) if group_id is None else (EVERYONE, group_id)
         found = [
-            Match(scope, shelves[scope].common_bytes(prompt) // (_TOKEN_BYTES * size))
+            Match(scope, indexes[scope].common_bytes(prompt) // (_TOKEN_BYTES * size))
             for scope in scopes
-            if scope in shelves
+            if scope in indexes
         ]
         best = max(found, key=lambda match: match.blocks, default=None)  # the first of equals
         return best if best is not None and best.blocks else None

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections import deque
@@ -34,6 +35,7 @@ MAX_WAITING = 10_000  # lines, of some 300 bytes
 _TOGETHER_S = 0.1  # lines of this time are written together
 _END_S = 2.0  # for the last lines
 _AT_ONCE = 4096  # bytes: a pipe keeps them together, whoever else writes into it
+_AMBIGUOUS = re.compile(r'["=\\ ]')
 _LOG = logging.getLogger(__name__)
 
 
@@ -144,8 +146,9 @@ _NAMES = tuple(name for name in Entry.__struct_fields__ if name != "time")
 
 def _spelled(value: str | int) -> str:
     """A value as it is, or in quotes if it could be taken for more than one."""
-    text = str(value)
-    return msgspec.json.encode(text).decode() if set(text) & set('"=\\ ') else text
+    if isinstance(value, int):
+        return str(value)
+    return msgspec.json.encode(value).decode() if _AMBIGUOUS.search(value) else value
 
 
 def _time(entry: Entry) -> str:

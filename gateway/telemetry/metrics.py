@@ -59,6 +59,11 @@ class BulkHistogram(Histogram):
     """A histogram that takes many observations at the cost of a few."""
 
     @property
+    def name(self) -> str:
+        """The metric's name."""
+        return str(self._name)
+
+    @property
     def bounds(self) -> tuple[float, ...]:
         """The buckets' upper bounds; the last is infinite."""
         return tuple(self._upper_bounds)
@@ -76,7 +81,7 @@ class BulkHistogram(Histogram):
 
 
 class Latencies(NamedTuple):
-    """What this process has counted by bucket, whose upper bounds are in seconds."""
+    """What this gateway has counted by bucket, whose upper bounds are in seconds."""
 
     first_token_bounds: tuple[float, ...]
     first_token: tuple[float, ...]
@@ -100,6 +105,7 @@ class GatewayMetrics:
         model's name, what vLLM has as well is shown under its names, too.
         """
         self._vllm_model = vllm_model
+        self._shared = shared
         registry = CollectorRegistry()
         self._registry = registry if shared is None else _added_up(shared)
         counter = partial(Counter, registry=registry)
@@ -200,9 +206,15 @@ class GatewayMetrics:
         self._moved.labels(replica).inc()
 
     def latencies(self) -> Latencies:
-        """Times to the first token and between tokens; of several processes, this one's."""
+        """Times to the first token and between tokens; of all processes that count together.
+
+        Then it takes some milliseconds, and may be called in a thread.
+        """
         first, gap = self._first_token, self._gap
-        return Latencies(first.bounds, first.counts(), gap.bounds, gap.counts())
+        if self._shared is None:
+            return Latencies(first.bounds, first.counts(), gap.bounds, gap.counts())
+        counts = _counts_of_all(self._shared, (first, gap))
+        return Latencies(first.bounds, counts[0], gap.bounds, counts[1])
 
     def faults(self, statuses: set[str]) -> None:
         """The faults there are now."""
@@ -228,6 +240,19 @@ class GatewayMetrics:
         collected = chain(self._registry.collect(), engine.collect())
         again.register(VllmNames(list(collected), self._vllm_model))
         return shown + generate_latest(again)
+
+
+def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tuple[float, ...]]:
+    """What all processes have observed, by bucket of each of the `histograms`."""
+    files = [str(path) for path in shared.glob("histogram_*.db")]
+    merged = MultiProcessCollector.merge(files, accumulate=False)  # type: ignore[no-untyped-call]
+    found = {
+        (metric.name, float(sample.labels["le"])): sample.value
+        for metric in merged
+        for sample in metric.samples
+        if "le" in sample.labels
+    }
+    return [tuple(found.get((one.name, bound), 0.0) for bound in one.bounds) for one in histograms]
 
 
 def _added_up(shared: Path) -> CollectorRegistry:

@@ -14,14 +14,30 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.attention.attention_tile import attend_tile, average
+from kernels.attention.attention_tile import attend_tile, average, average_with_sink
 from kernels.attention.fp8_kv import scales_of_head
+from kernels.attention.fp8_pairs import pair_pointer, queries_of, together
 from kernels.attention.merge_attention import merge_row
-from kernels.attention.schedule_splits import keys_of_items, schedule
+from kernels.attention.schedule_splits import (
+    keys_in_window,
+    keys_of_items,
+    schedule,
+    schedule_window,
+)
 from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
 
 
-@triton.jit(do_not_specialize=["table_stride", "items", "passes", "level", "first_slot"])
+@triton.jit(
+    do_not_specialize=[
+        "table_stride",
+        "items",
+        "passes",
+        "level",
+        "first_slot",
+        "window_splits",
+        "window_tiles",
+    ]
+)
 def attend_split(
     q: tl.tensor,
     kv: tl.tensor,
@@ -35,6 +51,7 @@ def attend_split(
     partial_lse: tl.tensor,
     spans: tl.tensor,
     arrivals: tl.tensor,
+    sinks: tl.tensor,
     log2_scale: tl.tensor,
     items: tl.tensor,
     passes: tl.tensor,
@@ -42,6 +59,8 @@ def attend_split(
     first_slot: tl.tensor,
     table_stride: tl.tensor,
     head_stride: tl.tensor,
+    window_splits: tl.tensor,
+    window_tiles: tl.tensor,
     BLOCK_STRIDE: tl.constexpr,
     VALUE_STRIDE: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -59,13 +78,31 @@ def attend_split(
     MEMBERS: tl.constexpr,
     PARTS_AT_ONCE: tl.constexpr,
     SCALED: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    PAIRS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks."""
+    """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks.
+
+    WINDOW, SOFTCAP and `sinks` are None where there are none.
+    """
+    STEP: tl.constexpr = min(B, TILE)  # keys may begin at multiples of it
+    EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in what is loaded at a time
+    BLOCKS: tl.constexpr = BLOCK_STRIDE // EACH
+    VALUES: tl.constexpr = VALUE_STRIDE // EACH
+    WIDTH: tl.constexpr = D // EACH
+    WIDE: tl.constexpr = D_PADDED // EACH
     launch_dependents(DEPENDENT)
     kv_head, split = tl.program_id(0), tl.program_id(1)
     item, first, size = split, split, 0
-    if SPLIT:
+    if WINDOW is not None:
+        if SPLIT:
+            size = window_tiles
+            item, first = schedule_window(
+                split, items, size, window_splits, key_ends, WINDOW, STEP, TILE
+            )
+    elif SPLIT:
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
@@ -87,6 +124,9 @@ def attend_split(
         if ROWS > 1:
             row = tl.load(group_starts + item // passes) + item % passes * ROWS
             behind = tl.minimum(tl.load(group_starts + item // passes + 1), row + ROWS)
+        first_key = start
+        if WINDOW is not None:
+            first_key, start = keys_in_window(start, end, WINDOW, STEP)
         splits = split * 0 + 1
         if SPLIT:
             tiles = tl.cdiv(end - start, TILE)
@@ -106,26 +146,49 @@ def attend_split(
         m = tl.full([M], float("-inf"), dtype=tl.float32)
         total = tl.zeros([M], dtype=tl.float32)
         if start < end:
-            queries = tl.load(q + place, mask=inside, other=0.0)
+            if PAIRS:
+                of_row = (row_of.to(tl.int64) * (KV_HEADS * GROUP) + head) * D
+                queries = queries_of(q, of_row, real, D, WIDE)
+                half = tl.zeros([M, WIDE], dtype=tl.float32)
+                acc = (half, half)
+            else:
+                queries = tl.load(q + place, mask=inside, other=0.0)
             last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
             keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+            if PAIRS:
+                keys_of_head = pair_pointer(keys_of_head)
             scales = kv
             if SCALED:
                 scales = scales_of_head(kv, kv_head, KV_HEADS, B, D)
             table = block_tables + row.to(tl.int64) * table_stride
+            if WINDOW is not None:
+                from_key = tl.zeros([M], dtype=tl.int32) + first_key
+                if start < first_key:
+                    acc, m, total = attend_tile(
+                        queries, acc, m, total, keys_of_head, scales, table, start, end, last_key,
+                        log2_scale, BLOCKS, VALUES, B, WIDTH, WIDE, TILE, True,
+                        SCALED, SOFTCAP, from_key, True, PAIRS,
+                    )  # fmt: skip
+                    start = tl.minimum(start + TILE, end)
             whole = start + (end - start) // TILE * TILE
             for tile in tl.range(start, whole, TILE):
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
-                    log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False, SCALED,
+                    log2_scale, BLOCKS, VALUES, B, WIDTH, WIDE, TILE, False,
+                    SCALED, SOFTCAP, last_key, False, PAIRS,
                 )  # fmt: skip
             if whole < end:
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, scales, table, whole, end, last_key,
-                    log2_scale, BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True, SCALED,
+                    log2_scale, BLOCKS, VALUES, B, WIDTH, WIDE, TILE, True,
+                    SCALED, SOFTCAP, last_key, False, PAIRS,
                 )  # fmt: skip
+            if PAIRS:
+                acc = together(acc, queries[0].dtype)
         result = average(acc, total)
         if (ROWS == 1) and (SHARED == 0) and splits == 1:
+            if sinks is not None:
+                result = average_with_sink(acc, m, total, tl.load(sinks + head))
             tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
         else:
             slot = first_slot + split * ROWS + member // GROUP
@@ -151,6 +214,6 @@ def attend_split(
                     tl.store(counter, 0)
             if arrived == splits - 1:
                 merge_row(
-                    partial, partial_lse, spans, out, row, items, first_slot + first, splits,
+                    partial, partial_lse, spans, out, sinks, row, items, first_slot + first, splits,
                     kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
                 )  # fmt: skip

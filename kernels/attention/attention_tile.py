@@ -8,7 +8,11 @@ can be used for exp, and all but the products in float32:
     m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
-Keys and values in fp8 are widened to the dtype of q; their scales (`fp8_kv`) go to s and p.
+With a soft cap c s is cap * tanh(s / cap) in base 2 instead. A sink is one more score without a
+value, which enters the sum at the end (`average_with_sink`).
+
+Keys and values in fp8 are widened to the dtype of q; their scales (`fp8_kv`) go to s and p. In
+pairs (`fp8_pairs`) q and acc are two, of the even and of the odd columns.
 
 Device code only. Knows: how a block is found in the table, and where a context ends: no table
 entry and no slot from `end` on is read. Does not know: which rows the queries are of.
@@ -18,6 +22,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from kernels.attention.fp8_pairs import high_numbers, low_numbers, shift_of_keys, shift_of_values
 
 LOG2_E = 1.4426950408889634
 
@@ -43,6 +49,10 @@ def attend_tile(
     TILE: tl.constexpr,
     MASKED: tl.constexpr,
     SCALED: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    first_key: tl.tensor,
+    WINDOWED: tl.constexpr,
+    PAIRS: tl.constexpr,
 ) -> tl.tensor:
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
@@ -50,7 +60,9 @@ def attend_tile(
     this row's block ids. `start` is where a
     block begins, or in blocks of more than a tile, a tile. With MASKED, keys from `end` on are not
     read and row i of q sees keys up to and including last_key[i], which may be none of them;
-    without, all of the tile exists and is visible to every row.
+    without, all of the tile exists and is visible to every row. With WINDOWED as well, row i sees
+    no key before first_key[i]. SOFTCAP is of natural scores; None: there is none. With PAIRS `kv`
+    points at pairs, so D, D_PADDED and the strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index
@@ -75,34 +87,71 @@ def attend_tile(
 
     if SCALED:
         # The scales of values follow those of keys, as values do: D numbers to a scale.
-        own = scales + slot + block.to(tl.int64) * (block_stride // 2)
+        own = scales + slot + block.to(tl.int64) * (block_stride if PAIRS else block_stride // 2)
         of_values = own + value_stride // D
         if MASKED:
             k_scale = tl.load(own, mask=key < end, other=0.0).to(tl.float32)
             v_scale = tl.load(of_values, mask=key < end, other=0.0).to(tl.float32)
         else:
             k_scale, v_scale = tl.load(own).to(tl.float32), tl.load(of_values).to(tl.float32)
-        k, v = k.to(q.dtype), v.to(q.dtype)
 
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if PAIRS:
+        k_scale *= shift_of_keys(q[0].dtype)
+        v_scale *= shift_of_values(q[0].dtype)
+        k = tl.trans(k)
+        scores = tl.dot(q[0], low_numbers(k, q[0].dtype, PAIRS), input_precision="ieee")
+        scores = tl.dot(q[1], high_numbers(k, q[1].dtype, PAIRS), scores, input_precision="ieee")
+    else:
+        if SCALED:  # by float32: to bfloat16 alone it takes as long as to read
+            k, v = k.to(tl.float32).to(q.dtype), v.to(tl.float32).to(q.dtype)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SCALED:
         scores *= k_scale[None, :]
+    factor = log2_scale
+    if SOFTCAP is not None:
+        scores = _capped(scores * log2_scale, SOFTCAP)
+        factor = 1.0
     if MASKED:
         visible = key[None, :] <= last_key[:, None]
+        if WINDOWED:
+            visible = visible & (key[None, :] >= first_key[:, None])
         scores = tl.where(visible, scores, float("-inf"))
-    m_new = tl.maximum(m, tl.max(scores, axis=1) * log2_scale)
+    m_new = tl.maximum(m, tl.max(scores, axis=1) * factor)
     # A row that has seen no key yet: any finite number keeps its sums at zero.
     anchor = tl.where(m_new == float("-inf"), 0.0, m_new) if MASKED else m_new
     shrink = tl.exp2(m - anchor)
-    p = tl.exp2(scores * log2_scale - anchor[:, None])
+    p = tl.exp2(scores * factor - anchor[:, None])
     total = total * shrink + tl.sum(p, axis=1)
     if SCALED:
         p *= v_scale[None, :]
-    acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    if PAIRS:
+        p = p.to(q[0].dtype)
+        low = tl.dot(p, low_numbers(v, q[0].dtype, PAIRS), input_precision="ieee")
+        high = tl.dot(p, high_numbers(v, q[0].dtype, PAIRS), input_precision="ieee")
+        acc = (acc[0] * shrink[:, None] + low, acc[1] * shrink[:, None] + high)
+    else:
+        acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
     return acc, m_new, total
+
+
+@triton.jit
+def _capped(scores: tl.tensor, SOFTCAP: tl.constexpr) -> tl.tensor:
+    """Scores in base 2 between -+ SOFTCAP log2(e): tanh(z) = 1 - 2 / (1 + exp(2 z))."""
+    most: tl.constexpr = SOFTCAP * 1.4426950408889634
+    return most - 2 * most / (1.0 + tl.exp2(scores * (2.0 / SOFTCAP)))
 
 
 @triton.jit
 def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
     """acc (M, D) over total (M,): the output of rows; 0 for a row that saw no key."""
     return acc / tl.where(total == 0.0, 1.0, total)[:, None]
+
+
+@triton.jit
+def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
+    """As `average`, with a finite natural score `sink` (M,) in the sum whose largest is 2^m."""
+    sink = sink.to(tl.float32) * 1.4426950408889634
+    largest = tl.maximum(m, sink)
+    shrink = tl.exp2(m - largest)
+    total = total * shrink + tl.exp2(sink - largest)
+    return acc * (shrink / total)[:, None]

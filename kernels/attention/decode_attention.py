@@ -20,6 +20,10 @@ How many splits there may be follows from the number of items alone; which item 
 to is worked out by each program from the lengths in device memory (`attend_split`). So the launch
 can be captured in a CUDA graph. A row whose context is 0 gives 0.
 
+Over a window a row reads no key before it, and rows read nothing together: what they share lies
+before the window of most of them, and a window's keys are few. Such rows are cut into as many
+splits as each other (`split_window`).
+
 Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
 (`prefill_attention`).
 """
@@ -35,8 +39,17 @@ from kernels.attention.attend_split import attend_split
 from kernels.attention.attention_tile import LOG2_E
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.fp8_kv import is_fp8
+from kernels.attention.fp8_pairs import pairs_of
 from kernels.attention.merge_attention import PARTS_AT_ONCE
-from kernels.attention.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
+from kernels.attention.split_sizes import WindowSplits, most_window_tiles, split_window
+from kernels.attention.tuning import (
+    DecodeTuning,
+    decode_tuning,
+    rows_together,
+    shared_tuning,
+    window_tuning,
+)
+from kernels.attention.variant import AttentionVariant
 from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import next_power_of_2
 
@@ -62,34 +75,80 @@ class _Items:
         return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
 
 
-def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
+def launch(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    variant: AttentionVariant,
+    sinks: Tensor | None,
+    out: Tensor,
+) -> None:
     """Attend the leading `layout.num_decodes` rows of q (T, Hq, D); write their part of `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q.
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
+    (Hq,) or None.
     """
     rows = layout.num_decodes
     if not rows:
         return
+    how = _How(variant, sinks)
+    if variant.window is not None:
+        _launch_window(q, kv, layout, how, variant.window, out)
+        return
     parts = launch_parts(q, kv, layout)
     is_cut = layout.splits is not None and layout.max_context_len > parts[-1].tuning.least_keys
     if len(parts) == 1 and not is_cut:
-        _attend(q, kv, layout, scale, parts[0], _Output(out, out, out, out, out, 0, 0))
+        _attend(q, kv, layout, how, parts[0], _Output(out, out, out, out, out, 0, 0))
         return
     longest = layout.max_context_len
     targets = [part.target(kv.shape[2], longest) if is_cut else 0 for part in parts]
     # A partial row for each row of each split.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     last = len(parts) - 1
+    memory = _memory(q, kv, layout, sum(slots), last * rows)
+    for index, part in enumerate(parts):
+        room = _Output(out, *memory, sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, how, part, room, index, last if index == last else 0)
+
+
+def _launch_window(
+    q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
+) -> None:
+    """As `launch`. Whether a row may be cut depends on the window alone: so there is one kernel."""
+    rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
+    tuning = window_tuning(q.shape[2], kv.dtype)
+    part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
+    most = most_window_tiles(window, block_size, tuning)
+    if most * tuning.tile < 2 * tuning.least_keys:
+        _attend(q, kv, layout, how, part, _Output(out, out, out, out, out, 0, 0))
+        return
+    most = max(min(most, -(-layout.max_context_len // tuning.tile)), 1)
+    cut = split_window(most, rows * kv_heads, tuning)
+    memory = _memory(q, kv, layout, rows * cut.splits, 0)
+    room = _Output(out, *memory, 0, rows * (cut.splits - 1))
+    _attend(q, kv, layout, how, part, room, window=cut)
+
+
+def _memory(
+    q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of `_Output`: for the partials of `slots` rows, and where those of `spans` rows lie."""
     heads, head_dim = q.shape[1:]
-    partial = torch.empty((sum(slots), heads, head_dim), dtype=torch.float32, device=q.device)
-    lse = torch.empty((sum(slots), heads), dtype=torch.float32, device=q.device)
-    spans = torch.empty((last * rows, 4), dtype=torch.int32, device=q.device)
     arrivals = layout.arrivals
     if arrivals is None:
-        arrivals = torch.zeros(rows * kv.shape[2], dtype=torch.int32, device=q.device)
-    for index, part in enumerate(parts):
-        room = _Output(out, partial, lse, spans, arrivals, sum(slots[:index]), targets[index])
-        _attend(q, kv, layout, scale, part, room, index, last if index == last else 0)
+        counters = layout.num_decodes * kv.shape[2]
+        arrivals = torch.zeros(counters, dtype=torch.int32, device=q.device)
+    partial = torch.empty((slots, heads, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((slots, heads), dtype=torch.float32, device=q.device)
+    return partial, lse, torch.empty((spans, 4), dtype=torch.int32, device=q.device), arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What is computed."""
+
+    variant: AttentionVariant
+    sinks: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +189,17 @@ def _attend(
     q: Tensor,
     kv: Tensor,
     layout: BatchLayout,
-    scale: float,
+    how: _How,
     part: _Items,
     room: _Output,
     level: int = 0,
     merged: int = 0,
+    window: WindowSplits | None = None,
 ) -> None:
-    """Launch one part, `level`; `merged`: 1 if the outputs of shared keys are to be merged in."""
+    """Launch one part, `level`; `merged`: 1 if the outputs of shared keys are to be merged in.
+
+    `window`: how the rows of a window are cut, where they are.
+    """
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
     group, tuning = heads // kv_heads, part.tuning
@@ -153,13 +216,16 @@ def _attend(
         room.lse,
         room.spans,
         room.arrivals,
-        scale * LOG2_E,
+        how.sinks,
+        how.variant.scale * LOG2_E,
         part.count,
         part.passes,
         level,
         room.first_slot,
         layout.block_tables.stride(0),
         kv.stride(2),
+        None if window is None else window.splits,
+        None if window is None else window.tiles,
         BLOCK_STRIDE=kv.stride(0),
         VALUE_STRIDE=kv.stride(1),
         KV_HEADS=kv_heads,
@@ -172,11 +238,14 @@ def _attend(
         M=max(next_power_of_2(group * part.rows), _MIN_QUERIES),
         TILE=tuning.tile,
         AT_ONCE=_ITEMS_AT_ONCE,
-        SPLIT=room.target > 0,
+        SPLIT=window is not None or room.target > 0,
         SHARED=merged,
         MEMBERS=next_power_of_2(group),
         PARTS_AT_ONCE=PARTS_AT_ONCE,
         SCALED=is_fp8(kv),
+        PAIRS=pairs_of(q, kv),
+        WINDOW=how.variant.window,
+        SOFTCAP=how.variant.softcap,
         num_warps=tuning.warps,
         num_stages=tuning.stages,
         **dependent_launch(q.device),

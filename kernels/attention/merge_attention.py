@@ -2,6 +2,8 @@
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
+Sinks are in no partial: here they enter the sum below, once.
+
 There is a kernel for partials at equal distances (`merge_splits`), and device code for a program
 that merges the partials of others (`merge_row`).
 """
@@ -13,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.attention.attention_tile import average, average_with_sink
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 PARTS_AT_ONCE = 8  # parts that a program loads in one go
@@ -69,6 +72,7 @@ def merge_row(
     partial_lse: tl.tensor,
     spans: tl.tensor,
     out: tl.tensor,
+    sinks: tl.tensor,
     row: tl.tensor,
     rows: tl.tensor,
     first_slot: tl.tensor,
@@ -82,7 +86,10 @@ def merge_row(
     SHARED: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Write a row's heads of one KV head from its own parts and those of SHARED levels."""
+    """Write a row's heads of one KV head from its own parts and those of SHARED levels.
+
+    `sinks` (Hq,), or None.
+    """
     heads = KV_HEADS * GROUP
     member = tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS
     inside = member < GROUP
@@ -102,7 +109,11 @@ def merge_row(
             D, D_PADDED, MEMBERS, AT_ONCE,
         )  # fmt: skip
     index, column = tl.arange(0, MEMBERS), tl.arange(0, D_PADDED)
-    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    if sinks is not None:
+        sink = tl.load(sinks + kv_head * GROUP + index, mask=index < GROUP, other=0.0)
+        result = average_with_sink(acc, m, total, sink)
+    else:
+        result = average(acc, total)
     into = out + ((row.to(tl.int64) * heads + kv_head * GROUP + index) * D)[:, None]
     wanted = (index < GROUP)[:, None] & (column < D)[None, :]
     tl.store(into + column[None, :], result.to(out.dtype.element_ty), mask=wanted)
@@ -113,8 +124,10 @@ def _merge_kernel(
     partial: tl.tensor,
     partial_lse: tl.tensor,
     out: tl.tensor,
+    sinks: tl.tensor,
     rows: tl.tensor,
     splits: tl.tensor,
+    HEADS: tl.constexpr,
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
     MEMBERS: tl.constexpr,
@@ -129,16 +142,19 @@ def _merge_kernel(
         D, D_PADDED, MEMBERS, AT_ONCE,
     )  # fmt: skip
     row, column = tl.program_id(0) * MEMBERS + tl.arange(0, MEMBERS), tl.arange(0, D_PADDED)
-    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    if sinks is not None:
+        result = average_with_sink(acc, m, total, tl.load(sinks + row % HEADS))
+    else:
+        result = average(acc, total)
     into = out + row[:, None].to(tl.int64) * D + column[None, :]
     inside = (row < rows)[:, None] & (column < D)[None, :]
     tl.store(into, result.to(out.dtype.element_ty), mask=inside)
 
 
-def merge_splits(partial: Tensor, lse: Tensor, out: Tensor) -> None:
+def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None = None) -> None:
     """Merge `partial` (splits, rows, heads, D) by `lse` (splits, rows, heads), both float32.
 
-    `out` (rows, heads, D) is contiguous; `lse` is base 2.
+    `out` (rows, heads, D) is contiguous; `lse` is base 2. `sinks` (heads,), natural.
     """
     splits, head_dim = partial.shape[0], out.shape[2]
     rows = out.shape[0] * out.shape[1]
@@ -146,8 +162,10 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor) -> None:
         partial,
         lse,
         out,
+        sinks,
         rows,
         splits,
+        HEADS=out.shape[1],
         D=head_dim,
         D_PADDED=next_power_of_2(head_dim),
         MEMBERS=_ROWS_AT_ONCE,

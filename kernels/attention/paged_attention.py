@@ -4,6 +4,8 @@ For the token at position t of a row, over the keys at positions 0..t of that ro
 
     out[h] = sum_j softmax_j(scale * q[h] . k_j[h // group]) v_j[h // group]
 
+or what `AttentionVariant` makes of that: over a window, with capped scores, with sinks.
+
 The KV of the new tokens is already in the pool (`rope_write_kv`). Whatever lies after a row's
 context, in its last block, in the block table or in other blocks, has no effect on the result: it
 may be NaN, or no valid block id. A row's result does not depend on the other rows in the batch; in
@@ -16,19 +18,22 @@ On the device, `decode_attention` takes the leading rows with one token and
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.attention import decode_attention, prefill_attention
+from kernels.attention.attend_keys import attend_keys
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.fp8_kv import dequantised, is_fp8
+from kernels.attention.variant import AttentionVariant
 from kernels.limits import check_attention
 
 
-def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+def reference(
+    q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
+) -> Tensor:
     """q (T, Hq, D), kv (N, 2, Hkv, B, D) one layer of the pool, strided -> (T, Hq, D).
 
-    kv is of q's dtype, or fp8 with its scales (`fp8_kv`).
+    kv is of q's dtype, or fp8 with its scales (`fp8_kv`). sinks (Hq,) of any float dtype.
 
     Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
     Raises UnsupportedShape.
@@ -42,7 +47,7 @@ def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tenso
             out[new] = 0
             continue
         keys, values = _gather(kv, layout.block_tables[row], context)
-        out[new] = _attend(q[new].float(), keys, values, scale)
+        out[new] = attend_keys(q[new].float(), keys, values, variant, sinks)
     return out
 
 
@@ -60,31 +65,14 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     return both[0], both[1]
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """q (n, Hq, D), the last n tokens of keys, values (Hkv, context, D) -> (n, Hq, D)."""
-    n, context = q.shape[0], keys.shape[1]
-    mask = None
-    if 1 < n < context:
-        position = torch.arange(context, device=q.device)
-        mask = position <= position[context - n :, None]
-    result = F.scaled_dot_product_attention(
-        q.transpose(0, 1)[None],
-        keys[None],
-        values[None],
-        attn_mask=mask,
-        is_causal=n == context > 1,
-        scale=scale,
-        enable_gqa=True,
-    )
-    return result[0].transpose(0, 1)
-
-
-def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+def launch(
+    q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
+) -> Tensor:
     """As `reference`, on the device; q is contiguous and a slot of kv is D contiguous numbers."""
     _check(q, kv)
     out = torch.empty_like(q)
-    decode_attention.launch(q, kv, layout, scale, out)
-    prefill_attention.launch(q, kv, layout, scale, out)
+    decode_attention.launch(q, kv, layout, variant, sinks, out)
+    prefill_attention.launch(q, kv, layout, variant, sinks, out)
     return out
 
 

@@ -7,6 +7,9 @@ row's keys tile by tile:
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
 
+Over a window it begins with the tile that the first query's window begins in, and masks those that
+not every query sees.
+
 Where there are too few query blocks to fill the device, a short suffix of a long prefix, the
 keys of each are split among several programs and their partial outputs merged.
 
@@ -20,16 +23,20 @@ Knows: rows with new tokens; one token is allowed too. Does not know: the rows t
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kernels.attention import hopper_prefill, merge_attention
-from kernels.attention.attention_tile import LOG2_E, attend_tile, average
+from kernels.attention.attention_tile import LOG2_E, attend_tile, average, average_with_sink
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.fp8_kv import is_fp8, scales_of_head
 from kernels.attention.tuning import PrefillTuning, hopper_tuning, prefill_tuning
+from kernels.attention.variant import AttentionVariant
 from kernels.attention.widen_kv import MAX_WIDENED, widen, widened_tokens
 from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import next_power_of_2
@@ -73,6 +80,7 @@ def _kernel(
     block_tables: tl.tensor,
     out: tl.tensor,
     partial_lse: tl.tensor,
+    sinks: tl.tensor,
     log2_scale: tl.tensor,
     first_row: tl.tensor,
     end_row: tl.tensor,
@@ -89,6 +97,8 @@ def _kernel(
     TILE: tl.constexpr,
     SPLIT: tl.constexpr,
     SCALED: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
 ) -> None:
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
     # The last blocks of a row see the most keys: they start first.
@@ -117,24 +127,38 @@ def _kernel(
         end = prefix + tl.minimum(first_token + BLOCK_Q, new_tokens)
         diagonal = (prefix + first_token + 1) // TILE * TILE
         start = 0
+        if WINDOW is not None:
+            start = tl.maximum(prefix + first_token + 1 - WINDOW, 0) // TILE * TILE
+            # From here on every query sees a tile's beginning.
+            inner = tl.cdiv(tl.maximum(end - WINDOW, 0), TILE) * TILE
         if SPLIT:
-            keys = tl.cdiv(tl.cdiv(end, TILE), tl.num_programs(2)) * TILE
-            start = tl.program_id(2) * keys
+            keys = tl.cdiv(tl.cdiv(end - start, TILE), tl.num_programs(2)) * TILE
+            start += tl.program_id(2) * keys
             end = tl.minimum(start + keys, end)
         keys_of_head = kv + kv_head.to(tl.int64) * head_stride
         scales = kv
         if SCALED:
             scales = scales_of_head(kv, kv_head, tl.num_programs(1), B, D)
         table = block_tables + row.to(tl.int64) * table_stride
+        if WINDOW is not None:
+            for tile in tl.range(start, tl.minimum(inner, end), TILE):
+                acc, m, total = attend_tile(
+                    queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
+                    log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, True, SCALED,
+                    SOFTCAP, last_key - (WINDOW - 1), True, 0,
+                )  # fmt: skip
+            start = tl.maximum(start, inner)
         for tile in tl.range(start, tl.minimum(diagonal, end), TILE):
             acc, m, total = attend_tile(
                 queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
                 log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, False, SCALED,
+                SOFTCAP, last_key, False, 0,
             )  # fmt: skip
         for tile in tl.range(tl.maximum(start, diagonal), end, TILE):
             acc, m, total = attend_tile(
                 queries, acc, m, total, keys_of_head, scales, table, tile, end, last_key,
                 log2_scale, block_stride, value_stride, B, D, D_PADDED, TILE, True, SCALED,
+                SOFTCAP, last_key, False, 0,
             )  # fmt: skip
         if SPLIT:
             # Partial outputs lie as the outputs of these tokens do, once for each split.
@@ -142,36 +166,53 @@ def _kernel(
             slot = slot * tl.num_programs(1) * GROUP + head
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
             place = slot[:, None] * D + column[None, :]
-        result = average(acc, total).to(out.dtype.element_ty)
+        if not SPLIT and sinks is not None:
+            result = average_with_sink(acc, m, total, tl.load(sinks + head))
+        else:
+            result = average(acc, total)
+        result = result.to(out.dtype.element_ty)
         tl.store(out + place, result, mask=inside)
 
 
-def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
+def launch(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    variant: AttentionVariant,
+    sinks: Tensor | None,
+    out: Tensor,
+) -> None:
     """Attend the rows after `layout.num_decodes` of q (T, Hq, D); write their part of `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. Keys in
-    fp8 of no more than MAX_WIDENED tokens are widened first, for Hopper's kernel.
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
+    (Hq,) or None. Keys in fp8 of no more than MAX_WIDENED tokens are widened first, for Hopper's
+    kernel.
     """
     first = layout.num_decodes
     if first == layout.num_rows:
         return
-    if is_fp8(kv) and _is_for_hopper(q, kv) and widened_tokens(layout) <= MAX_WIDENED:
+    for_hopper = variant.is_plain and sinks is None and _is_for_hopper(q, kv)
+    if is_fp8(kv) and for_hopper and widened_tokens(layout) <= MAX_WIDENED:
         kv, layout = widen(kv, layout, q.dtype)
     tokens, heads, head_dim = q.shape
-    hopper = kv.dtype == q.dtype and _is_for_hopper(q, kv)
+    hopper = kv.dtype == q.dtype and for_hopper
     tuning = hopper_tuning() if hopper else prefill_tuning(head_dim, q.dtype)
-    attend = hopper_prefill.attend if hopper else _attend
+    attend = hopper_prefill.attend if hopper else _attending(variant, sinks)
     block_q = tuning.queries // (heads // kv.shape[2])
     blocks = (tokens - first - 1) // block_q + layout.num_rows - first
-    splits = num_splits(blocks * kv.shape[2], layout.max_context_len, tuning)
+    most_keys = layout.max_context_len
+    if variant.window is not None:
+        most_keys = min(most_keys, variant.window + block_q)
+    splits = num_splits(blocks * kv.shape[2], most_keys, tuning)
+    log2_scale = variant.scale * LOG2_E
     if splits == 1:
-        attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, 1), out, out)
+        attend(q, kv, layout, log2_scale, tuning, (blocks, 1), out, out)
         return
     shape = (splits, tokens - first, heads)
     partial = torch.empty((*shape, head_dim), dtype=torch.float32, device=q.device)
     lse = torch.empty(shape, dtype=torch.float32, device=q.device)
-    attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, splits), partial, lse)
-    merge_attention.merge_splits(partial, lse, out[first:])
+    attend(q, kv, layout, log2_scale, tuning, (blocks, splits), partial, lse)
+    merge_attention.merge_splits(partial, lse, out[first:], sinks)
 
 
 def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
@@ -183,17 +224,24 @@ def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
     )
 
 
-def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> int:
+def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     """Among how many programs the keys of a query block are split, 1..64.
 
-    As many as fill the device, `programs` being those without a split; but at the longest context
-    each has at least `tuning.least_keys` keys.
+    As many as fill the device, `programs` being those without a split; but with `most_keys`, as
+    many as a query block may have, each has at least `tuning.least_keys` keys.
     """
     to_fill = tuning.programs // programs
-    return max(min(to_fill, max_context_len // tuning.least_keys, _MAX_SPLITS), 1)
+    return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)
+
+
+def _attending(variant: AttentionVariant, sinks: Tensor | None) -> Callable[..., None]:
+    """What launches the kernel below, in the form of `hopper_prefill.attend`."""
+    return functools.partial(_attend, variant, sinks)
 
 
 def _attend(
+    variant: AttentionVariant,
+    sinks: Tensor | None,
     q: Tensor,
     kv: Tensor,
     layout: BatchLayout,
@@ -215,6 +263,7 @@ def _attend(
         layout.block_tables,
         out,
         lse,
+        sinks,
         log2_scale,
         layout.num_decodes,
         layout.num_rows,
@@ -229,6 +278,8 @@ def _attend(
         TILE=tuning.tile,
         SPLIT=splits > 1,
         SCALED=is_fp8(kv),
+        WINDOW=variant.window,
+        SOFTCAP=variant.softcap,
         num_warps=tuning.warps,
         num_stages=tuning.stages,
     )

@@ -2,7 +2,8 @@
 
     qkv (T, (Hq + 2 Hkv) * D) = [q heads | k heads | v heads]
     q, k -> rms_norm per head, where the model has the weights (Qwen3)
-    q, k -> rotated: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head
+    q, k -> rotated: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head, or of
+            its first R numbers, where the table has no more; the others stay as they are
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
 The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
@@ -51,9 +52,10 @@ def reference(
 ) -> Tensor:
     """Return the rotated q (T, Hq, D); write k and v of each token to its slot. Plain PyTorch.
 
-    positions, slots (T,) int64, slots distinct; cos_sin (P, D) float32, a row being D/2 cosines
-    then D/2 sines; q_norm, k_norm (D,) or None; kv (N, 2, Hkv, B, D), one layer of the pool,
-    strided, of `dtype` or fp8 (`fp8_kv`); qkv of `dtype`, or in parts. Raises UnsupportedShape.
+    positions, slots (T,) int64, slots distinct; cos_sin (P, R) float32, a row being R/2 cosines
+    then R/2 sines, R at most D and even; q_norm, k_norm (D,), as of `rms_norm`, or None; kv
+    (N, 2, Hkv, B, D), one layer of the pool, strided, of `dtype` or fp8 (`fp8_kv`); qkv of
+    `dtype`, or in parts. Raises UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
@@ -76,8 +78,9 @@ def _norm(heads: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    a, b = heads.float().chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(heads.dtype)
+    half = cos.shape[-1]
+    a, b, others = heads.float().split([half, half, heads.shape[-1] - 2 * half], dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, others), dim=-1).to(heads.dtype)
 
 
 @triton.jit
@@ -86,19 +89,22 @@ def _normed_halves(
     high: tl.tensor,
     weight: tl.tensor,
     half: tl.tensor,
+    first: tl.tensor,
+    gap: tl.tensor,
     eps: tl.tensor,
+    DTYPE: tl.constexpr,
     D: tl.constexpr,
 ) -> tl.tensor:
-    """Head norm over two halves (heads, D/2), with the roundings of `rms_norm`."""
+    """Head norm over two halves (heads, D/2), with the roundings of `rms_norm` to DTYPE."""
     inside = half < D // 2
     mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
     scale = tl.rsqrt(mean_square + eps)[:, None]
-    low_weight = tl.load(weight + half, mask=inside, other=0.0)
-    high_weight = tl.load(weight + D // 2 + half, mask=inside, other=0.0)
+    low_weight = tl.load(weight + first, mask=inside, other=0.0)
+    high_weight = tl.load(weight + gap + first, mask=inside, other=0.0)
     dtype = low_weight.dtype
     low = ((low * scale).to(dtype).to(tl.float32) * low_weight.to(tl.float32)).to(dtype)
     high = ((high * scale).to(dtype).to(tl.float32) * high_weight.to(tl.float32)).to(dtype)
-    return low.to(tl.float32), high.to(tl.float32)
+    return low.to(DTYPE).to(tl.float32), high.to(DTYPE).to(tl.float32)
 
 
 @triton.jit
@@ -122,6 +128,7 @@ def _kernel(
     HKV: tl.constexpr,
     B: tl.constexpr,
     D: tl.constexpr,
+    R: tl.constexpr,
     HALF: tl.constexpr,
     HEADS: tl.constexpr,
     HAS_Q_NORM: tl.constexpr,
@@ -134,37 +141,43 @@ def _kernel(
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
     half = tl.arange(0, HALF)[None, :]
     inside = (head < HQ + 2 * HKV) & (half < D // 2)
+    if R == D:
+        first = half
+        gap: tl.constexpr = D // 2
+    else:  # pairs that are rotated, then those that are not, whose angle is zero
+        first = tl.where(half < R // 2, half, half + R // 2)
+        gap = tl.where(half < R // 2, R // 2, D // 2 - R // 2)
     # The step's inputs say where a token is: that can be read while qkv is being written.
-    table = cos_sin + tl.load(positions + token) * D + half
-    cos = tl.load(table, mask=half < D // 2, other=0.0)
-    sin = tl.load(table + D // 2, mask=half < D // 2, other=0.0)
+    table = cos_sin + tl.load(positions + token) * R + half
+    cos = tl.load(table, mask=half < R // 2, other=0.0 if R == D else 1.0)
+    sin = tl.load(table + R // 2, mask=half < R // 2, other=0.0)
     slot = tl.load(slots + token)
     wait_for_previous(DEPENDENT)
 
-    source = qkv + token * qkv_stride + head * D + half
+    source = qkv + token * qkv_stride + head * D + first
     dtype = q_out.dtype.element_ty
     raw_low = load_summed(source, part_stride, inside, PARTS).to(dtype)
-    raw_high = load_summed(source + D // 2, part_stride, inside, PARTS).to(dtype)
+    raw_high = load_summed(source + gap, part_stride, inside, PARTS).to(dtype)
     low, high = raw_low.to(tl.float32), raw_high.to(tl.float32)
     is_query, is_value = head < HQ, head >= HQ + HKV
     if HAS_Q_NORM:
-        low_q, high_q = _normed_halves(low, high, q_norm, half, eps, D)
+        low_q, high_q = _normed_halves(low, high, q_norm, half, first, gap, eps, dtype, D)
         low, high = tl.where(is_query, low_q, low), tl.where(is_query, high_q, high)
     if HAS_K_NORM:
-        low_k, high_k = _normed_halves(low, high, k_norm, half, eps, D)
+        low_k, high_k = _normed_halves(low, high, k_norm, half, first, gap, eps, dtype, D)
         is_key = (head >= HQ) & (head < HQ + HKV)
         low, high = tl.where(is_key, low_k, low), tl.where(is_key, high_k, high)
 
     out_low = tl.where(is_value, raw_low, (low * cos - high * sin).to(dtype))
     out_high = tl.where(is_value, raw_high, (high * cos + low * sin).to(dtype))
 
-    goal = q_out + (token * HQ + head) * D + half
+    goal = q_out + (token * HQ + head) * D + first
     tl.store(goal, out_low, mask=inside & is_query)
-    tl.store(goal + D // 2, out_high, mask=inside & is_query)
+    tl.store(goal + gap, out_high, mask=inside & is_query)
 
     kv_head = tl.where(is_value, head - HQ - HKV, head - HQ)
     kept = kv + (slot // B) * block_stride + (slot % B) * D
-    kept = kept + is_value.to(tl.int64) * value_stride + kv_head * head_stride + half
+    kept = kept + is_value.to(tl.int64) * value_stride + kv_head * head_stride + first
     if FP8:
         low, high = out_low.to(tl.float32), out_high.to(tl.float32)
         low, high = tl.where(inside, low, 0.0), tl.where(inside, high, 0.0)
@@ -176,7 +189,7 @@ def _kernel(
         inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
         out_low, out_high = to_e4m3(low, inverse), to_e4m3(high, inverse)
     tl.store(kept, out_low, mask=inside & (head >= HQ))
-    tl.store(kept + D // 2, out_high, mask=inside & (head >= HQ))
+    tl.store(kept + gap, out_high, mask=inside & (head >= HQ))
 
 
 def launch(
@@ -216,6 +229,7 @@ def launch(
             HKV=num_kv_heads,
             B=block_size,
             D=head_dim,
+            R=cos_sin.shape[1],
             HALF=next_power_of_2(head_dim // 2),
             HEADS=_HEADS,
             HAS_Q_NORM=q_norm is not None,

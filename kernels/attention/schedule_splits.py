@@ -3,7 +3,8 @@
 Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
 with ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
 that the host has chosen (`split_sizes`), each within one item; every item has at least one split,
-so that its output is written.
+so that its output is written. Of a window's keys the rows have about as many: then each row has the
+same number of splits, and some stay without work.
 
 Device code only.
 """
@@ -69,3 +70,32 @@ def schedule(
         first = tl.maximum(first, tl.max(tl.where(passed, ends, 0), axis=0))
         behind += tl.sum(splits, axis=0)
     return item, first
+
+
+@triton.jit
+def keys_in_window(
+    start: tl.tensor, end: tl.tensor, WINDOW: tl.constexpr, STEP: tl.constexpr
+) -> tl.tensor:
+    """The first of the last WINDOW keys of [start, end), and the start of its STEP keys."""
+    first_key = tl.maximum(end - WINDOW, start)
+    return first_key, first_key // STEP * STEP
+
+
+@triton.jit
+def schedule_window(
+    split: tl.tensor,
+    items: tl.tensor,
+    size: tl.tensor,
+    splits_each: tl.tensor,
+    key_ends: tl.tensor,
+    WINDOW: tl.constexpr,
+    STEP: tl.constexpr,
+    TILE: tl.constexpr,
+) -> tl.tensor:
+    """As `schedule`, if every item is a row and has `splits_each` splits at most."""
+    item = split // splits_each
+    first = item * splits_each
+    end = tl.load(key_ends + item)
+    _, start = keys_in_window(end * 0, end, WINDOW, STEP)
+    splits = tl.maximum(tl.cdiv(tl.cdiv(end - start, TILE), size), 1)
+    return tl.where(split - first < splits, item, items), first

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from kernels.attention.tuning import DecodeTuning, decode_tuning, shared_tuning
+from kernels.launch.rounding import cdiv
 
 Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
@@ -97,3 +98,26 @@ def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers
     in_one = most * alone + mean * (1 - alone) * waves
     is_even = most <= _EVEN * mean
     return np.where(waves <= 1, in_one, np.where(is_even, in_waves, in_any_order))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSplits:
+    """Of every row, at most: how many splits, of how many tiles. Rows without enough have fewer."""
+
+    splits: int
+    tiles: int
+
+
+def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int:
+    """Tiles that `window` keys may be in: they begin anywhere in a block."""
+    return cdiv(window + min(block_size, tuning.tile) - 1, tuning.tile)
+
+
+def split_window(most_tiles: int, heads: int, tuning: DecodeTuning) -> WindowSplits:
+    """For `heads` KV heads of all rows that have up to `most_tiles` each: as many as run at once.
+
+    Such rows are about as long as each other, so no lengths are asked for.
+    """
+    splits = min(tuning.at_once // heads, most_tiles * tuning.tile // tuning.least_keys)
+    tiles = cdiv(most_tiles, max(splits, 1))
+    return WindowSplits(cdiv(most_tiles, tiles), tiles)

@@ -95,6 +95,17 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     )
 
 
+def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
+    """For the last keys of a row: tiles with which the kernel keeps nearly all in registers.
+
+    By what the compiler reports, not by measurement (docs/design/kernels.md).
+    """
+    alone = decode_tuning(head_dim, dtype)
+    if dtype == torch.float32:
+        return alone
+    return replace(alone, tile=min(_keys_of_16_kib(head_dim, itemsize=2), 64), warps=4)
+
+
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
     """For a head dim of up to 256: tiles as large as registers and shared memory hold."""
     is_small = head_dim <= 128

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.launch.dependent_launch import launch_dependents_and_wait
+from kernels.norms.gate_mul import gated
 
 
 @triton.jit
@@ -93,6 +94,7 @@ def product_kernel(
     N: tl.constexpr,
     TOP_K: tl.constexpr,
     GATED: tl.constexpr,
+    ACT: tl.constexpr,
     LIMITED: tl.constexpr,
     SCALES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -163,12 +165,7 @@ def product_kernel(
             up, x_scales, own_scales + N, own_bias + N, row, real, feature, inside,
             SCALES, HAS_BIAS, WEIGHT_FIRST,
         )  # fmt: skip
-        if LIMITED:
-            acc = tl.minimum(acc, limit)
-            up = tl.minimum(tl.maximum(up, -limit), limit) + 1.0
-            acc = acc / (1.0 + tl.exp(-alpha * acc)) * up
-        else:
-            acc = acc / (1.0 + tl.exp(-acc)) * up
+        acc = gated(acc, up, limit, alpha, ACT, LIMITED)
         goal = pair.to(tl.int64) * N
     else:
         times = tl.load(routing + pair, mask=real, other=0.0)

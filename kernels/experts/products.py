@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.experts.gate import Gate
+from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
 from kernels.experts.order import PairTiles
 from kernels.experts.product_kernel import product_kernel
@@ -23,6 +23,7 @@ from kernels.experts.tiles import ExpertTile
 from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import cdiv
 from kernels.linear.fp8_rows import Fp8Rows
+from kernels.norms import gate_mul
 
 MAX_FLOAT_TOKENS = 64  # up to so many tokens products of `down` are float32
 _SCALES = {"none": 0, "channel": 1, "block": 2}
@@ -35,16 +36,7 @@ def gated_reference(
     """x (T, H) -> (T k, I) of `dtype`. Plain PyTorch, float32 inside."""
     wide = _written_out(x).repeat_interleave(routed.experts.shape[1], 0)
     both = _by_expert(wide, routed, gate_up)
-    return gated(both, gate).to(dtype)
-
-
-def gated(both: Tensor, gate: Gate) -> Tensor:
-    """[gate | up] (P, 2 I) float32 -> (P, I)."""
-    left, up = both.chunk(2, -1)
-    if gate.limit is None:
-        return F.silu(left) * up
-    left, up = left.clamp(max=gate.limit), up.clamp(-gate.limit, gate.limit)
-    return left * torch.sigmoid(gate.alpha * left) * (up + 1)
+    return gate_mul.reference(both, gate).to(dtype)
 
 
 def down_reference(
@@ -117,7 +109,7 @@ def _launch(
         return
     values, x_scales = (x.values, x.scales) if isinstance(x, Fp8Rows) else (x, x)
     depth = tile.depth // values.element_size()
-    limit = None if gate is None else gate.limit
+    how = SILU if gate is None else gate
     product_kernel[(cdiv(size, tile.features), tiles.experts.shape[0])](
         values,
         x_scales,
@@ -129,13 +121,14 @@ def _launch(
         tiles.pairs,
         tiles.experts,
         tokens,
-        float(limit or 0.0),
-        float(1.0 if gate is None else gate.alpha),
+        float(how.limit or 0.0),
+        float(how.alpha),
         K=values.shape[1],
         N=size,
         TOP_K=top_k,
         GATED=gate is not None,
-        LIMITED=limit is not None,
+        ACT=how.act,
+        LIMITED=how.limit is not None,
         SCALES=_SCALES[matrix.kind],
         HAS_BIAS=matrix.bias is not None,
         ROWS=tile.rows,

@@ -5,7 +5,7 @@ kernel waits for the one before it. Here, with TMA copies and PDL (`dependent_la
 weight does not wait:
 
     before   | norm, attention ... |
-    copier   | weight tiles until shared memory is full ... | tiles of x | weight and x ...
+    producer | weight tiles until shared memory is full ... | tiles of x | weight and x ...
     halves                         (wait)                   | multiply full tiles, free them ...
 
 A program has a strip of 128 rows of the weight and a share of K (split-K); with several shares the
@@ -41,7 +41,7 @@ _STAGES = 12  # tiles in flight in a program that has all shared memory of a mul
 _SHARED_BYTES = 216 * 1024  # of a multiprocessor, for tiles
 _MIN_TILES = 8  # of a share of K
 _MAX_SHARES = 8
-_REGISTERS = 152  # of a thread at launch; the copier keeps 40 of them
+_REGISTERS = 152  # of a thread at launch; the producer warp keeps 40 of them
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
 _FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)
 _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales

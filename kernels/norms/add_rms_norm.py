@@ -25,7 +25,7 @@ from kernels.norms.rms_norm import scaled_rows
 
 
 def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x, residual (T, H), weight (H,) of one dtype -> (normed, new residual), both (T, H).
+    """x, residual (T, H), weight (H,) as of `rms_norm` -> (normed, new residual), both (T, H).
 
     x may come in parts (S, T, H) float32. Neither input is changed. Raises UnsupportedShape.
     """
@@ -69,7 +69,7 @@ def _kernel(
     summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
     tl.store(total + row * H + column, summed, mask=inside)
     scale = tl.load(weight + column, mask=inside, other=0.0)
-    result = scaled_rows(summed.to(tl.float32), scale, eps, H)
+    result = scaled_rows(summed.to(tl.float32), scale, eps, H).to(summed.dtype)
     if FP8:
         wide = tl.where(inside, result.to(tl.float32), 0.0)
         store_scaled(wide, normed, scales, row, 0, H, H_PADDED, GROUP)

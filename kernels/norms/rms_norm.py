@@ -1,8 +1,11 @@
 """Root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
 
 The mean and the division are float32; the quotient is cast back to the dtype of x before it is
-multiplied by the weight, as in Llama's reference code. Knows: one tensor and one weight. Does not
-know: the residual stream (`add_rms_norm`), or heads (`rope_write_kv` norms those).
+multiplied by the weight, as in Llama's reference code. With a weight in float32, whatever x is, the
+product is float32 as well and rounded once, as in Gemma's and gpt-oss's.
+
+Knows: one tensor and one weight. Does not know: the residual stream (`add_rms_norm`), or heads
+(`rope_write_kv` norms those).
 """
 
 from __future__ import annotations
@@ -18,19 +21,19 @@ from kernels.limits import check_hidden_size
 
 
 def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x (T, H), weight (H,) of one dtype -> (T, H) of that dtype. Plain PyTorch.
+    """x (T, H), weight (H,) of its dtype or float32 -> (T, H) of x's dtype. Plain PyTorch.
 
     Any leading dimensions will do. Raises UnsupportedShape.
     """
     check_hidden_size(x.shape[-1])
     wide = x.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return weight * (wide * scale).to(x.dtype)
+    return (weight * (wide * scale).to(weight.dtype)).to(x.dtype)
 
 
 @triton.jit
 def scaled_rows(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, size: tl.constexpr) -> tl.tensor:
-    """Norm the rows of x (rows, padded size) float32, zero after `size`; rounds as `reference`."""
+    """Norm the rows of x (rows, padded size) float32, zero after `size`; of the weight's dtype."""
     mean_square = tl.sum(x * x, axis=1) / size
     normed = (x * tl.rsqrt(mean_square + eps)[:, None]).to(weight.dtype)
     return (normed.to(tl.float32) * weight.to(tl.float32)).to(weight.dtype)
@@ -51,7 +54,8 @@ def _kernel(
     inside = column < H
     wide = tl.load(x + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
     scale = tl.load(weight + column, mask=inside, other=0.0)
-    tl.store(out + row * H + column, scaled_rows(wide, scale, eps, H), mask=inside)
+    place = out + row * H + column
+    tl.store(place, scaled_rows(wide, scale, eps, H).to(out.dtype.element_ty), mask=inside)
 
 
 def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:

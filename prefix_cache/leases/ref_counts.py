@@ -252,15 +252,15 @@ class RefCounts:
             self.offer(node.parent)
 
     def _no_longer_held(self, node: Node) -> list[Node]:
-        nobodys: list[Node] = []
+        unreferenced: list[Node] = []
         current = node
         while not (current.leases or current.held_children) and current.parent is not None:
             if current.attached:
                 self.evictable_blocks += current.edge.num_device
                 self.offer(current)
             else:
-                nobodys.append(current)
+                unreferenced.append(current)
                 self.tree.unlink(current)
             current = current.parent
             current.held_children -= 1
-        return nobodys
+        return unreferenced

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from prefix_cache.leases.capacity import Capacity
 from prefix_cache.leases.ref_counts import RefCounts
@@ -22,9 +23,8 @@ from prefix_cache.tiers.eviction_log import Reason
 from storage.move import DEVICE_TIER, Tier
 
 
-@dataclass(frozen=True, slots=True)
-class TierShare:
-    """An owner's usage and quota in one tier, in blocks."""
+class TierShare(NamedTuple):
+    """An owner's usage and quota in one tier, in blocks. Thousands are made at once."""
 
     held: int
     floor: int  # what it is promised; less than its quota says where not all floors fit

@@ -140,8 +140,8 @@ class Removals:
         if reason is not None:
             for node in self._ref_counts.tree.nodes(top):
                 self._count_from(node, 0, reason, owner)
-        blocks, nobodys = self._ref_counts.detach(top)
-        self.free_nodes(nobodys)
+        blocks, unreferenced = self._ref_counts.detach(top)
+        self.free_nodes(unreferenced)
         return blocks
 
     def _from_block(self, node: Node, block: int) -> Node:

@@ -44,6 +44,9 @@ class ChangeLog:
 
     def added(self, edge: Edge, start: int = 0) -> None:
         """The blocks of `edge` from place `start` on are in the tree."""
+        if edge.is_on_device:  # as a rule
+            self._note(Kind.ADDED, DEVICE_TIER, edge.keys_of(start, edge.num_blocks))
+            return
         for tier in Tier:
             first, end = edge.run_in(tier)
             self._note(Kind.ADDED, tier, edge.keys_of(max(first, start), end))

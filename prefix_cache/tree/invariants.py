@@ -181,14 +181,14 @@ def _check_slots(
 def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
     """Every block that is being copied has its transfer, and no other has one."""
     transfers = [transfer for node in nodes for transfer in node.transfers]
-    _expect("shipments", set(transfers), set(in_flight.transfers()))
+    _expect("transfers", set(transfers), set(in_flight.transfers()))
     moving: dict[Node, list[int]] = {node: [] for node in nodes}
     for transfer in set(transfers):
         for node, start, end in transfer.parts():
-            _expect("a shipment among its node's", transfer in node.transfers, True)
+            _expect("a transfer among its node's", transfer in node.transfers, True)
             moving[node] += range(start, end)
             ways = node.edge.states[start:end] & MOVING
-            _expect("where a shipment goes", set(ways.tolist()), {IN_FLIGHT * BIT[transfer.target]})
+            _expect("where a transfer goes", set(ways.tolist()), {IN_FLIGHT * BIT[transfer.target]})
     for node, places in moving.items():
         _expect("moving", sorted(places), np.flatnonzero(node.edge.states & MOVING).tolist())
     for move, transfer, position in in_flight.open_moves():
@@ -200,7 +200,7 @@ def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
         _expect("what is being copied is there", bool(read), True)
     opened = Counter(transfer for _, transfer, _ in in_flight.open_moves())
     for transfer in set(transfers):
-        _expect("open copies of a shipment", transfer.open, opened[transfer])
+        _expect("open copies of a transfer", transfer.open, opened[transfer])
     for tier in Tier:
         leaving = sum(f.open for f in opened if f.makes_room and f.source is tier)
         arriving = sum(f.open for f in opened if f.target is tier)

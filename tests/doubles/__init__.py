@@ -1,1 +1,1 @@
-"""Named doubles that stand in for a room."""
+"""Named doubles that stand in for a package."""

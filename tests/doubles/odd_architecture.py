@@ -8,7 +8,7 @@ one has no rope. To be served it is entered under its name: `SERVED`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.models.architecture import ServedModels
+from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig, ModelSizes, read_json, served_dtype
-from engine.models.layers import (
-    AttentionConfig,
-    DecoderLayer,
-    GatedMlp,
-    LayerConfig,
-    MlpConfig,
-    RmsNorm,
-    RmsNormConfig,
-)
+from engine.models.layers import DecoderLayer, LayerConfig
+from engine.models.mlp import GatedMlp, MlpConfig
 from engine.models.modules import Allocator, LinearConfig
+from engine.models.norms import RmsNorm, RmsNormConfig
 from engine.models.rope import RopeConfig
 from kernels.attention.batch_layout import BatchLayout
 from kernels.linear import split_k as parts
@@ -90,19 +85,16 @@ class GegluMlp(GatedMlp):
 
 
 class GegluConfig(MlpConfig):
-    def down(self, prefix: str, hidden: int) -> LinearConfig:
-        return replace(MlpConfig.down(self, prefix, hidden), in_parts=False)
-
-    def build(self, prefix: str, hidden: int, new: Allocator) -> GatedMlp:
-        gate_up, down = self.gate_up(prefix, hidden), self.down(prefix, hidden)
-        return GegluMlp(new.linear(gate_up), new.linear(down))
+    def build(self, prefix: str, hidden: int, new: Allocator, *, in_parts: bool = True) -> GatedMlp:
+        plain = MlpConfig.build(self, prefix, hidden, new, in_parts=False)
+        return GegluMlp(plain.gate_up, plain.down, plain.gate)
 
 
 class WholeAttentionConfig(AttentionConfig):
     """What a norm of ours reads does not come in parts."""
 
-    def output(self, prefix: str, hidden: int) -> LinearConfig:
-        return replace(AttentionConfig.output(self, prefix, hidden), in_parts=False)
+    def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
+        return AttentionConfig.output(self, prefix, hidden, in_parts=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +113,8 @@ class SandwichLayer(DecoderLayer):
         kv: Tensor,
         outputs: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        attended = ops.paged_attention(queries, kv, layout, self.scale).flatten(1)
-        if outputs is not None:
-            attended, residual = attended[outputs], residual[outputs]
-        projected = self.attention_norm.norm(ops, self.output.product(ops, attended))
+        attended, residual = self.project(ops, queries, residual, layout, kv, outputs)
+        projected = self.attention_norm.norm(ops, attended)
         hidden, residual = self.post_norm.add(ops, projected, residual)
         return self.mlp_norm.norm(ops, self.mlp.product(ops, hidden)), residual
 
@@ -157,6 +147,9 @@ class Odd:
             tied=raw.tie_word_embeddings,
             dtype=served_dtype(raw),
         )
+
+    def sizes(self, path: Path) -> ModelSizes:
+        return read_json(path, Raw)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         raw = read_json(path, Raw)

@@ -119,6 +119,34 @@ def test_a_gateway_that_takes_nothing_is_sent_no_more_and_a_snapshot_when_it_has
     assert gateway.listener.kinds.count("Cleared") == 2
 
 
+def test_a_gateway_that_subscribes_again_gets_a_snapshot_whatever_has_become_of_the_rest() -> None:
+    scene = Scene(600, 2)
+    feed, gateway = CacheFeed(scene.cache.tree), Gateway()
+    feed.heard(GATEWAY, Subscribe())
+    for number in range(2 * MOST_UNDER_WAY):  # lost on the way, and so is what it says of them
+        scene.run(path("tenant"), tokens(number, number, 7))
+        feed.publish(gateway.take)
+    assert gateway.listener.held != held_by(scene.cache)
+    feed.heard(GATEWAY, Subscribe())
+    feed.publish(gateway.take)
+    assert gateway.listener.held == held_by(scene.cache)
+
+
+def test_a_gateway_that_is_behind_and_gone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_feed, "SIGN_EVERY", 5)
+    scene = Scene(600, 2)
+    feed, gateway = CacheFeed(scene.cache.tree), Gateway()
+    feed.heard(GATEWAY, Subscribe())
+    for number in range(MOST_UNDER_WAY + 8):
+        scene.run(path("tenant"), tokens(number, number, 7))
+        feed.publish(gateway.take)
+    assert len(gateway.numbers) == MOST_UNDER_WAY + 2  # the last one was a sign of life
+    gateway.is_gone = True
+    for _ in range(4):
+        feed.publish(gateway.take)
+    assert scene.cache.tree.changes is None
+
+
 def test_more_changes_than_are_kept_are_made_good_by_a_snapshot() -> None:
     scene = Scene(8, 2)
     feed, gateway = CacheFeed(scene.cache.tree), Gateway()

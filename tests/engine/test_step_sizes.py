@@ -1,4 +1,4 @@
-"""What a room is filled up to is what costs no larger room."""
+"""What a bucket is filled up to is what costs no larger bucket."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from engine.execution.graphs.inputs import GraphBucket
 from engine.step_sizes import MOST_NEW, TOTALS, filled, new_tokens, places_for
 
 BATCH_SLOTS = 256
-ROOMS = sorted(buckets_for(BATCH_SLOTS, MOST_NEW), key=lambda room: room.num_tokens)
+BUCKETS = sorted(buckets_for(BATCH_SLOTS, MOST_NEW), key=lambda bucket: bucket.num_tokens)
 
 
 def room_of(decodes: int, new: int) -> GraphBucket | None:
-    """The smallest room for one prompt beside decodes, as a step finds it."""
+    """The smallest bucket for one prompt beside decodes, as a step finds it."""
     needed = GraphBucket(decodes, new, 1)
-    return next((room for room in ROOMS if room.num_new and room.holds(needed)), None)
+    return next((bucket for bucket in BUCKETS if bucket.num_new and bucket.holds(needed)), None)
 
 
 @pytest.mark.parametrize("decodes", [0, 1, 8, 9, 57, 64, 65, 128, 200, 256])
@@ -31,7 +31,9 @@ def test_filled_up_it_has_the_room_it_had_before(decodes: int) -> None:
 
 def test_rooms_have_the_new_tokens_that_are_listed() -> None:
     for places in (0, 8, 64, 256):
-        recorded = {room.num_new for room in ROOMS if room.num_new and room.num_decodes == places}
+        recorded = {
+            bucket.num_new for bucket in BUCKETS if bucket.num_new and bucket.num_decodes == places
+        }
         assert sorted(recorded) == [new for new in new_tokens(places) if new <= MOST_NEW]
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.variant import AttentionVariant
 from tests.doubles.engine.shared_prefix import with_units
 from tests.kernels import naive
 
@@ -48,10 +49,18 @@ class Case:
     layout: BatchLayout
     scale: float
     rows: tuple[tuple[Tensor, Tensor, Tensor], ...]
+    window: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def how(self) -> tuple[AttentionVariant, Tensor | None]:
+        """What is computed, as the ops are asked for it."""
+        return AttentionVariant(self.scale, self.window, self.softcap), self.sinks
 
     def truth(self) -> Tensor:
         """What attention gives, (T, Hq, D) float64."""
-        return torch.cat([naive.attention(q, k, v, self.scale) for q, k, v in self.rows])
+        return torch.cat([naive.attention(*row, *self.how) for row in self.rows])
 
 
 def make_case(

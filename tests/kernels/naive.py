@@ -1,7 +1,7 @@
-"""The formulas again, in float64, as loops that can be checked by eye: the truth of this room.
+"""The formulas again, in float64, as loops that can be checked by eye: the truth of this package.
 
-Shares nothing with `kernels`: no blocks, no tables, no fused anything. Attention is given the
-keys and values of a row as one plain run of positions.
+Shares nothing with `kernels` but how variants are named: no blocks, no tables, no fused anything.
+Attention is given the keys and values of a row as one plain run of positions.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import math
 import torch
 from torch import Tensor
 
+from kernels.attention.variant import AttentionVariant
+from kernels.experts.gate import SILU, Gate
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x (..., H), weight (H,) -> float64."""
@@ -19,10 +22,17 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (torch.stack(normed) * weight.double()).reshape(x.shape)
 
 
-def silu_mul(gate_up: Tensor) -> Tensor:
+def gate_mul(gate_up: Tensor, how: Gate = SILU) -> Tensor:
     """gate_up (T, 2I) -> (T, I) float64."""
     size = gate_up.shape[1] // 2
     gate, up = gate_up[:, :size].double(), gate_up[:, size:].double()
+    if how.limit is not None:
+        gate = torch.where(gate > how.limit, how.limit, gate)
+        up = torch.where(up.abs() > how.limit, how.limit * up.sign(), up)
+        return gate / (1 + torch.exp(-how.alpha * gate)) * (1 + up)
+    if how.act == "gelu_tanh":
+        cubic = math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)
+        return gate / 2 * (1 + torch.tanh(cubic)) * up
     return gate / (1 + torch.exp(-gate)) * up
 
 
@@ -38,7 +48,13 @@ def rotate(head: Tensor, position: int, theta: float) -> Tensor:
     return out
 
 
-def attention(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    how: AttentionVariant,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """q (n, Hq, D): the last n tokens of keys, values (context, Hkv, D) -> (n, Hq, D) float64."""
     n, heads, _ = q.shape
     context, kv_heads, _ = keys.shape
@@ -46,8 +62,15 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     for head in range(heads):
         kv_head = head // (heads // kv_heads)
         k, v = keys[:, kv_head].double(), values[:, kv_head].double()
-        scores = q[:, head].double() @ k.T * scale
+        scores = q[:, head].double() @ k.T * how.scale
+        if how.softcap is not None:
+            scores = how.softcap * torch.tanh(scores / how.softcap)
         for token in range(n):
-            scores[token, context - n + token + 1 :] = -math.inf
-        out[:, head] = torch.softmax(scores, dim=1) @ v
+            end = context - n + token + 1
+            scores[token, end:] = -math.inf
+            if how.window is not None and end > how.window:
+                scores[token, : end - how.window] = -math.inf
+        sink = scores.new_zeros(0) if sinks is None else sinks[head : head + 1].double()
+        every = torch.cat((scores, sink.expand(n, -1)), 1)
+        out[:, head] = torch.softmax(every, dim=1)[:, :context] @ v
     return out

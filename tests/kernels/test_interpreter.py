@@ -45,7 +45,7 @@ class Counted:
 
 
 def own_prepare() -> Prepare:
-    """Triton's, from under those that all tests of some rooms run with."""
+    """Triton's, from under those that all tests of some packages run with."""
     installed: Prepare = interpreter._patch_lang
     while isinstance(installed, PreparedOnce):
         installed = installed._prepare

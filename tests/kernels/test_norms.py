@@ -52,6 +52,19 @@ def test_adds_what_comes_in_parts(ops: Ops, num_parts: int, dtype: torch.dtype) 
     assert relative_error(normed, naive.rms_norm(total, weight, EPS)) < 1e-3
 
 
+def test_a_weight_in_float32_rounds_once(ops: Ops) -> None:
+    """Of the exact result, and not of a rounded one times a rounded weight."""
+    x, residual = draw(5, 257, dtype=torch.float16), draw(5, 257, dtype=torch.float16, seed=1)
+    weight = 1 + 0.1 * draw(257, seed=2)
+    normed, total = ops.add_rms_norm(x, residual, weight, EPS)
+    for got, source in ((ops.rms_norm(x, weight, EPS), x), (normed, total)):
+        assert got.dtype == torch.float16
+        exact = naive.rms_norm(source, weight, EPS)
+        assert relative_error(got, exact.half().double()) < 2e-5
+        twice = ops.rms_norm(source, weight.half(), EPS)
+        assert relative_error(twice, exact.half().double()) > 1e-4, "the control"
+
+
 def test_leaves_its_inputs_alone(ops: Ops) -> None:
     x, residual, weight = draw(3, 64), draw(3, 64, seed=1), draw(64, seed=2)
     before = x.clone(), residual.clone()

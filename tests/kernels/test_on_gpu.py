@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.experts.gate import GELU_TANH, SILU, Gate
 from kernels.ops import torch_ops, triton_ops
 from tests.kernels import naive
 from tests.kernels.cases import (
@@ -42,7 +43,7 @@ def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
 
 def attend(case: Case) -> Tensor:
     with poisoned_memory():
-        return OPS.paged_attention(case.q, case.kv, case.layout, case.scale)
+        return OPS.paged_attention(case.q, case.kv, case.layout, *case.how)
 
 
 def assert_right(case: Case) -> None:
@@ -63,12 +64,16 @@ def test_norms(size: int, dtype: torch.dtype) -> None:
 
 
 @DTYPES
-def test_silu_mul(dtype: torch.dtype) -> None:
+def test_gate_mul(dtype: torch.dtype) -> None:
     gate_up = draw(33, 2 * 14_336, dtype=dtype) * 8
     with poisoned_memory():
-        got = OPS.silu_mul(gate_up)
-    assert relative_error(got, naive.silu_mul(gate_up)) < BOUNDS[dtype]
-    assert OPS.silu_mul(torch.full_like(gate_up, -200.0)).isfinite().all()
+        got = OPS.gate_mul(gate_up, SILU)
+    assert relative_error(got, naive.gate_mul(gate_up)) < BOUNDS[dtype]
+    assert OPS.gate_mul(torch.full_like(gate_up, -200.0), SILU).isfinite().all()
+    for gate in (GELU_TANH, Gate(limit=1.5, alpha=1.702)):
+        got = OPS.gate_mul(gate_up, gate)
+        assert relative_error(got, naive.gate_mul(gate_up, gate)) < BOUNDS[dtype]
+        assert OPS.gate_mul(torch.full_like(gate_up, -200.0), gate).isfinite().all()
 
 
 @DTYPES
@@ -166,10 +171,10 @@ def test_a_captured_decode_follows_lengths_that_change_on_the_device() -> None:
     geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
     case = make_case(geometry, [(1, 3000), (1, 2999), (1, 640), (1, 5)])
     static = replace(case.layout, context_lens=case.layout.context_lens.clone())
-    OPS.paged_attention(case.q, case.kv, static, case.scale)
+    OPS.paged_attention(case.q, case.kv, static, *case.how)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = OPS.paged_attention(case.q, case.kv, static, case.scale)
+        out = OPS.paged_attention(case.q, case.kv, static, *case.how)
     for shrink in (1, 2, 5):
         static.context_lens.copy_((case.layout.context_lens // shrink).clamp(min=1))
         graph.replay()
@@ -183,10 +188,10 @@ def test_a_captured_decode_follows_lengths_that_change_on_the_device() -> None:
 
 def test_padding_in_a_captured_decode_gives_zero() -> None:
     case = make_case(Geometry(32, 8, 128, 16, torch.bfloat16, "cuda"), [(1, 3000), (1, 200)])
-    OPS.paged_attention(case.q, case.kv, case.layout, case.scale)
+    OPS.paged_attention(case.q, case.kv, case.layout, *case.how)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = OPS.paged_attention(case.q, case.kv, case.layout, case.scale)
+        out = OPS.paged_attention(case.q, case.kv, case.layout, *case.how)
     for empty in (0, 1):
         contexts = torch.tensor([3000, 200], dtype=torch.int32)
         contexts[empty] = 0
@@ -209,6 +214,43 @@ def test_prefill_of_every_group_size(
     assert_right(make_case(Geometry(*heads, head_dim, 16, dtype, "cuda"), rows, decodes=0))
 
 
+GPT_OSS, GEMMA = (64, 8, 64), (8, 4, 256)
+
+
+@pytest.mark.parametrize("heads", [GPT_OSS, GEMMA, (32, 8, 128)], ids=str)
+@pytest.mark.parametrize("window", [None, 1, 128, 1000, 4096])
+@pytest.mark.parametrize("cap", [None, 20.0])
+def test_windows_caps_and_sinks(
+    heads: tuple[int, int, int], window: int | None, cap: float | None
+) -> None:
+    case = make_case(Geometry(*heads, 16, torch.bfloat16, "cuda"), MIXED)
+    sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
+    assert_right(replace(case, window=window, softcap=cap, sinks=sinks))
+    assert_right(replace(case, window=window, softcap=cap))
+
+
+@pytest.mark.parametrize("window", [128, 1000])
+def test_a_captured_window_follows_lengths_that_change_on_the_device(window: int) -> None:
+    geometry = Geometry(*GPT_OSS, 16, torch.bfloat16, "cuda")
+    case = make_case(geometry, [(1, 3000), (1, 2999), (1, 640), (1, 5)])
+    sinks = torch.linspace(-3.0, 6.0, 64, device="cuda").bfloat16()
+    case = replace(case, window=window, sinks=sinks)
+    static = replace(case.layout, context_lens=case.layout.context_lens.clone())
+    OPS.paged_attention(case.q, case.kv, static, *case.how)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = OPS.paged_attention(case.q, case.kv, static, *case.how)
+    for shrink in (1, 2, 5):
+        static.context_lens.copy_((case.layout.context_lens // shrink).clamp(min=1))
+        graph.replay()
+        contexts = static.context_lens.tolist()
+        rows = tuple(
+            (q, k[:context], v[:context])
+            for (q, k, v), context in zip(case.rows, contexts, strict=True)
+        )
+        assert relative_error(out, replace(case, rows=rows).truth()) < 1e-2
+
+
 @pytest.mark.parametrize("block_size", [16, 64, 128, 256])
 @pytest.mark.parametrize("context", [64, 2_111, 8_192, 20_000])
 def test_a_short_suffix_of_a_long_prefix(context: int, block_size: int) -> None:
@@ -220,7 +262,7 @@ def test_a_short_suffix_of_a_long_prefix(context: int, block_size: int) -> None:
 def test_a_captured_mixed_batch_follows_rows_that_change_on_the_device() -> None:
     geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
     case = make_case(geometry, [(1, 300), (1, 2000), (60, 1000), (4, 900)])
-    call = (case.q, case.kv, case.layout, case.scale)
+    call = (case.q, case.kv, case.layout, *case.how)
     OPS.paged_attention(*call)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -293,7 +335,7 @@ def test_penalties_are_those_of_the_reference(vocabulary: int) -> None:
 
 def test_the_reference_serves_on_the_gpu_too() -> None:
     case = make_case(Geometry(dtype=torch.float32, device="cuda"), MIXED)
-    got = torch_ops().paged_attention(case.q, case.kv, case.layout, case.scale)
+    got = torch_ops().paged_attention(case.q, case.kv, case.layout, *case.how)
     assert relative_error(got, case.truth()) < 1e-3
 
 

@@ -56,7 +56,7 @@ def grow(case: Case, groups: Groups) -> Case:
 
 def attend(ops: Ops, case: Case) -> Tensor:
     with poisoned_memory():
-        return ops.paged_attention(case.q, case.kv, case.layout, case.scale)
+        return ops.paged_attention(case.q, case.kv, case.layout, *case.how)
 
 
 @pytest.mark.parametrize("forest", FORESTS)

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.seams.support.server import Server, running_server
 SMALL = {
     "RATOON_CACHE_TOKENS": "1536",
     "RATOON_MAX_MODEL_LEN": "512",
-    "RATOON_HOST_CACHE_TOKENS": "6144",
+    "RATOON_HOST_CACHE_TOKENS": "3072",
     "RATOON_DISK_CACHE_GIB": "0.2",
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
@@ -37,10 +38,23 @@ SMALL = {
 PAIRED_ONLY = ("--samples", "0", "--eviction-trials", "0")
 
 
+def with_tiny_model(directory: Path) -> dict[str, str]:
+    return SMALL | {"RATOON_MODEL": str(write_tiny_model(directory / "tiny", config=RUNNABLE))}
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> dict[str, str]:
     """Settings of a server."""
-    return SMALL | {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=RUNNABLE))}
+    return with_tiny_model(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def device_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server without lower tiers, for tests that leave it as they found it."""
+    directory = tmp_path_factory.mktemp("alone")
+    no_tiers = {"RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
+    with running_server(directory / "data", with_tiny_model(directory) | no_tiers) as server:
+        yield server
 
 
 def verify(server: Server, *words: str) -> Printed:
@@ -170,24 +184,19 @@ def test_a_server_that_shares_everything_is_found_out(
     assert told["probe"] == told["mark"] == "leaks"
 
 
-def test_tiers_that_are_not_there_are_not_applicable_and_not_passed(
-    tmp_path: Path, small: dict[str, str]
-) -> None:
-    alone = {**small, "RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
-    with running_server(tmp_path / "data", alone) as server:
-        printed = verify(server, "--tiers", "host,disk,evicted", *PAIRED_ONLY)
+def test_tiers_that_are_not_there_are_not_applicable_and_not_passed(device_alone: Server) -> None:
+    printed = verify(device_alone, "--tiers", "host,disk,evicted", *PAIRED_ONLY)
     assert printed.status == 0
     for tier in ("host", "disk"):
         assert {f["outcome"] for f in cells(printed.json, tier)} == {"not applicable"}
     expect_isolated(printed.json, "evicted")
 
 
-def test_a_run_that_is_stopped_removes_what_it_made(tmp_path: Path, small: dict[str, str]) -> None:
-    with running_server(tmp_path / "data", small) as server:
-        running = started(server, *PAIRED_ONLY)
-        wait_for(lambda: has_temporary_tenants(server), 60)
-        running.send_signal(signal.SIGTERM)
-        _, err = running.communicate(timeout=60)
-        expect_nothing_left(server)
+def test_a_run_that_is_stopped_removes_what_it_made(device_alone: Server) -> None:
+    running = started(device_alone, *PAIRED_ONLY)
+    wait_for(lambda: has_temporary_tenants(device_alone), 60)
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    expect_nothing_left(device_alone)
     assert running.returncode == 1
     assert "stopped by SIGTERM" in err

@@ -162,6 +162,38 @@ def test_each_worker_has_the_admin_routes_and_sees_the_others_changes(server: Se
             assert status(connection, issued["key"], "/v1/models") == 200
 
 
+def test_a_page_shows_the_same_whichever_worker_answers(server: Server) -> None:
+    admin = server.admin_key
+    with one_connection_each(server) as connections:
+        for connection in connections.values():
+            for _ in range(2):
+                assert status(connection, "sk-nobody", "/v1/models") == 401
+        one, other = connections.values()
+        refused = answered(one, admin, "/admin/refusals")
+        assert refused["by_code"]["invalid_api_key"] >= 4
+        assert answered(other, admin, "/admin/refusals") == refused
+        for connection in connections.values():
+            health = answered(connection, admin, "/admin/overview")["health"]
+            shown = {entry["detail"] for entry in health if entry["process"] == "gateway"}
+            assert shown == {f"worker {pid}" for pid in connections}
+
+
+def test_percentiles_are_those_of_all_workers(server: Server) -> None:
+    def samples(connection: http.client.HTTPConnection) -> list[Any]:
+        told: list[Any] = answered(connection, server.admin_key, "/admin/overview")["samples"]
+        return told
+
+    def measured(connection: http.client.HTTPConnection) -> set[float]:
+        return {one["t"] for one in samples(connection) if one["ttft_ms"]}
+
+    with one_connection_each(server) as connections:
+        one, other = both = tuple(connections.values())
+        wait_for(lambda: all(map(samples, both)), LIMIT_S)  # the first look is what others add to
+        known = measured(one) | measured(other)
+        assert answered(one, server.demo_key, "/v1/chat/completions", CHAT)
+        wait_for(lambda: all(measured(each) - known for each in both), LIMIT_S)
+
+
 def test_a_key_that_one_revokes_is_dead_for_both_within_seconds(server: Server) -> None:
     admin = server.admin_key
     with one_connection_each(server) as connections:
@@ -208,12 +240,10 @@ def test_the_death_of_one_takes_its_own_streams_alone(server: Server) -> None:
     wait_for(lambda: server.pool()["leased"] == 0, LIMIT_S)
 
 
-def test_a_signal_lets_the_streams_of_both_end(tmp_path: Path) -> None:
+def test_a_signal_lets_the_streams_of_both_end(server: Server) -> None:
+    """The last of this file: it ends the server."""
     long = {**CHAT, "max_tokens": 100, "ignore_eos": True, "stream": True}
-    with (
-        running_server(tmp_path / "data", {"RATOON_WORKERS": "2"}) as server,
-        one_connection_each(server) as connections,
-    ):
+    with one_connection_each(server) as connections:
         streams = [
             ask(connection, server.demo_key, "/v1/chat/completions", long)
             for connection in connections.values()

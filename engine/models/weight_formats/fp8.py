@@ -209,9 +209,8 @@ class Fp8Format:
 
         if self.ignored.covers([name for name, _ in config.rows]):
             return PLAIN.linear(config, new)
+        self._check(config)
         by_block = self.weights == "block"
-        if by_block:
-            _check_blocks(config)
         columns = config.size_in // BLOCK if by_block else 1
         rows = -(-config.size_out // BLOCK) if by_block else config.size_out
         static = self.inputs == "static"
@@ -231,11 +230,13 @@ class Fp8Format:
         """As `WeightFormat.experts`; raises UnsupportedModel."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
-        if self.inputs == "static":
+        if config.bias or config.packed:
             raise UnsupportedModel(
-                "quantization_config: experts with static input scales are not served; served are "
-                "inputs scaled token by token or by group"
+                f"quantization {self.name!r}: experts with biases, or packed in one tensor, are "
+                "served in plain weights only"
             )
+        if self.inputs == "static":
+            raise _not_static()
         if self.weights == "block" and (config.size % BLOCK or config.size_in % BLOCK):
             raise UnsupportedModel(
                 f"quantization_config.weight_block_size: experts of {config.size} x "
@@ -249,11 +250,18 @@ class Fp8Format:
         """As `WeightFormat.num_bytes`."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return PLAIN.num_bytes(config, dtype)
+        self._check(config)
         blocks = -(-config.size_out // BLOCK) * (config.size_in // BLOCK)
         scales = blocks if self.weights == "block" else config.size_out
         bias = ITEM_BYTES[dtype] * config.size_out * config.bias
         static = _SCALE_BYTES * (self.inputs == "static")
         return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
+
+    def _check(self, config: LinearConfig) -> None:
+        if config.of_expert and self.inputs == "static":
+            raise _not_static()
+        if self.weights == "block":
+            _check_blocks(config)
 
     def _expert_matrix(
         self, config: ExpertsConfig, rows: int, columns: int, new: Allocator
@@ -265,6 +273,13 @@ class Fp8Format:
         sizes = (rows // BLOCK, columns // BLOCK) if self.weights == "block" else (rows, 1)
         values = new.empty(config.num_experts, rows, columns, dtype=torch.float8_e4m3fn)
         return ExpertMatrix(values, new.empty(config.num_experts, *sizes, dtype=torch.float32))
+
+
+def _not_static() -> UnsupportedModel:
+    return UnsupportedModel(
+        "quantization_config: experts with static input scales are not served; served are "
+        "inputs scaled token by token or by group"
+    )
 
 
 def _check_blocks(config: LinearConfig) -> None:

@@ -8,16 +8,20 @@ Whatever says something else than what is computed is refused by its field.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.errors import UnsupportedModel
 from engine.models.weight_formats.fp8 import BLOCK, Fp8Format, Inputs, Weights
 from engine.models.weight_formats.ignored import Ignored
-
-FIELD = "quantization_config"
-T = TypeVar("T")
+from engine.models.weight_formats.quantization_config import (
+    FIELD,
+    CompressedTensors,
+    Numbers,
+    converted,
+    refuse_unless,
+)
 
 ONLINE_FP8 = Fp8Format("fp8", "channel", "token", Ignored(("lm_head",)), online=True)
 
@@ -33,7 +37,7 @@ class _Fp8(msgspec.Struct):
 
 def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
     """Of `quant_method` fp8; raises BadConfig, UnsupportedModel."""
-    raw = _convert(quantization, _Fp8)
+    raw = converted(quantization, _Fp8)
     if raw.fmt != "e4m3":
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
     ignored = Ignored(tuple(raw.modules_to_not_convert or raw.ignored_layers or ()))
@@ -51,91 +55,49 @@ def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
     return Fp8Format(raw.quant_method, "block", "group", ignored, "weight_scale_inv")
 
 
-class _Numbers(msgspec.Struct):
-    num_bits: int
-    type: str
-    strategy: str
-    symmetric: bool = True
-    dynamic: bool | str = False
-    group_size: int | None = None
-    block_structure: list[int] | None = None
-
-
-class _Group(msgspec.Struct):
-    targets: list[str]
-    weights: _Numbers
-    input_activations: _Numbers | None = None
-    format: str | None = None
-
-
-class _CompressedTensors(msgspec.Struct):
-    quant_method: str
-    config_groups: dict[str, _Group]
-    format: str
-    ignore: list[str] = []
-    sparsity_config: dict[str, Any] | None = None
-
-
 def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:
     """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
-    raw = _convert(quantization, _CompressedTensors)
-    _refuse_unless(raw.format == "float-quantized", "format", raw.format, "float-quantized")
-    if (raw.sparsity_config or {}).get("format", "dense") != "dense":
-        raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")
-    _refuse_unless(len(raw.config_groups) == 1, "config_groups", list(raw.config_groups), "one")
-    group = next(iter(raw.config_groups.values()))
-    _refuse_unless(group.targets == ["Linear"], "targets", group.targets, ["Linear"])
+    raw = converted(quantization, CompressedTensors)
+    group = raw.the_group("float-quantized")
     weights = _weights(group.weights)
     inputs = _inputs(group.input_activations, weights)
     return Fp8Format(raw.quant_method, weights, inputs, Ignored(tuple(raw.ignore)))
 
 
-def _weights(raw: _Numbers) -> Weights:
-    _refuse_unless(_is_e4m3(raw) and not raw.dynamic, "weights", _kind(raw), "static 8-bit floats")
+def _weights(raw: Numbers) -> Weights:
+    refuse_unless(_is_e4m3(raw) and not raw.dynamic, "weights", _kind(raw), "static 8-bit floats")
     if raw.strategy == "block":
         structure = raw.block_structure
-        _refuse_unless(structure == [BLOCK] * 2, "weights.block_structure", structure, [BLOCK] * 2)
+        refuse_unless(structure == [BLOCK] * 2, "weights.block_structure", structure, [BLOCK] * 2)
         return "block"
     served = ("channel", "tensor")
-    _refuse_unless(
+    refuse_unless(
         raw.strategy in served, "weights.strategy", raw.strategy, "channel, tensor, block"
     )
     return "channel"
 
 
-def _inputs(raw: _Numbers | None, weights: Weights) -> Inputs:
+def _inputs(raw: Numbers | None, weights: Weights) -> Inputs:
     if raw is None:
         raise UnsupportedModel(
             f"{FIELD}.input_activations: weights in fp8 with plain inputs are not served"
         )
-    _refuse_unless(_is_e4m3(raw), "input_activations", _kind(raw), "8-bit floats")
+    refuse_unless(_is_e4m3(raw), "input_activations", _kind(raw), "8-bit floats")
     if weights == "block":
         by_group = raw.strategy == "group" and raw.group_size == BLOCK and bool(raw.dynamic)
-        _refuse_unless(by_group, "input_activations", _kind(raw), f"dynamic, groups of {BLOCK}")
+        refuse_unless(by_group, "input_activations", _kind(raw), f"dynamic, groups of {BLOCK}")
         return "group"
     if raw.dynamic:
-        _refuse_unless(raw.strategy == "token", "input_activations", _kind(raw), "dynamic by token")
+        refuse_unless(raw.strategy == "token", "input_activations", _kind(raw), "dynamic by token")
         return "token"
-    _refuse_unless(raw.strategy == "tensor", "input_activations", _kind(raw), "static by tensor")
+    refuse_unless(raw.strategy == "tensor", "input_activations", _kind(raw), "static by tensor")
     return "static"
 
 
-def _is_e4m3(raw: _Numbers) -> bool:
+def _is_e4m3(raw: Numbers) -> bool:
     return raw.num_bits == 8 and raw.type == "float" and raw.symmetric
 
 
-def _kind(raw: _Numbers) -> str:
+def _kind(raw: Numbers) -> str:
     how = "dynamic" if raw.dynamic else "static"
     return f"{how}, {raw.num_bits}-bit {raw.type}, by {raw.strategy}"
-
-
-def _refuse_unless(served: bool, field: str, value: object, instead: object) -> None:
-    if not served:
-        raise UnsupportedModel(f"{FIELD}.{field} {value!r}: served is {instead}")
-
-
-def _convert(quantization: dict[str, Any], kind: type[T]) -> T:
-    try:
-        return msgspec.convert(quantization, kind)
-    except msgspec.ValidationError as error:
-        raise BadConfig(f"{FIELD}: {error}") from error

@@ -29,10 +29,11 @@ class Ignored:
         return bool(plain)
 
     def _has(self, matrix: str) -> bool:
-        return any(_matches(name, matrix) for name in self.names)
+        return any(matches(name, matrix) for name in self.names)
 
 
-def _matches(name: str, matrix: str) -> bool:
+def matches(name: str, matrix: str) -> bool:
+    """Whether `name`, of what is plain, means this matrix or something that it is in."""
     if name.startswith(PATTERN):
         return re.match(name.removeprefix(PATTERN), matrix) is not None
     return matrix == name or matrix.startswith(f"{name}.") or f".{name}." in f".{matrix}."

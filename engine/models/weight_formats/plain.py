@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.experts.matrices import ExpertMatrix
     from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
@@ -64,18 +65,68 @@ class PlainExperts(Experts):
     """Of the model's dtype."""
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """The weights of each expert."""
+        """The weights and biases of each expert, or of all in one."""
+        if self.config.packed:
+            yield from packed_experts(self.config, self.gate_up, self.down)
+            return
         for expert in range(self.config.num_experts):
             gate, up, down = self.config.matrices(expert)
             gate_view, up_view = self.gate_up.values[expert].chunk(2)
             yield CheckpointTensor(f"{gate}.weight", gate_view, 0)
             yield CheckpointTensor(f"{up}.weight", up_view, 0)
             yield CheckpointTensor(f"{down}.weight", self.down.values[expert], 1)
+            if self.gate_up.bias is not None and self.down.bias is not None:
+                gate_bias, up_bias = self.gate_up.bias[expert].chunk(2)
+                yield CheckpointTensor(f"{gate}.bias", gate_bias, 0)
+                yield CheckpointTensor(f"{up}.bias", up_bias, 0)
+                yield CheckpointTensor(f"{down}.bias", self.down.bias[expert])
 
     def fill(self, generator: torch.Generator) -> None:
         """As `Module.fill`."""
         for matrix in (self.gate_up, self.down):
             matrix.values.normal_(0.0, matrix.values.shape[2] ** -0.5, generator=generator)
+            if matrix.bias is not None:
+                matrix.bias.normal_(0.0, BIAS_SCALE, generator=generator)
+
+
+def packed_experts(
+    config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
+) -> Iterator[CheckpointTensor]:
+    """All experts in one tensor, as gpt-oss has them: inputs before outputs, gate and up in turn.
+
+        gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
+
+    Shards divide I: each view has it where the tensor has it.
+    """
+    count, both, size_in = config.num_experts, 2 * config.size, config.size_in
+    apart = gate_up.values.view(-1, 2, config.size, size_in)
+    stored = count, size_in, both
+    yield CheckpointTensor(f"{config.prefix}gate_up_proj", apart, 2, _outputs_first, stored)
+    yield CheckpointTensor(f"{config.prefix}down_proj", down.values.transpose(1, 2), 1)
+    yield from packed_biases(config, gate_up, down)
+
+
+def packed_biases(
+    config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
+) -> Iterator[CheckpointTensor]:
+    """Their biases, where there are any."""
+    if gate_up.bias is None or down.bias is None:
+        return
+    stored = config.num_experts, 2 * config.size
+    in_turn = gate_up.bias.view(-1, 2, config.size).transpose(1, 2)
+    yield CheckpointTensor(f"{config.prefix}gate_up_proj_bias", in_turn, 1, _pairs, stored)
+    yield CheckpointTensor(f"{config.prefix}down_proj_bias", down.bias)
+
+
+def _pairs(in_turn: Tensor) -> Tensor:
+    """(E, 2 I, ...) -> (E, I, 2, ...)."""
+    count, rows, *rest = in_turn.shape
+    return in_turn.reshape(count, rows // 2, 2, *rest)
+
+
+def _outputs_first(packed: Tensor) -> Tensor:
+    """(E, H, 2 I) -> (E, 2, I, H)."""
+    return _pairs(packed.transpose(1, 2)).transpose(1, 2)
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
@@ -100,7 +151,14 @@ class PlainFormat:
 
         gate_up = new.empty(config.num_experts, 2 * config.size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)
-        return PlainExperts(config, ExpertMatrix(gate_up), ExpertMatrix(down))
+        if not config.bias:
+            return PlainExperts(config, ExpertMatrix(gate_up), ExpertMatrix(down))
+        biases = [new.empty(*matrix.shape[:2]) for matrix in (gate_up, down)]
+        return PlainExperts(
+            config,
+            ExpertMatrix(gate_up, None, biases[0]),
+            ExpertMatrix(down, None, biases[1]),
+        )
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         """As `WeightFormat.num_bytes`."""

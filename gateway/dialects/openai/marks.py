@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from gateway.dialects.cache_control import MOST, Marked, check, check_text, seconds_of
+from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai.schema import ChatRequest
-from gateway.dialects.openai_cache import marks_of
+from gateway.dialects.openai_cache import marks_of, with_controls
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import ChatMessage, TextPart, marked_tools, message_of
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
@@ -39,23 +39,13 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...
 
     Each comes with what it covers.
     """
-    points = [*_breakpoints(wire.messages)][-MOST:]
-    own = [_covered(place, wire, prompt) for place in points]
+
+    def covered(place: _Place) -> ChatPrompt | None:
+        return _covered(place, wire, prompt)
+
+    own = [covered(place) for place in [*_breakpoints(wire.messages)][-MOST:]]
     marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
-    controls = [*_controls(wire)]
-    if not controls:
-        return marks
-    if own:
-        raise BadRequest(
-            "`cache_control` and `prompt_cache_breakpoint` exclude each other",
-            param=controls[0][0].param,
-        )
-    check([mark for mark, _ in controls], MOST - len(marks))
-    controlled = (
-        CacheMark(seconds_of(mark.control), _covered(place, wire, prompt))
-        for mark, place in controls
-    )
-    return (*controlled, *marks)
+    return with_controls(marks, [*_controls(wire)], covered, has_breakpoints=bool(own))
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[_Place]:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from gateway.dialects.cache_control import MOST, Marked, check, check_text, seconds_of
-from gateway.dialects.openai_cache import marks_of
+from gateway.dialects.cache_control import MOST, Marked, check_text
+from gateway.dialects.openai_cache import marks_of, with_controls
 from gateway.dialects.responses.answer_form import marked_functions
 from gateway.dialects.responses.items import STORED, Placed
 from gateway.dialects.responses.schema import Item, ItemPart, ResponsesRequest
@@ -40,23 +40,13 @@ def marks_of_response(
     wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
 ) -> tuple[CacheMark, ...]:
     """The marks of `wire`, whose `items` became `prompt`, in order; BadRequest for wrong ones."""
-    points = [*_breakpoints(items)][-MOST:]
-    own = [_covered(place, wire, items, prompt) for place in points]
+
+    def covered(place: _Place) -> ChatPrompt | None:
+        return _covered(place, wire, items, prompt)
+
+    own = [covered(place) for place in [*_breakpoints(items)][-MOST:]]
     marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
-    controls = [*_controls(wire, items)]
-    if not controls:
-        return marks
-    if own:
-        raise BadRequest(
-            "`cache_control` and `prompt_cache_breakpoint` exclude each other",
-            param=controls[0][0].param,
-        )
-    check([mark for mark, _ in controls], MOST - len(marks))
-    controlled = (
-        CacheMark(seconds_of(mark.control), _covered(place, wire, items, prompt))
-        for mark, place in controls
-    )
-    return (*controlled, *marks)
+    return with_controls(marks, [*_controls(wire, items)], covered, has_breakpoints=bool(own))
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[_Place]:

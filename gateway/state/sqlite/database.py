@@ -70,7 +70,7 @@ class DatabaseFile:
         *,
         busy_s: float,
         durable: bool = True,
-        check_every_s: float = CHECK_EVERY_S,
+        check_every_s: float | None = None,  # CHECK_EVERY_S
     ) -> None:
         self.fault: Fault | None = None
         self.id: str | None = None
@@ -79,7 +79,7 @@ class DatabaseFile:
         self._bring_to_schema = prepare
         self._busy_s = busy_s
         self._durable = durable
-        self._check_every_s = check_every_s
+        self._check_every_s = CHECK_EVERY_S if check_every_s is None else check_every_s
         self._room = room or ReservedRoom(path.parent)
         self._has_bad_record = False
         self._checked_at = time.monotonic()

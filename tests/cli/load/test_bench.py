@@ -51,7 +51,7 @@ def test_the_first_model_served_is_asked_and_a_named_one_instead(console: Consol
     assert double.keys == {"Bearer secret"}
 
 
-def test_so_many_are_in_flight_and_no_more(console: Console) -> None:
+def test_no_more_are_in_flight_than_were_asked_for(console: Console) -> None:
     double = OpenAIDouble([Script((0.05, "a"))])
     with served(double.app) as url:
         console.type(*small(url))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from cli.serving import parent_death as tether
+from cli.serving import parent_death
 from cli.serving.child import Child, python_command, python_environment
 
 LIMIT_S = 30
@@ -107,7 +107,7 @@ def test_the_same_installation_comes_first(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "gone"])
-def test_a_tether_runs_nothing_for_a_parent_that_is_gone(is_there: bool) -> None:
+def test_nothing_is_run_for_a_parent_that_is_gone(is_there: bool) -> None:
     parent = os.getpid() if is_there else 1 << 22
-    command = [sys.executable, "-I", "-S", tether.__file__, str(parent), "/bin/true"]
+    command = [sys.executable, "-I", "-S", parent_death.__file__, str(parent), "/bin/true"]
     assert subprocess.run(command, timeout=LIMIT_S).returncode == (0 if is_there else 1)

@@ -114,6 +114,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         log_level="debug",
         access_log="json",
         page=False,
+        docs=False,
         vllm_metric_names=True,
         cors_origins="https://app.example",
         otlp_endpoint="http://collector:4318",

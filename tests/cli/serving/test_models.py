@@ -9,6 +9,7 @@ import pytest
 
 from cli.serving.models import what_is_served
 from engine.models.architecture import SERVED
+from engine.models.rope_fields import ROPES
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
@@ -23,12 +24,19 @@ def test_every_architecture_is_listed_with_models_that_have_it(console: Console)
         assert f"{one['name']}\t{', '.join(one['examples'])}" in printed
 
 
+def test_the_page_has_every_architecture() -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/which-models-run.md").read_text()
+    for name in SERVED.architectures:
+        assert f"`{name}`" in page
+
+
 def test_formats_are_those_of_the_registry(console: Console) -> None:
     listed = console.type("models", "--json").json
     assert listed["weight_formats"] == ["plain", *SERVED.formats]
     assert "bfloat16" in listed["dtypes"]
     assert "bfloat16" in listed["kv_dtypes"]
     assert listed["dtypes"] == what_is_served().dtypes
+    assert listed["ropes"] == list(ROPES)
 
 
 @pytest.mark.parametrize("weights", [True, False])

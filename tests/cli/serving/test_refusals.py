@@ -61,7 +61,7 @@ def without(*names: str, beside: str | None = None) -> Spoil:
 REFUSED: Mapping[str, tuple[Spoil, str]] = {
     "another architecture": (
         config(architectures=["GPT2LMHeadModel"]),
-        "architectures ['GPT2LMHeadModel']: served are LlamaForCausalLM, ",
+        "architectures ['GPT2LMHeadModel']: served are Gemma2ForCausalLM, ",
     ),
     "an encoder": (config(architectures=["BertModel"]), "architectures ['BertModel']: served are"),
     "one that sees": (
@@ -74,6 +74,29 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
         config(quantization_config={"quant_method": "hqq"}),
         "quantization_config: quant_method 'hqq'; served are plain weights",
     ),
+    "quantised by ModelOpt": (
+        lambda directory: (directory / "hf_quant_config.json").write_text("{}"),
+        "hf_quant_config.json: weights quantised by ModelOpt; served are plain weights, awq",
+    ),
+    "integers in another order": (
+        config(
+            quantization_config={
+                "quant_method": "gptq",
+                "bits": 4,
+                "group_size": 128,
+                "desc_act": True,
+            }
+        ),
+        "quantization_config.desc_act True: served is false, or true with static_groups",
+    ),
+    "columns that are no whole runs": (
+        config(quantization_config={"quant_method": "awq", "bits": 4, "group_size": 32}),
+        "quantization_config: model.layers.0.self_attn.q_proj has 64 columns: in int4 served are",
+    ),
+    "another compressed-tensors": (
+        config(quantization_config={"quant_method": "compressed-tensors", "format": "marlin-24"}),
+        "quantization_config.format 'marlin-24': served is float-quantized or pack-quantized",
+    ),
     "quantised by MLX": (
         config(quantization={"group_size": 64, "bits": 4}),
         "quantization: weights quantised by MLX; served are plain weights",
@@ -81,7 +104,7 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
     "another activation": (config(hidden_act="gelu"), "hidden_act 'gelu': only 'silu' is served"),
     "another rope": (
         config(rope_scaling={"rope_type": "spiral", "factor": 4.0}),
-        "rope scaling 'spiral': served are default, linear",
+        "rope_type 'spiral': served are default, linear",
     ),
     "odd heads": (config(head_dim=15), "head_dim 15 is odd"),
     "wide heads": (config(head_dim=4096), "head_dim 4096: head dim 4096 is not an even number in"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,14 @@ from cli.simulation.gpus import GPUS, on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import make_plan
-from engine.models.layers import MlpConfig
+from engine.models.mlp import MlpConfig
 from engine.models.modules import LinearConfig
+from storage.kv_layout import FP8
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config
 from tests.doubles import int8_weights
+from tests.doubles.engine.shapes import SHAPES
+from tests.engine.rigs.int4_checkpoints import AWQ
 
 TABLES = 2 * 2 * 128256 * 4096  # bytes of embedding and head
 
@@ -33,7 +37,8 @@ def decoder(tmp_path: Path) -> DecoderCounts:
 
 def plain_and_int8(decoder: DecoderCounts, memory: MemoryFlags) -> tuple[WeightsFit, WeightsFit]:
     fits = {one.format: one for one in weights_fits(decoder, memory, int8_weights.SERVED)}
-    assert list(fits) == [one.name for one in int8_weights.SERVED.planned_formats]
+    planned = [one.name for one in int8_weights.SERVED.planned_formats]
+    assert list(fits) == [name for name in planned if name != "mxfp4"], "which is of gpt-oss alone"
     return fits["plain"], fits[int8_weights.NAME]
 
 
@@ -84,6 +89,19 @@ def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
         ("disk", "float32"),
         ("device", half.dtype),
     ]
+
+
+def test_a_plan_takes_the_type_of_kv_that_a_server_takes(console: Console, tmp_path: Path) -> None:
+    """They read the same variable, RATOON_KV_DTYPE."""
+    path = str(config(tmp_path))
+    plain, fp8 = (
+        console.type("plan", "--model", path, "--kv-dtype", name, "--json").json
+        for name in ("auto", "fp8")
+    )
+    assert fp8["weight_bytes"] == plain["weight_bytes"]
+    assert [one["dtype"] for one in fp8["kv"]] == [FP8]
+    assert fp8["kv"] == plain["kv"][1:]
+    assert fp8["device_tokens"] == plain["kv"][1]["device_tokens"] > plain["device_tokens"]
 
 
 class Mixture(MlpConfig):
@@ -161,3 +179,21 @@ def test_the_plan_of_a_part_for_text_is_that_parts(tmp_path: Path) -> None:
     seeing = read_decoder(path)
     assert seeing.weight_bytes == plain.weight_bytes
     assert seeing.kv_bytes_per_token == plain.kv_bytes_per_token
+
+
+def test_a_mixture_is_planned_in_the_formats_that_its_experts_are_served_in(
+    tmp_path: Path,
+) -> None:
+    for name, formats in (("llama-3.1-8b", ["plain", "fp8", "int4"]),
+                          ("qwen3-30b-a3b", ["plain", "fp8"])):  # fmt: skip
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(SHAPES[name] | {"quantization_config": AWQ}))
+        counted = read_decoder(path)
+        assert [one.format for one in weights_fits(counted, MemoryFlags())] == formats
+        assert counted.weight_format.name == ("awq" if "int4" in formats else "plain")
+
+
+def test_int4_is_a_quarter_with_its_scales(decoder: DecoderCounts) -> None:
+    by_format = {one.format: one.weight_bytes for one in weights_fits(decoder, MemoryFlags())}
+    plain, int4 = by_format["plain"] - TABLES, by_format["int4"] - TABLES
+    assert int4 == plain * (4 + 16 / 128) / 16

@@ -8,7 +8,7 @@ comes out, and `expected_output` says what should have.
 It computes what is left of a step that was written to bytes and read back.
 
 Like a device it does its work in the order of the launches, whatever the host does meanwhile,
-and feeds a pending token from what it sampled last for the seat. What it sampled is told when
+and feeds a pending token from what it sampled last for the batch slot. What it sampled is told when
 it is collected, in that order and once.
 """
 
@@ -136,15 +136,15 @@ class FakeRunner:
     waits_for_loads: Callable[[], None] = lambda: None  # those promised to what is launched
     has_waited: Callable[[], None] = lambda: None  # a step that waited for them is over
     num_raised: int = 0
-    running: Running = list  # who has the seats, for `owners`
+    running: Running = list  # who has the batch slots, for `owners`
     steps: list[Step] = field(default_factory=list)
     owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each
-    tables: dict[int, list[int]] = field(default_factory=dict)  # block ids by seat
-    sampling: dict[int, SamplingParams] = field(default_factory=dict)  # by seat
+    tables: dict[int, list[int]] = field(default_factory=dict)  # block ids by batch slot
+    sampling: dict[int, SamplingParams] = field(default_factory=dict)  # by batch slot
     tokens_computed: int = 0
     blocks: dict[int, list[int | None]] = field(default_factory=dict)
-    last_tokens: dict[int, int] = field(default_factory=dict)  # by seat
-    constrained: set[int] = field(default_factory=set)  # seats
+    last_tokens: dict[int, int] = field(default_factory=dict)  # by batch slot
+    constrained: set[int] = field(default_factory=set)  # batch slots
     events: list[str] = field(default_factory=list)  # calls, in order
     forward: FakeForward | None = None  # that waits to be sampled
     on_their_way: list[FakeLaunched] = field(default_factory=list)
@@ -201,12 +201,14 @@ class FakeRunner:
         return launched
 
     def _take(self, row: Row) -> None:
-        """What the row brings for its seat, as a runner keeps it."""
+        """What the row brings for its batch slot, as a runner keeps it."""
         blocks = np.frombuffer(row.block_ids, np.int32).tolist()
         if blocks:
             table = self.tables.setdefault(row.batch_slot, [])
             if len(table) < row.first_block:
-                raise KvCorrupt(f"seat {row.batch_slot} misses blocks before {row.first_block}")
+                raise KvCorrupt(
+                    f"batch slot {row.batch_slot} misses blocks before {row.first_block}"
+                )
             table[row.first_block :] = blocks
         if row.new is not None:
             self.sampling[row.batch_slot] = row.new.sampling
@@ -246,7 +248,7 @@ class FakeRunner:
         block, offset = self._place(row, position)
         kv = self._block(block)[offset]
         if kv is None:
-            raise KvCorrupt(f"seat {row.batch_slot} reads position {position}: never written")
+            raise KvCorrupt(f"batch slot {row.batch_slot} reads position {position}: never written")
         return kv
 
     def _place(self, row: Row, position: int) -> tuple[int, int]:
@@ -275,7 +277,7 @@ class FakeRunner:
         used: list[set[int]] = []
         batch_slots = [row.batch_slot for row in step.rows]
         if len(set(batch_slots)) < len(batch_slots):
-            raise KvCorrupt(f"two rows on one of the seats {batch_slots}")
+            raise KvCorrupt(f"two rows on one of the batch slots {batch_slots}")
         for row in step.rows:
             places = {self._place(row, position)[0] for position in range(row.end)}
             first, last = row.start // self.block_size, (row.end - 1) // self.block_size

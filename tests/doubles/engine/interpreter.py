@@ -54,7 +54,7 @@ class PreparedOnce:
 
 @pytest.fixture(scope="session", autouse=True)
 def prepared_once() -> Iterator[None]:
-    """For every test of a room whose conftest imports this."""
+    """For every test of a package whose conftest imports this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", PreparedOnce(interpreter._patch_lang))
         yield

@@ -130,6 +130,89 @@ SHAPES["qwen3-30b-a3b"] = SHAPES["qwen3-0.6b"] | {
 SHAPES["qwen3-30b-a3b-fp8"] = SHAPES["qwen3-30b-a3b"] | {"quantization_config": FP8_BY_CHANNEL}
 SHAPES["llama-3.1-8b-fp8"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_CHANNEL}
 SHAPES["llama-3.1-8b-fp8-block"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_BLOCK}
+SHAPES["llama-3.1-8b-int4"] = SHAPES["llama-3.1-8b"] | {
+    "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}
+}
+SHAPES["gpt-oss-20b"] = _COMMON | {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "attention_bias": True,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 64,
+    "head_dim": 64,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "vocab_size": 201088,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 150000.0,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+    "max_position_embeddings": 131072,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+}
+_GEMMA = _COMMON | {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+SHAPES["gemma-2-9b"] = _GEMMA | {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 42,
+    "num_attention_heads": 16,
+    "vocab_size": 256000,
+    "max_position_embeddings": 8192,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
+SHAPES["gemma-3-4b"] = _GEMMA | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "hidden_size": 2560,
+    "intermediate_size": 10240,
+    "num_hidden_layers": 34,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 262208,
+    "max_position_embeddings": 131072,
+    "sliding_window": 1024,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+SHAPES["phi-4-mini"] = _COMMON | {
+    "architectures": ["Phi3ForCausalLM"],
+    "model_type": "phi3",
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 24,
+    "vocab_size": 200064,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 4096,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [4.0] * 48},
+    "max_position_embeddings": 131072,
+    "sliding_window": 262144,
+    "tie_word_embeddings": True,
+}
 
 
 def model_directory(name: str, parent: Path) -> Path:

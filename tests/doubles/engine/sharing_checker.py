@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from kernels.attention import paged_attention
@@ -19,11 +21,11 @@ class SharingChecker:
         self.calls = 0
         self.shared = 0
 
-    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         self.calls += 1
         if layout.shared is not None:
             self.shared += self._check(layout, block_size=kv.shape[3])
-        return paged_attention.reference(q, kv, layout, scale)
+        return paged_attention.reference(q, kv, layout, *how)
 
     def _check(self, layout: BatchLayout, block_size: int) -> bool:
         """Whether any group shares; AssertionError where it is not so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -18,9 +19,9 @@ class UnitsChecker:
         self.shared = 0
         self.own = 0
 
-    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         self._check(layout, kv)
-        return paged_attention.reference(q, kv, layout, scale)
+        return paged_attention.reference(q, kv, layout, *how)
 
     def _check(self, layout: BatchLayout, kv: Tensor) -> None:
         assert layout.splits is not None

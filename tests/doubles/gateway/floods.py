@@ -16,6 +16,7 @@ PIPELINED_BYTES = 222_000  # of requests, at once
 POURED_MIB = 25  # of one request
 FEWER_MIB = 10  # of a request that takes a server seconds for each
 HEALTH = "GET /healthz"
+LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # of what is served without a key
 
 
 def request(line: str, *fields: str) -> bytes:
@@ -86,6 +87,7 @@ _CHUNKED = request(f"POST {CHAT}", "transfer-encoding: chunked")
 FLOODS: dict[str, Attack] = {
     "health checks": partial(ask_often, asked=request(HEALTH)),  # the measure for all others
     "descriptions": partial(ask_often, asked=request("GET /openapi.json")),
+    "the largest file": partial(ask_often, asked=request(f"GET {LARGEST}")),
     "wrong methods": partial(ask_often, asked=request("DELETE /healthz")),
     "options": partial(ask_often, asked=request(f"OPTIONS {CHAT}")),
     "heads": partial(ask_often, asked=request("HEAD /healthz")),

@@ -92,7 +92,7 @@ class ModelledDevice:
     noise: float = 0.0  # largest random delay of a step, as a share
     idle: float = 0.0  # seconds in which it had no step
     steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
-    running: Running = list  # who has the seats, for `owners`
+    running: Running = list  # who has the batch slots, for `owners`
     owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each step
     launched_at: list[float] = field(default_factory=list)  # the same steps
     _over: float = 0.0

@@ -1,10 +1,11 @@
 """Seconds of a step of an 8B on one H200, products by a table.
 
 `StepModel` has a price a token. But a product reads its weight once for all of a step's tokens:
-few beside decodes cost little, and this model says how little. And a step is computed in the room
+few beside decodes cost little, and this model says how little. And a step is computed in the bucket
 that it is replayed in.
 
-Knows: what fits measured steps, which rooms there are. Does not know: queues, or who is in a step.
+Knows: what fits measured steps, which buckets there are. Does not know: queues, or whose rows
+these are.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ class ProductModel(StepModel):
     decode_key: float = 28.5e-9
 
     def seconds(self, step: Step) -> float:
-        """How long the device takes. In some rooms decodes do not read together."""
+        """How long the device takes. In some buckets decodes do not read together."""
         new = step.num_tokens - count_decodes(step.rows)
         is_together = new <= SHARING_NEW_TOKENS[-1] or new > MOST_NEW
         model = self if is_together else replace(self, read_once=0.0)
         return StepModel.seconds(model, step)
 
     def products(self, decodes: int, new: int) -> float:
-        """By the table, of the room in which the step is replayed."""
+        """By the table, of the bucket in which the step is replayed."""
         rows = _rows(decodes, new, is_together=self.read_once > 0)
         return LAYERS * 1e-6 * float(np.interp(rows, ROWS, PRODUCTS_US)) + self.token * rows
 
 
 def _rows(decodes: int, new: int, *, is_together: bool) -> int:
-    """Of the room that a step is replayed in; of the step itself where it is too large for one."""
+    """Of the bucket that a step is replayed in; of the step itself where it fits none."""
     if not new or new > MOST_NEW:
         return decodes + new
     together = (size for size in SHARING_NEW_TOKENS if is_together and size >= new)

@@ -111,5 +111,5 @@ def test_a_row_without_a_lease_stops_the_step() -> None:
 def test_a_row_without_a_seat_stops_the_step() -> None:
     seatless = row(3, 0, 3)
     seatless.sequence.batch_slot = None
-    with pytest.raises(RuntimeError, match="without a seat"):
+    with pytest.raises(RuntimeError, match="without a batch slot"):
         step_of([seatless])

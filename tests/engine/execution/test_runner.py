@@ -54,7 +54,7 @@ def mixed_run(driven: HandDriven, sequences: list[Sequence], budget: int) -> Non
         driven.step(*work)
 
 
-@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen2-window", "qwen3", "mistral", "gpt-oss"])
 @pytest.mark.parametrize("budget", [7, 64])
 def test_batches_of_prompts_and_decodes_give_the_same_tokens(
     checkpoint: MakeCheckpoint, name: str, budget: int
@@ -67,7 +67,7 @@ def test_batches_of_prompts_and_decodes_give_the_same_tokens(
         assert output(sequence) == checkpoint(name).greedy(prompt, 12)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt-oss", "gemma2", "gemma3"])
 def test_logprobs_are_those_of_transformers(checkpoint: MakeCheckpoint, name: str) -> None:
     driven = driven_by_hand(checkpoint, name)
     prompt = random_prompt(21)

@@ -6,9 +6,8 @@ import asyncio
 import itertools
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -44,13 +43,14 @@ from engine.link.messages import (
 )
 from engine.link.query_messages import Flush, Flushed, Pin, Unpin
 from engine.link.stats_messages import EngineStats
+from tests.doubles.engine.engine_process import main
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_engine import WELCOME
 from tests.doubles.engine.fake_runner import expected_output
+from tests.doubles.engine.forked import ForkedProcess, forked
 from tests.engine.rigs.rig import NAMESPACE, generate
 from tests.engine.rigs.streams import collect, welcomed
 
-ROOT = Path(__file__).parents[3]
 LONG = 3000  # tokens: more than any test waits for
 
 
@@ -66,16 +66,8 @@ async def connected(
         await client.close()
 
 
-@asynccontextmanager
-async def engine_process(path: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = [sys.executable, "-m", "tests.doubles.engine.engine_process", path, *arguments]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+def engine_process(path: str, *arguments: str) -> AbstractAsyncContextManager[ForkedProcess]:
+    return forked(main, [path, *arguments])
 
 
 async def until(client: EngineClient, condition: Callable[[EngineStats], bool]) -> EngineStats:

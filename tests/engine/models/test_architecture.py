@@ -101,6 +101,9 @@ def test_a_model_whose_kv_differs_between_layers_is_refused(
             wider = replace(last, attention=replace(last.attention, head_dim=32))
             return replace(model, layers=(*model.layers[:-1], wider))
 
+        def sizes(self, path: Path) -> Any:
+            return SERVED.architectures["OddForCausalLM"].sizes(path)
+
         def layers(self, path: Path) -> Any:
             return self.read(path).layers
 

@@ -14,8 +14,8 @@ import pytest
 from engine.models.architecture import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers import MlpConfig
-from engine.models.rope import RopeConfig
+from engine.models.mlp import MlpConfig
+from engine.models.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 
@@ -33,6 +33,9 @@ LLAMA: dict[str, Any] = {
 MISTRAL = {**LLAMA, "architectures": ["MistralForCausalLM"], "sliding_window": None}
 QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"]}
 QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"]}
+GEMMA2 = {**LLAMA, "architectures": ["Gemma2ForCausalLM"]}
+GEMMA3 = {**LLAMA, "architectures": ["Gemma3ForCausalLM"]}
+GPT_OSS = {**LLAMA, "architectures": ["GptOssForCausalLM"]}
 LLAMA3 = {
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -59,12 +62,15 @@ def test_what_transformers_saves_is_read(checkpoint: MakeCheckpoint, name: str) 
     assert config.hidden_size == truth.hidden_size
     assert len(config.layers) == truth.num_hidden_layers
     attention, rope = config.layers[-1].attention, truth.rope_parameters
+    if truth.model_type == "gemma3_text":
+        rope = rope[truth.layer_types[-1]]
     assert attention.num_heads == truth.num_attention_heads
     assert config.layers[0].attention.num_kv_heads == truth.num_key_value_heads
     assert config.layers[0].attention.head_dim == saved.truth.model.layers[0].self_attn.head_dim
     assert config.tied == truth.tie_word_embeddings
     assert attention.rope is not None
-    assert (attention.rope.theta, attention.rope.kind) == (rope["rope_theta"], rope["rope_type"])
+    assert attention.rope.theta == rope["rope_theta"]
+    assert (attention.rope.scaling is None) == (rope["rope_type"] == "default")
     assert config.eos_token_ids == (2,)
     assert config.dtype == "float32"
 
@@ -79,6 +85,17 @@ def test_defaults_are_those_of_the_family(tmp_path: Path) -> None:
     assert config.dtype is None
     assert not config.tied
     assert read(tmp_path, QWEN3).layers[0].attention.head_dim == 128
+
+
+@pytest.mark.parametrize(
+    ("architecture", "theta"), [("MixtralForCausalLM", 1e6), ("LlamaForCausalLM", 1e4)]
+)
+def test_without_a_base_of_rope_it_is_the_familys(
+    tmp_path: Path, architecture: str, theta: float
+) -> None:
+    rope = read(tmp_path, {**LLAMA, "architectures": [architecture]}).layers[0].attention.rope
+    assert rope is not None
+    assert rope.theta == theta
 
 
 @pytest.mark.parametrize(
@@ -107,15 +124,19 @@ def test_biases_follow_family_and_flags(
     ("scaling", "expected"),
     [
         ({"rope_scaling": None, "rope_theta": 5e5}, RopeConfig(5e5)),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, RopeConfig(1e4, "linear", 2.0)),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, RopeConfig(1e4, LinearScaling(2.0))),
         (
             {"rope_scaling": {"rope_type": "llama3", **LLAMA3}, "rope_theta": 5e5},
-            RopeConfig(5e5, "llama3", 8.0, 1.0, 4.0, 128),
+            RopeConfig(5e5, Llama3Scaling(8.0, 1.0, 4.0, 128)),
         ),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 7e4}}, RopeConfig(7e4)),
         (
             {"rope_parameters": {"rope_type": "llama3", "rope_theta": 7e4, **LLAMA3}},
-            RopeConfig(7e4, "llama3", 8.0, 1.0, 4.0, 128),
+            RopeConfig(7e4, Llama3Scaling(8.0, 1.0, 4.0, 128)),
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 1.0}, "rope_theta": 1e6},
+            RopeConfig(1e6, YarnScaling(1.0, 512)),
         ),
     ],
 )
@@ -123,6 +144,13 @@ def test_both_spellings_of_rope_are_read(
     tmp_path: Path, scaling: dict[str, Any], expected: RopeConfig
 ) -> None:
     assert read(tmp_path, {**LLAMA, **scaling}).layers[0].attention.rope == expected
+
+
+def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Path) -> None:
+    """As model cards of Qwen2.5 and Qwen3 say."""
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    assert read(tmp_path, {**QWEN2, "rope_scaling": yarn}).max_positions == 2048
+    assert read(tmp_path, QWEN2).max_positions == 512
 
 
 @pytest.mark.parametrize(
@@ -152,14 +180,15 @@ def test_eos_comes_from_the_generation_config_first(
         ({"hidden_act": "gelu"}, "gelu"),
         ({"quantization_config": {"quant_method": "bitnet"}}, "quantization_config"),
         ({"dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_scaling": {"rope_type": "ntk", "factor": 4.0}}, "rope_type 'ntk'"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}, "dynamic"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "layer to layer"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
-        ({**MISTRAL, "sliding_window": 256}, "sliding_window 256"),
-        ({**QWEN2, "use_sliding_window": True, "sliding_window": 256}, "sliding_window 256"),
-        ({**QWEN3, "use_sliding_window": True, "sliding_window": 256}, "sliding_window 256"),
-        ({**QWEN3, "layer_types": ["full_attention", "sliding_attention"]}, "sliding_window"),
+        ({**QWEN3, "layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
+        ({**GEMMA3, "hidden_activation": "gelu"}, "hidden_activation 'gelu': only 'gelu_pytorch"),
+        ({**GEMMA3, "attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
+        ({**GEMMA2, "use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ({**GPT_OSS, "hidden_act": "relu"}, "hidden_act 'relu'"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name(
@@ -168,27 +197,6 @@ def test_what_is_not_served_is_refused_by_name(
     with pytest.raises(UnsupportedModel, match=refusal):
         read(tmp_path, {**LLAMA, **fields})
     assert read(tmp_path, LLAMA).family == "llama"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        MISTRAL,
-        {**MISTRAL, "sliding_window": 512},
-        {**QWEN2, "use_sliding_window": False, "sliding_window": 256},
-        {**QWEN3, "use_sliding_window": False, "sliding_window": 256},
-        {**QWEN3, "layer_types": ["full_attention", "full_attention"]},
-    ],
-)
-def test_a_window_that_is_not_in_use_is_no_obstacle(tmp_path: Path, fields: dict[str, Any]) -> None:
-    assert len(read(tmp_path, fields).layers) == 2
-
-
-def test_a_mistral_config_without_the_field_has_the_family_s_window(tmp_path: Path) -> None:
-    long = {**MISTRAL, "max_position_embeddings": 32768}
-    with pytest.raises(UnsupportedModel, match="4096"):
-        read(tmp_path, long, drop=("sliding_window",))
-    assert read(tmp_path, long).max_positions == 32768
 
 
 @pytest.mark.parametrize(
@@ -204,6 +212,12 @@ def test_a_mistral_config_without_the_field_has_the_family_s_window(tmp_path: Pa
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor"),
         ({"rope_scaling": {"rope_type": "llama3", **LLAMA3, "low_freq_factor": 4.0}}, "above"),
         ({"eos_token_id": "</s>"}, "eos_token_id"),
+        ({**MISTRAL, "sliding_window": 0}, "sliding_window 0"),
+        ({**QWEN3, "layer_types": ["full_attention"]}, "layer_types has 1 entries, of 2 layers"),
+        ({**QWEN3, "layer_types": ["full_attention", "sliding_attention"]}, "use_sliding_window"),
+        ({**GPT_OSS, "sliding_window": None}, "sliding_window is null"),
+        ({**GPT_OSS, "num_local_experts": 3}, "num_experts_per_tok 4"),
+        ({**GEMMA3, "rope_parameters": {"rope_theta": 1e4}}, "rope_parameters has 'rope_theta'"),
     ],
 )
 def test_contradictions_and_wrong_types_are_named(
@@ -272,6 +286,7 @@ def test_of_some_architectures_the_width_is_known(tmp_path: Path) -> None:
 def test_what_is_not_served_is_planned_as_a_llama_of_its_sizes(tmp_path: Path) -> None:
     assert planned_head_dim(tmp_path, architectures=["GPT2LMHeadModel"]) == 16
     assert planned_head_dim(tmp_path) == 16
+    assert planned_head_dim(tmp_path, architectures=["Odd"], layer_types={"full": 1}) == 16
     windowed = {"architectures": ["MistralForCausalLM"], "sliding_window": 8, "head_dim": 32}
     assert planned_head_dim(tmp_path, **windowed) == 32
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from engine.scheduling.sequence import Sequence
 from engine.step import Row
 from kernels.attention.batch_layout import BatchLayout
-from kernels.ops import PagedAttention, SiluMul
+from kernels.experts.gate import Gate
+from kernels.ops import GateMul, PagedAttention
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
@@ -49,9 +51,9 @@ class Journal:
     def wait(self) -> None:
         self.notes.append("wait")
 
-    def attend(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    def attend(self, q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         self.notes.append("read")
-        return self._attention(q, kv, layout, scale)
+        return self._attention(q, kv, layout, *how)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -95,7 +97,7 @@ def test_logits_do_not_depend_on_how_the_prompt_is_cut(
         assert (got - expected).abs().max() < TOLERANCE, chunks
 
 
-@pytest.mark.parametrize("name", ["llama3-rope", "qwen3"])
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen3", "gpt-oss", "gemma3"])
 def test_rows_of_a_mixed_batch_do_not_disturb_each_other(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
@@ -134,13 +136,13 @@ def test_only_the_asked_for_tokens_get_logits(checkpoint: MakeCheckpoint) -> Non
 class Gates:
     """The op between a layer's products, which notes of how many tokens it is asked."""
 
-    def __init__(self, silu_mul: SiluMul) -> None:
+    def __init__(self, gate_mul: GateMul) -> None:
         self.rows: list[int] = []
-        self._silu_mul = silu_mul
+        self._gate_mul = gate_mul
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
+    def gate_mul(self, gate_up: Tensor, gate: Gate) -> Tensor:
         self.rows.append(gate_up.shape[0])
-        return self._silu_mul(gate_up)
+        return self._gate_mul(gate_up, gate)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +154,8 @@ def test_behind_the_last_attention_only_the_asked_for_tokens_are_computed(
     driven = HandDriven(build_runner(checkpoint("llama").model_dir))
     batch = driven.batch([data_row(driven.add(random_prompt(20)), 0, 20)])
     decoder, pool = driven.runner.decoder, driven.runner.pool
-    gates = Gates(decoder.ops.silu_mul)
-    decoder = replace(decoder, ops=replace(decoder.ops, silu_mul=gates.silu_mul))
+    gates = Gates(decoder.ops.gate_mul)
+    decoder = replace(decoder, ops=replace(decoder.ops, gate_mul=gates.gate_mul))
     kept = torch.tensor(outputs, dtype=torch.int64)
     decoder.logits(batch.token_ids, batch.layout, pool.layers, kept)
     assert gates.rows == rows

@@ -35,6 +35,21 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+# Short and long factors are the same: transformers chooses by the length of each sequence.
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "short_factor": [1.0, 1.1, 1.3, 2.0, 3.0, 4.0],
+    "long_factor": [1.0, 1.1, 1.3, 2.0, 3.0, 4.0],
+}
+SLIDING = "sliding_attention"
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,8 @@ class Recipe:
     family: str
     fields: dict[str, Any] = field(default_factory=dict)
     max_shard_size: str = "5GB"
+    config: str = ""  # the config's class, where it is not named as the family
+    norm: float = 1.0  # about which norms' weights are drawn
 
 
 RECIPES = {
@@ -58,7 +75,14 @@ RECIPES = {
     "mistral": Recipe("Mistral", {"sliding_window": None, "head_dim": 32}),
     "qwen2": Recipe("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": Recipe("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
-    "mixtral": Recipe("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3-yarn": Recipe("Qwen3", {"head_dim": 32, "rope_parameters": YARN_ROPE}),
+    "mistral-window": Recipe("Mistral", {"sliding_window": 24}),
+    "qwen2-window": Recipe(
+        "Qwen2", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
+    ),
+    "mixtral": Recipe(
+        "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 24}
+    ),
     "qwen3-moe": Recipe(
         "Qwen3Moe",
         {
@@ -70,7 +94,53 @@ RECIPES = {
             "head_dim": 32,
         },
     ),
+    "phi3": Recipe(
+        "Phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 128,
+            "rope_parameters": LONG_ROPE,
+            "sliding_window": 24,
+            "pad_token_id": None,
+        },
+    ),
     "qwen3-biases": Recipe("Qwen3", {"attention_bias": True}),
+    # Limits and caps so low that they matter.
+    "gpt-oss": Recipe(
+        "GptOss",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 24,
+            "rope_parameters": {**YARN_ROPE, "truncate": False},
+            "swiglu_limit": 1.5,
+        },
+    ),
+    "gemma2": Recipe(
+        "Gemma2",
+        {
+            "sliding_window": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 4.0,
+            "query_pre_attn_scalar": 9,
+        },
+        norm=0.0,
+    ),
+    "gemma3": Recipe(
+        "Gemma3",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": [SLIDING, SLIDING, "full_attention", SLIDING],
+            "sliding_window": 24,
+            "query_pre_attn_scalar": 9,
+            "rope_parameters": {
+                SLIDING: {"rope_type": "default", "rope_theta": 500.0},
+                "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 8.0},
+            },
+        },
+        config="Gemma3TextConfig",
+        norm=0.0,
+    ),
 }
 
 
@@ -87,6 +157,21 @@ class Checkpoint:
         ids = torch.tensor([token_ids], device=self.truth.device)
         return torch.as_tensor(self.truth(ids, use_cache=False).logits[0].float())
 
+    @torch.inference_mode()
+    def decoded(self, prompt: list[int], tokens: list[int]) -> Tensor:
+        """(tokens, V) float32: what each is chosen from, after the prompt and those before it.
+
+        The prompt is computed in one pass and every token by itself, as an engine does: so sums
+        are added up over the same rows, and what they are rounded to is the same.
+        """
+        given, cache, logits = prompt, None, []
+        for token in tokens:
+            ids = torch.tensor([given], device=self.truth.device)
+            out = self.truth(ids, past_key_values=cache, use_cache=True)
+            logits.append(out.logits[0, -1].float())
+            given, cache = [token], out.past_key_values
+        return torch.stack(logits)
+
     def greedy(self, token_ids: list[int], num_tokens: int) -> list[int]:
         """The most likely continuation, each token from a fresh pass over everything before."""
         ids = list(token_ids)
@@ -98,24 +183,28 @@ class Checkpoint:
 def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoint:
     """Build, randomise and save the model of `recipe`."""
     torch.manual_seed(seed)
-    config_class = getattr(transformers, f"{recipe.family}Config")
-    fields = {**SHAPE, **recipe.fields}
-    if recipe.family == "Qwen2":
-        del fields["head_dim"]  # not of its config: hidden / heads
-        fields["hidden_size"] = 64
-    config = config_class(**fields)
+    config = config_of(recipe)
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
-    _randomise(model)
+    _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)
 
 
-def _randomise(model: Any) -> None:
+def config_of(recipe: Recipe) -> Any:
+    """In `transformers`."""
+    fields = {**SHAPE, **recipe.fields}
+    if recipe.family in ("Qwen2", "Phi3"):
+        # Not of their configs: hidden / heads.
+        fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
+    return getattr(transformers, recipe.config or f"{recipe.family}Config")(**fields)
+
+
+def _randomise(model: Any, norm: float) -> None:
     """Weights at which logits spread, and norms and biases that matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
-                parameter.normal_(1.0, 0.2)
+                parameter.normal_(norm, 0.2)
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)
             else:

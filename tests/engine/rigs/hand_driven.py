@@ -136,12 +136,14 @@ def build_runner(
     dtype: torch.dtype = torch.float32,
     ops: Ops | None = None,
     served: ServedModels = SERVED,
+    num_positions: int | None = None,
 ) -> ModelRunner:
     """The runner of a checkpoint, with its own pool; `ops` are the device's where not given."""
     device = device or torch.device("cpu")
     config = read_model_config(model_dir, served)
     parameters = load_parameters(model_dir, config, dtype, device)
-    decoder = build_decoder(config, parameters, ops or ops_for(device), config.max_positions)
+    num_positions = num_positions or config.max_positions
+    decoder = build_decoder(config, parameters, ops or ops_for(device), num_positions)
     pool = DevicePool(kv_layout(config.layers, dtype_name(dtype), BLOCK_SIZE), num_blocks, device)
     planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds(), BATCH_SLOTS)
     return ModelRunner(

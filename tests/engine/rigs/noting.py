@@ -1,9 +1,9 @@
-"""Which kernels rooms ask for by Triton's own rules, without a device, a compiler or a launch.
+"""Which kernels buckets ask for by Triton's own rules, without a device, a compiler or a launch.
 
 Triton compiles a kernel anew for other dtypes and constants, and for numbers that are 1 or
 multiples of 16. To be run in a process of its own, since what is interpreted is never compiled:
 
-    python -m tests.engine.rigs.noting       prints {name of a set of rooms: kernels} as JSON
+    python -m tests.engine.rigs.noting       prints {name of a set of buckets: kernels} as JSON
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def noted(launch: Callable[[], object]) -> list[str]:
 
 
 def compute(decoder: Decoder, buckets: Sequence[GraphBucket]) -> None:
-    """A step of padding in each of these rooms."""
+    """A step of padding in each of these buckets."""
     machine = small_machine(decoder, BOUNDS)
     for inputs in inputs_of(machine, buckets):
         compute_step(machine, inputs)
 
 
 def main() -> None:
-    """Print what all rooms ask for, what a dry run does, and what it would with fewer kinds."""
+    """Print what all buckets ask for, what a dry run does, and what it would with fewer kinds."""
     driver.set_active(NoDevice())
     buckets = all_buckets(BOUNDS.max_running, BOUNDS.graph_tokens, BOUNDS.group_rows)
     kept = telling(buckets)
@@ -90,7 +90,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         decoder = two_layers(model_directory("qwen3-0.6b", Path(directory)))
     found = {name: noted(partial(compute, decoder, some)) for name, some in kinds.items()}
-    found["rehearsal"] = noted(partial(dry_run_buckets, decoder, BOUNDS))
+    found["dry run"] = noted(partial(dry_run_buckets, decoder, BOUNDS))
     sys.stdout.write(json.dumps(found))
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import is_dataclass, replace
 from typing import Any
 
+from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
-from engine.models.layers import AttentionConfig, LayerConfig, MlpConfig, RmsNormConfig
+from engine.models.layers import LayerConfig
+from engine.models.mlp import MlpConfig
+from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
 from engine.models.weight_formats.plain import PlainFormat
 from engine.startup.fingerprint import BlockOrigin

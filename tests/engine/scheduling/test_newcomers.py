@@ -19,7 +19,7 @@ QUESTIONS = 10
 MAX_STEP_S = 0.15  # of `market`'s runner: more than a whole step
 
 FLOODS: dict[str, dict[str, Any]] = {
-    "long answers on every seat": {"documents": documents(40, 16, 3), "output": 400},
+    "long answers on every slot": {"documents": documents(40, 16, 3), "output": 400},
     "long prompts": {"documents": documents(40, 1000, 3), "output": 1},
     "long prompts and answers": {"documents": documents(40, 600, 3), "output": 60},
     "short requests": {"documents": documents(400, 8, 3), "output": 2},
@@ -139,7 +139,7 @@ def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
     assert waited == [0] * QUESTIONS
 
 
-@pytest.mark.parametrize("flood", ["long answers on every seat", "long prompts"])
+@pytest.mark.parametrize("flood", ["long answers on every slot", "long prompts"])
 def test_a_question_in_one_flow_with_the_flood_waits(flood: str) -> None:
     """The control: what is asked is really a flood, and the question is answered after it."""
     waited = flooded(flood, flow="all", backlog=20)

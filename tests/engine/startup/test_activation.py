@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from engine.execution.shared_prefixes import Sharing, most_groups
+from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
-from engine.models.layers import AttentionConfig
 from engine.startup.activation import partial_bytes
 from kernels.attention import decode_attention
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.tuning import rows_together
+from kernels.attention.variant import AttentionVariant
 from kernels.ops import triton_ops
 from tests.doubles.engine.shared_prefix import with_units
 from tests.engine.rigs.origins import attending
@@ -122,11 +123,11 @@ def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, sh
     q, kv = query(model, rows, "cuda"), layer(model, context, "cuda")
     layout = with_units(layout, kv, heads_of(model).num_heads)
     attend = triton_ops().paged_attention
-    attend(q, kv, layout, 0.1)  # compiled, and whatever is kept is there
+    attend(q, kv, layout, AttentionVariant(0.1), None)  # compiled, and whatever is kept is there
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    out = attend(q, kv, layout, 0.1)
+    out = attend(q, kv, layout, AttentionVariant(0.1), None)
     torch.cuda.synchronize()
     taken = torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
     counted = bound(model, rows, shares=shares)

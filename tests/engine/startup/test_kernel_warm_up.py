@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +28,8 @@ from engine.startup.kernel_warm_up import (
     telling,
 )
 from kernels.attention.batch_layout import BatchLayout
-from kernels.linear import linear
+from kernels.linear import int4_linear, linear
+from kernels.linear.int4_matrix import Int4Matrix
 from kernels.ops import torch_ops
 from tests.doubles.layouts import alike_layers
 from tests.engine.conftest import MakeCheckpoint
@@ -37,6 +40,7 @@ from tests.engine.rigs.hand_driven import (
     data_row,
     random_prompt,
 )
+from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
 
 CPU = torch.device("cpu")
 UNLIKE_LAYERS = 2  # of a model whose layers are alike
@@ -54,14 +58,14 @@ class Attentions:
     kept: list[tuple[int, ...]] = field(default_factory=list)  # where keys were written, at most
     strides: set[tuple[int, ...]] = field(default_factory=set)  # of the layers of the pool
 
-    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         decodes = layout.num_decodes
         shares = layout.shared is not None
         new = q.shape[0] - decodes
         self.seen.append((decodes, new, layout.num_rows - decodes, shares))
         self.kept.append((int(layout.slots.min()), int(layout.slots.max())))
         self.strides.add(kv.stride())
-        return torch_ops().paged_attention(q, kv, layout, scale)
+        return torch_ops().paged_attention(q, kv, layout, *how)
 
 
 def decoder_of(checkpoint: MakeCheckpoint, attentions: Attentions) -> Decoder:
@@ -154,6 +158,21 @@ def test_products_of_few_rows_are_rehearsed(
     assert len(rows) == 5 * most, "four products of a layer, and the head's"
 
 
+def test_products_in_int4_are_rehearsed_with_every_kernel_they_take(tmp_path: Path) -> None:
+    """Also with many rows, where nothing else may ask for them."""
+    rows: list[int] = []
+
+    def computed(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
+        rows.append(x.shape[0])
+        return int4_linear.reference(x, weight, bias)
+
+    ops = replace(torch_ops(), linear_int4=computed, linear_int4_split_k=computed)
+    runner = build_runner(make_int4(KINDS["gptq"], tmp_path).int4.model_dir, ops=ops)
+    dry_run_gemms(runner.decoder, replace(BOUNDS, max_running=2))
+    assert set(rows) == {1, 2, *int4_linear.TELLING_ROWS}
+    assert len(rows) == 4 * len(set(rows)), "four products of a layer"
+
+
 def test_a_rehearsal_writes_to_its_own_block_alone(checkpoint: MakeCheckpoint) -> None:
     attentions = Attentions()
     dry_run_buckets(decoder_of(checkpoint, attentions), BOUNDS)
@@ -171,7 +190,7 @@ def prefills(buckets: list[GraphBucket]) -> set[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("max_running", [256, 100, 3, 1])
 @pytest.mark.parametrize("group_rows", [16, 0])
-def test_telling_rooms_have_few_decodes_and_the_usual_new_tokens(
+def test_telling_buckets_have_few_decodes_and_the_usual_new_tokens(
     max_running: int, group_rows: int
 ) -> None:
     buckets = all_buckets(max_running, 1024, group_rows)
@@ -184,7 +203,7 @@ def test_telling_rooms_have_few_decodes_and_the_usual_new_tokens(
     assert len({room.num_decodes for room in kept if room.num_new and not room.group_rows}) == 1
 
 
-def test_telling_rooms_are_a_fifth_of_all_rooms() -> None:
+def test_telling_buckets_are_a_fifth_of_all_buckets() -> None:
     buckets = all_buckets(256, 1024, 16)
     assert len(telling(buckets)) < 0.2 * len(buckets)
     assert telling([]) == []

@@ -20,10 +20,13 @@ from gateway.auth.keyring import Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
 from gateway.config import Bounds
+from gateway.diagnosis.misses import LastMisses
 from gateway.http.body_memory import BodyMemory
 from gateway.overview.history import History
+from gateway.overview.known import Known, ToldWorker
 from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
+from gateway.overview.siblings import Siblings
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
@@ -89,14 +92,15 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
         )
     )
     turns = TurnMemory(Bounds(), clock)
-    watched = Watched(
-        History(BoundedEngine(engine), metrics, clock),
+    known = Known(
+        ToldWorker(1, clock()),
         LastRefusals(),
         RunningRequests(keyring),
-        FaultWatch([], lambda _: None),
-        "tiny",
-        clock(),
+        LastMisses(clock),
+        Siblings(),
     )
+    history, faults = History(BoundedEngine(engine), metrics, clock), FaultWatch([], lambda _: None)
+    watched = Watched(history, known, faults, "tiny")
     app = small_app(
         admin_router(
             store,

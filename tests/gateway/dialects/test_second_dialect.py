@@ -181,7 +181,7 @@ def test_shutdown_is_told_in_each_dialect(tiny_model: Path, tmp_path: Path, stre
     engine.script, engine.pace = saying("abcd"), told(hangs)
     with (
         ThreadPoolExecutor(2) as pool,
-        serving(config_of(tiny_model, tmp_path), engine, BOTH) as served,
+        serving(config_of(tiny_model, tmp_path, grace_s=0.3), engine, BOTH) as served,
         httpx.Client(
             base_url=served.url, headers={"authorization": f"Bearer {served.key}"}, timeout=20
         ) as http,

@@ -76,7 +76,7 @@ def test_a_tenant_never_meets_another_s_turn(stage: Stage, plain: Stage) -> None
     assert prompt(stage, messages) != prompt(plain, messages), "the control: it is there"
 
 
-def test_nor_does_another_salt(stage: Stage, plain: Stage) -> None:
+def test_a_prompt_of_another_salt_does_not_meet_it(stage: Stage, plain: Stage) -> None:
     messages = first_turn(stage, salt="pepper")
     rendered = prompt(plain, messages)
     assert prompt(stage, messages) == prompt(stage, messages, salt="curry") == rendered

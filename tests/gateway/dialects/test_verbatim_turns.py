@@ -16,8 +16,7 @@ from tests.gateway.support.agents import (
     FORGETFUL,
     RECORDED,
     SYSTEM,
-    AnthropicAgent,
-    OpenAIAgent,
+    Agent,
     Stage,
     Used,
     staged,
@@ -33,7 +32,7 @@ def reused(before: Used, after: Used) -> float:
     return after.cached / (before.prompt + before.answer)
 
 
-def play_all(stage: Stage, agent: OpenAIAgent | AnthropicAgent) -> list[float]:
+def play_all(stage: Stage, agent: Agent) -> list[float]:
     stage.play(RECORDED)
     used = [agent.turn() for _ in RECORDED]
     assert [one.counted for one in used] == [one.prompt for one in used]

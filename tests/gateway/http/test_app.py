@@ -53,7 +53,7 @@ def routes_within(router: object) -> Iterator[BaseRoute]:
 
 
 # Which only the pages' own scripts call, with a cookie: tests/gateway/page.
-OF_THE_PAGES = ("/admin/ui", "/admin/session", "/usage")
+OF_THE_PAGES = ("/admin/ui", "/admin/session", "/usage", "/docs")
 
 
 async def test_no_route_is_left_out_of_the_description(tiny_model: Path, tmp_path: Path) -> None:
@@ -81,6 +81,22 @@ def test_every_route_but_a_few_asks_for_a_key(http: httpx.Client, served: Served
         assert answer.status_code == expected, (method, path)
 
 
+def test_the_description_says_which_key_a_route_takes(http: httpx.Client) -> None:
+    described = http.get("/openapi.json").json()
+    schemes = described["components"]["securitySchemes"]
+    assert {name: one["scheme"] for name, one in schemes.items()} == {
+        "tenant": "bearer",
+        "operator": "bearer",
+    }
+    for path, methods in described["paths"].items():
+        is_operators = path.startswith("/admin") or path == "/metrics"
+        for method, said in methods.items():
+            taker = "operator" if is_operators else "tenant"
+            is_public = (method.upper(), path) in PUBLIC
+            assert said.get("security", []) == ([] if is_public else [{taker: []}]), path
+            assert said["tags"] == (["everyone"] if is_public else [taker]), path
+
+
 def test_a_tenant_is_no_operator_and_the_other_way_round(
     http: httpx.Client, served: Served
 ) -> None:
@@ -106,7 +122,7 @@ def test_the_key_for_metrics_opens_nothing_else(http: httpx.Client, served: Serv
     ("method", "path", "status", "code"),
     [
         ("POST", "/v1/chat/completions//", 404, "unknown_url"),
-        ("GET", "/docs", 404, "unknown_url"),
+        ("GET", "/redoc", 404, "unknown_url"),
         ("POST", "/v1/embeddings", 404, "unknown_url"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE", "/tokenize", 405, "method_not_allowed"),

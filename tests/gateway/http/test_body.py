@@ -87,14 +87,15 @@ class TestGzip:
             await read(in_pieces(bomb, encoding="gzip"), len(content) - 1)
         assert await read(in_pieces(bomb, encoding="GZIP"), len(content)) == content
 
-    async def test_so_is_what_goes_in(self) -> None:
+    async def test_what_goes_in_is_bounded(self) -> None:
         empty = gzip.compress(b"")
         with pytest.raises(BodyTooLarge):
             await read(in_pieces(*[empty] * 100, encoding="gzip"), 99 * len(empty))
         assert await read(in_pieces(*[empty] * 100, encoding="gzip"), 100 * len(empty)) == b""
 
     @pytest.mark.parametrize(
-        "broken", [b"{}", gzip.compress(b"{}")[:-1], gzip.compress(b"{}") + b"more"]
+        "broken",
+        [b"{}", gzip.compress(b"{}", mtime=0)[:-1], gzip.compress(b"{}", mtime=0) + b"more"],
     )
     async def test_what_is_no_gzip_is_refused(self, broken: bytes) -> None:
         with pytest.raises(BadRequest) as refused:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from engine.link.messages import Generate
-from gateway.auth.running_requests import CHECK_EVERY_S
+from gateway.auth import running_requests
 from gateway.limits.limits import Prices, TokenCounts
 from gateway.state.home import STATE_FILE
 from gateway.state.sqlite.store import SqliteStore
@@ -27,6 +27,15 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.doubles.waiting import wait_for
 
 TOLD = 3
+CHECK_EVERY_S = 0.1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _often() -> Iterator[None]:
+    """The keys of running requests are looked at often."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running_requests, "CHECK_EVERY_S", CHECK_EVERY_S)
+        yield
 
 
 def hanging_after(position: int, told: threading.Event) -> Pace:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from engine.link.stats_messages import DiskStats
 from gateway.overview.health import Health, health
+from gateway.overview.known import ToldWorker
 from gateway.state.faults import damaged, no_room
 from tests.gateway.support.operated_engine import some_overview, some_tiers
 
 OLD, NOW = 100.0, 1000.0
+SEEN: dict[str, Any] = {"workers": [ToldWorker(7, OLD)], "silent": [], "now": NOW}
 
 
 def by_process(found: list[Health]) -> dict[str, Health]:
@@ -16,7 +20,7 @@ def by_process(found: list[Health]) -> dict[str, Health]:
 
 
 def test_an_engine_that_answers_is_well_since_its_start() -> None:
-    found = by_process(health(some_overview(), (), is_stalled=False, started=OLD, now=NOW))
+    found = by_process(health(some_overview(), (), is_stalled=False, **SEEN))
     assert found.keys() == {"engine", "gateway"}
     assert (found["engine"].ok, found["engine"].since) == (True, NOW - 12.5)
     assert (found["gateway"].ok, found["gateway"].since) == (True, OLD)
@@ -26,13 +30,13 @@ def test_an_engine_that_answers_is_well_since_its_start() -> None:
     ("is_stalled", "detail"), [(True, "it does not answer"), (False, "no engine is connected")]
 )
 def test_an_engine_that_is_away_is_not(is_stalled: bool, detail: str) -> None:
-    found = by_process(health(None, (), is_stalled=is_stalled, started=OLD, now=NOW))
+    found = by_process(health(None, (), is_stalled=is_stalled, **SEEN))
     assert (found["engine"].ok, found["engine"].detail) == (False, detail)
 
 
 def test_faults_are_told_by_what_they_are_of() -> None:
     faults = [damaged("limits", "limits.sqlite"), no_room("/data")]
-    found = by_process(health(some_overview(), faults, is_stalled=False, started=OLD, now=NOW))
+    found = by_process(health(some_overview(), faults, is_stalled=False, **SEEN))
     assert not found["limits"].ok
     assert "damaged" in found["limits"].detail
     assert not found["data_dir"].ok
@@ -46,5 +50,17 @@ def test_the_disk_process_is_well_while_it_is_up(state: str, full: bool, ok: boo
     disk = some_tiers().disk
     assert isinstance(disk, DiskStats)
     seen = some_overview(disk=msgspec.structs.replace(disk, state=state, disk_full=full))
-    found = by_process(health(seen, (), is_stalled=False, started=OLD, now=NOW))
+    found = by_process(health(seen, (), is_stalled=False, **SEEN))
     assert found["disk"].ok is ok
+
+
+def test_each_worker_has_a_line_and_one_that_does_not_answer_is_not_well() -> None:
+    seen = SEEN | {"workers": [ToldWorker(9, OLD), ToldWorker(7, OLD)], "silent": [8]}
+    workers = [
+        one for one in health(None, (), is_stalled=False, **seen) if one.process == "gateway"
+    ]
+    assert [(one.ok, one.detail) for one in workers] == [
+        (True, "worker 7"),
+        (True, "worker 9"),
+        (False, "worker 8 does not answer"),
+    ]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import time
+
 from engine.link.view_messages import Sequences, SequenceState, SequenceView
-from gateway.http.request_head import RunningRequest
+from gateway.overview.known import OwnRequest
 from gateway.overview.requests import LISTED, RequestList, requests_under_way
 
 NAMES = {"tn_a": "acme"}
@@ -11,15 +13,13 @@ def sequence(request_id: str, age_s: float, state: SequenceState = "decode") -> 
     return SequenceView(request_id, "tn_a", state, age_s, 100, 64, 3)
 
 
-def under_way(sequences: list[SequenceView], own: list[RunningRequest]) -> RequestList:
+def under_way(sequences: list[SequenceView], own: list[OwnRequest]) -> RequestList:
     told = Sequences(query_id="", total=len(sequences), sequences=sequences)
     return requests_under_way(told, own, NAMES, "tiny")
 
 
-def own_request() -> RunningRequest:
-    own = RunningRequest(None)
-    own.tenant_id, own.route = "tn_a", "/v1/completions"
-    return own
+def own_request() -> OwnRequest:
+    return OwnRequest("own", "tn_a", "/v1/completions", time.monotonic())
 
 
 def test_choices_of_a_request_are_one() -> None:

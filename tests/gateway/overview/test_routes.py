@@ -118,7 +118,7 @@ async def test_without_an_engine_own_requests_are_listed(office: Office) -> None
     office.engine.connected = False
     own = RunningRequest(None)
     own.tenant_id, own.route = "tn_x", "/v1/completions"
-    office.watched.running.add(b"digest", own)
+    office.watched.known.under_way.add(b"digest", own)
     (told,) = body(await office.operator.get("/admin/requests"))["requests"]
     assert (told["request_id"], told["state"]) == (own.id, "gateway")
     own.at_end.close()
@@ -137,7 +137,7 @@ async def test_refusals_are_listed_with_names_and_counts(office: Office) -> None
         code="rate_limit_exceeded",
         message="too many requests",
     )
-    office.watched.refusals.add(refusal)
+    office.watched.known.kept.add(refusal)
     told = body(await office.operator.get("/admin/refusals"))
     assert told["by_code"] == {"rate_limit_exceeded": 1}
     (one,) = told["refusals"]

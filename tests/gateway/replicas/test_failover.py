@@ -13,7 +13,7 @@ from engine.errors import (
     QueueFull,
 )
 from engine.link.messages import Failed
-from tests.doubles.engine.fake_engine import at_once, failing_at, hanging_at
+from tests.doubles.engine.fake_engine import failing_at, hanging_at
 from tests.gateway.replicas.rig import Fleet, asking, served_once, settled
 
 
@@ -177,6 +177,12 @@ async def test_an_engine_with_another_fingerprint_is_refused_by_name(
         served_once(fleet, asked)
     assert fleet.served() == {"a": 3, "b": 0, "c": 3}
     for name in "ac":
-        fleet[name].pace = at_once
         fleet[name].die()
-    assert fleet.states() == {"a": "absent", "b": "ready", "c": "absent"}, "it is the only one left"
+    assert fleet.states()["b"] == "refused", "the others will be back"
+    fleet["a"].come()
+    assert fleet.states() == {"a": "ready", "b": "refused", "c": "absent"}
+    for name in "ac":
+        fleet[name].fingerprint = b"other"
+        fleet[name].die()
+        fleet[name].come()
+    assert fleet.states() == dict.fromkeys("abc", "ready"), "now all are of the other"

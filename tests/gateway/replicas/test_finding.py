@@ -11,7 +11,7 @@ from gateway.errors import Unavailable
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import LEASE_S, FoundEngines
 from gateway.state.records import RegisteredEngine
-from tests.doubles.engine.fake_engine import hanging_at
+from tests.doubles.engine.fake_engine import WELCOME, hanging_at
 from tests.doubles.engine.found_replica import FoundReplica
 from tests.gateway.replicas.rig import Fleet, NotingRouter, asking, served_once, settled
 from tests.gateway.state.memory_store import MemoryStore
@@ -39,6 +39,7 @@ class Found:
     store: MovingStore = field(default_factory=MovingStore)
     clock: ManualClock = field(default_factory=ManualClock)
     clients: list[FoundReplica] = field(default_factory=list)
+    fingerprint: bytes = WELCOME.fingerprint  # of engines that are found from now on
 
     def __post_init__(self) -> None:
         self.finding = FoundEngines(self.fleet.set, self.store, self._connect, self.clock)
@@ -46,7 +47,7 @@ class Found:
     def _connect(self, name: str, address: str) -> FoundReplica:
         if address == NO_ADDRESS:
             raise ValueError(f"{address} is not tcp://HOST:PORT")
-        client = FoundReplica(name)
+        client = FoundReplica(name, self.fingerprint)
         self.clients.append(client)
         self.fleet.replicas.append(client)
         return client
@@ -127,6 +128,18 @@ async def test_a_heartbeat_that_stops_forgets_an_engine_only_once_it_is_gone() -
     assert found.fleet.states() == {"b:1": "absent", "hand:1": "absent"}, "both may come back"
     await found.register("a:1", beat=5e9 + 1)
     assert "a:1" in found.fleet.states()
+
+
+async def test_once_the_last_of_a_model_has_left_another_model_s_engine_serves() -> None:
+    found = Found()
+    await found.register("old:1", "old:2")
+    assert found.fleet.states() == {"old:1": "ready", "old:2": "ready"}
+    found.fingerprint = b"new"
+    await found.register("new:1")
+    await found.remove("old:1")
+    assert found.fleet.states() == {"old:2": "ready", "new:1": "refused"}, "the control"
+    await found.remove("old:2")
+    assert found.fleet.states() == {"new:1": "ready"}
 
 
 async def test_while_the_state_is_away_nobody_leaves() -> None:

@@ -168,9 +168,11 @@ def test_an_overview_adds_up_and_lists_what_is_largest() -> None:
     assert [one.age_s for one in joined.evictions] == [1.0]
     found = {
         one.process: one
-        for one in health(joined, (), is_stalled=False, started=0.0, now=100.0, replicas=STATES)
+        for one in health(
+            joined, (), is_stalled=False, workers=[], silent=[], now=100.0, replicas=STATES
+        )
     }
-    assert list(found) == ["engine 0", "disk 0", "engine 1", "disk 1", "engine 2", "gateway"]
+    assert list(found) == ["engine 0", "disk 0", "engine 1", "disk 1", "engine 2"]
     assert (found["engine 0"].ok, found["engine 0"].detail) == (
         True,
         "engine e1: 0 running, 4 waiting",

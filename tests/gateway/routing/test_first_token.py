@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from engine.link.cache_events import Added, Cleared, Removed
 from engine.link.messages import Generate
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.choose import Balance
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.rates import COMPUTE_S, ReplicaRates
 from tests.gateway.routing.requests import (
@@ -87,6 +88,14 @@ def test_a_request_follows_one_that_begins_alike_and_is_not_computed_yet() -> No
     for kind, replica in (("x", "a"), ("z", "c")):
         alike = request("r", *((kind, n) for n in range(64)), "more")
         assert one.choose(alike, READY) == replica
+
+
+def test_choices_of_one_prompt_wait_for_the_first_of_them_though_others_are_idle() -> None:
+    def replicas_of(one: FirstTokenRouter) -> set[str]:
+        return {send(one, f"choice {number}", *range(64)) for number in range(4)}
+
+    assert len(replicas_of(router())) == 1
+    assert len(replicas_of(FirstTokenRouter(Clock(), Balance(others=0.0)))) > 1  # the control
 
 
 def test_a_herd_is_spread_when_waiting_costs_more_than_computing() -> None:

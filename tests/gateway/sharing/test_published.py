@@ -15,6 +15,7 @@ from engine.link.interface import PinnedPrefix
 from gateway.errors import Unavailable
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.sharing import published
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.pinning import RETRY_S, Pinning
 from gateway.sharing.prefix_tokens import PrefixTokens
@@ -39,6 +40,12 @@ class Away(MemoryStore):
         if self.is_away:
             raise Unavailable("away")
         return await super().every(kind)
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("REFRESH_S", 0.08), ("LOOK_S", 0.01)):
+        monkeypatch.setattr(published, name, seconds)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,9 @@ import httpx
 import openai
 import pytest
 
+from gateway.auth import keyring
+from gateway.state import faults
+from gateway.state.sqlite import database
 from tests.doubles.damage import overwrite
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
@@ -17,6 +20,14 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.doubles.waiting import wait_for
 
 LIMITED = {"limits": {"requests_per_minute": 100, "budget": {"units": 1000}}}
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults are looked for, and keys asked for again, sooner than they are."""
+    monkeypatch.setattr(faults, "CHECK_S", 0.1)
+    monkeypatch.setattr(database, "CHECK_EVERY_S", 0.2)
+    monkeypatch.setattr(keyring, "IDENTITY_TTL_S", 0.2)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Agents in two dialects, and a gateway before a fake engine that plays a recorded conversation."""
+"""Agents in each dialect, and a gateway before a fake engine that plays a recorded conversation."""
 
 from __future__ import annotations
 
@@ -147,9 +147,63 @@ class AnthropicAgent:
         return reply
 
 
-AGENTS: dict[str, Callable[..., OpenAIAgent | AnthropicAgent]] = {
+@dataclass
+class ResponsesAgent:
+    """An agent that speaks OpenAI's Responses.
+
+    One that keeps reasoning continues the stored response; the other sends all items again.
+    """
+
+    http: httpx.Client
+    keeps_reasoning: bool = True
+    system: str = SYSTEM
+    items: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"role": "user", "content": "Where does it rain?"}]
+    )
+    previous: str | None = None
+
+    def turn(self) -> Used:
+        tools = [{"type": "function", **one["function"]} for one in TOOLS]
+        body: dict[str, Any] = {
+            "model": MODEL,
+            "instructions": self.system,
+            "input": self.items,
+            "tools": tools,
+            "previous_response_id": self.previous,
+        }
+        probe = {"url": "/v1/responses", "body": body}
+        counted = self._posted("/v1/cache/probe", probe)["prompt_tokens"]
+        reply = self._posted("/v1/responses", body)
+        self._take(reply)
+        usage = reply["usage"]
+        cached = usage["input_tokens_details"]["cached_tokens"]
+        return Used(usage["input_tokens"], cached, usage["output_tokens"], counted)
+
+    def _take(self, reply: dict[str, Any]) -> None:
+        calls = [one for one in reply["output"] if one["type"] == "function_call"]
+        results = [
+            {"type": "function_call_output", "call_id": one["call_id"], "output": "rain"}
+            for one in calls
+        ]
+        if self.keeps_reasoning:
+            self.items, self.previous = results, reply["id"]
+        else:
+            kept = [one for one in reply["output"] if one["type"] != "reasoning"]
+            self.items += [*kept, *results]
+
+    def _posted(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        reply: dict[str, Any] = answer.json()
+        return reply
+
+
+Agent = OpenAIAgent | AnthropicAgent | ResponsesAgent
+
+AGENTS: dict[str, Callable[..., Agent]] = {
     "openai": OpenAIAgent,
     "anthropic": AnthropicAgent,
+    "responses": ResponsesAgent,
 }
 
 

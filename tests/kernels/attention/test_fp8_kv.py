@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels.attention import fp8_kv, paged_attention, prefill_attention
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning
+from kernels.attention.variant import AttentionVariant
 from kernels.attention.widen_kv import MAX_WIDENED, widen
 from kernels.e4m3 import E4M3, LARGEST
 from kernels.limits import KV_SCALE_BYTES
@@ -109,6 +110,9 @@ def test_keys_and_values_are_written_to_their_slots(ops: Ops) -> None:
     assert not fp8_kv.scales_of(kv).transpose(1, 3).flatten(0, 1)[others].any()
 
 
+How = tuple[AttentionVariant, Tensor | None]
+
+
 class Filled:
     """Rows over a pool in fp8 whose numbers are known."""
 
@@ -119,7 +123,8 @@ class Filled:
         most = -(-max(contexts) // SIZE)
         tables = torch.randperm(len(ROWS) * most).view(len(ROWS), most)
         kv = pool_of(len(ROWS) * most, layout_of(kv_heads, dim), device)[1]
-        self.kv, self.scale = kv, 1 / math.sqrt(dim)
+        self.kv = kv
+        self.how: How = (AttentionVariant(1 / math.sqrt(dim)), None)
         numbers = torch.randn(kv.shape, device=device)
         numbers[..., :2] *= 20  # channels that lie far out, as keys have them
         values, scales = fp8_kv.quantised(numbers)
@@ -147,15 +152,34 @@ class Filled:
             keys, values = wide.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :context]
             first, last = self.layout.query_starts[row : row + 2].tolist()
             q = self.q[first:last].double().cpu()
-            outs.append(
-                naive.attention(q, keys.transpose(0, 1), values.transpose(0, 1), self.scale)
-            )
+            outs.append(naive.attention(q, keys.transpose(0, 1), values.transpose(0, 1), *self.how))
         return torch.cat(outs)
 
 
-def test_attention_is_over_the_numbers_written_out(ops: Ops) -> None:
+@pytest.mark.parametrize("dim", [DIM, 24])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.float16, 2e-3)])
+def test_attention_is_over_the_numbers_written_out(
+    ops: Ops, dtype: torch.dtype, error: float, dim: int
+) -> None:
+    case = Filled("cpu", HEADS, KV_HEADS, dim, dtype)
+    got = ops.paged_attention(case.q, case.kv, case.layout, *case.how)
+    assert relative_error(got, case.truth()) < error
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e2])
+def test_values_of_any_size_are_as_exact(ops: Ops, size: float) -> None:
+    """Numbers read in pairs carry a power of two, which must not leave the range of a type."""
+    case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float16)
+    fp8_kv.scales_of(case.kv)[:, 1] *= size
+    got = ops.paged_attention(case.q, case.kv, replace(case.layout), *case.how)
+    assert relative_error(got[:3], case.truth()[:3]) < (2e-3 if size > 1 else 3e-2)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_with_all_that_attention_may_have_beside(ops: Ops, window: int | None) -> None:
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
-    got = ops.paged_attention(case.q, case.kv, case.layout, case.scale)
+    case.how = AttentionVariant(0.2, window, softcap=3.0), torch.linspace(-3.0, 6.0, HEADS)
+    got = ops.paged_attention(case.q, case.kv, case.layout, *case.how)
     assert relative_error(got, case.truth()) < 1e-5
 
 
@@ -163,7 +187,7 @@ def test_scales_matter() -> None:
     """The control: without its scales attention is another one."""
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
     fp8_kv.scales_of(case.kv)[:, 1] *= 2
-    got = paged_attention.reference(case.q, case.kv, case.layout, case.scale)
+    got = paged_attention.reference(case.q, case.kv, case.layout, *case.how)
     fp8_kv.scales_of(case.kv)[:, 1] /= 2
     assert relative_error(got, 2 * case.truth()) < 1e-5
 
@@ -175,7 +199,7 @@ def test_a_copy_of_what_prompts_read(ops: Ops) -> None:
     wide, layout = widen(case.kv, case.layout, torch.float32)
     assert wide.shape[0] == 4 * 3, "rows by blocks of the longest"
     out = torch.full_like(case.q, torch.nan)
-    prefill_attention.launch(case.q, wide, layout, case.scale, out)
+    prefill_attention.launch(case.q, wide, layout, *case.how, out)
     assert out[:3].isnan().all(), "decodes are left"
     assert relative_error(out[3:], case.truth()[3:]) < 1e-5
 
@@ -189,7 +213,7 @@ def test_attention_on_the_device(shape: tuple[int, int, int], widened: bool) -> 
     longest = case.layout.max_context_len if widened else MAX_WIDENED
     layout = replace(case.layout, max_context_len=longest)
     with poisoned_memory():
-        got = triton_ops().paged_attention(case.q, case.kv, layout, case.scale)
+        got = triton_ops().paged_attention(case.q, case.kv, layout, *case.how)
     assert relative_error(got, case.truth().cuda()) < 2e-2
 
 

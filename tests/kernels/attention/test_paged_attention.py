@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention.tuning import decode_tuning
+from kernels.attention.variant import AttentionVariant
 from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
 from tests.kernels.cases import (
@@ -57,7 +58,7 @@ GEOMETRIES = [
 
 def attend(ops: Ops, case: Case) -> Tensor:
     with poisoned_memory():
-        return ops.paged_attention(case.q, case.kv, case.layout, case.scale)
+        return ops.paged_attention(case.q, case.kv, case.layout, *case.how)
 
 
 def bound(dtype: torch.dtype) -> float:
@@ -252,7 +253,7 @@ def test_refuses_what_it_cannot_compute(ops: Ops, geometry: Geometry, names: str
     kv = torch.zeros(4, 2, g.kv_heads, g.block_size, g.head_dim)
     q = torch.zeros(1, g.q_heads, g.head_dim)
     with pytest.raises(UnsupportedShape, match=names):
-        ops.paged_attention(q, kv, case.layout, 1.0)
+        ops.paged_attention(q, kv, case.layout, AttentionVariant(1.0), None)
 
 
 def test_the_reference_serves_bf16_with_float32_inside() -> None:

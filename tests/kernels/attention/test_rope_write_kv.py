@@ -77,15 +77,18 @@ def run(ops: Ops, geometry: Geometry, inputs: Inputs, q_norm: bool, k_norm: bool
         )
 
 
-def expected_heads(heads: Tensor, weight: Tensor | None) -> Tensor:
-    """heads (T, h, D), normed and turned by the loops of `naive`, float64."""
+def expected_heads(heads: Tensor, weight: Tensor | None, rotary_dim: int | None = None) -> Tensor:
+    """heads (T, h, D), normed and turned by the loops of `naive`, float64; None: all of a head."""
     normed = heads.double() if weight is None else naive.rms_norm(heads, weight, EPS)
-    return torch.stack(
+    size = normed.shape[-1] if rotary_dim is None else rotary_dim
+    turned, others = normed[..., :size], normed[..., size:]
+    rotated = torch.stack(
         [
             torch.stack([naive.rotate(head, position, THETA) for head in token])
-            for token, position in zip(normed, POSITIONS, strict=True)
+            for token, position in zip(turned, POSITIONS, strict=True)
         ]
     )
+    return torch.cat((rotated, others), -1)
 
 
 def written(inputs: Inputs, which: int) -> Tensor:
@@ -122,6 +125,41 @@ def test_returns_q_and_writes_k_and_v(
     assert relative_error(got_q, expected_heads(q, inputs.q_norm if norms[0] else None)) < bound
     keys = expected_heads(k, inputs.k_norm if norms[1] else None)
     assert relative_error(written(inputs, 0), keys) < bound
+    assert torch.equal(written(inputs, 1), v)
+
+
+def test_head_norms_whose_weights_are_float32(ops: Ops) -> None:
+    """Weights that only float32 has: 1 + 2^-12 is 1 in float16."""
+    g = Geometry(8, 4, 128, dtype=torch.float16)
+    inputs = make_inputs(g)
+    near_one = torch.full((g.head_dim,), 1 + 2.0**-12)
+    wide = replace(inputs, q_norm=64 * near_one, k_norm=near_one)
+    got = run(ops, g, wide, q_norm=True, k_norm=True)
+    heads = inputs.qkv.view(len(POSITIONS), -1, g.head_dim)
+    assert got.dtype == torch.float16
+    assert relative_error(got, expected_heads(heads[:, : g.q_heads], wide.q_norm)) < 4e-4
+    keys = expected_heads(heads[:, g.q_heads : g.q_heads + g.kv_heads], wide.k_norm)
+    assert relative_error(written(wide, 0), keys) < 4e-4
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(
+    ("geometry", "rotary_dim"),
+    [(Geometry(4, 2, 32), 8), (Geometry(6, 2, 80), 32), (Geometry(3, 3, 96), 72)],
+    ids=str,
+)
+def test_a_narrower_table_turns_the_first_numbers_of_a_head(
+    ops: Ops, geometry: Geometry, rotary_dim: int, *, normed: bool
+) -> None:
+    g, inputs = geometry, make_inputs(geometry)
+    inputs = replace(inputs, cos_sin=tables(rotary_dim, 2048))
+    q, k, v = torch.split(
+        inputs.qkv.view(len(POSITIONS), -1, g.head_dim), [g.q_heads, g.kv_heads, g.kv_heads], dim=1
+    )
+    got = run(ops, g, inputs, normed, normed)
+    weights = (inputs.q_norm, inputs.k_norm) if normed else (None, None)
+    assert relative_error(got, expected_heads(q, weights[0], rotary_dim)) < 1e-5
+    assert relative_error(written(inputs, 0), expected_heads(k, weights[1], rotary_dim)) < 1e-5
     assert torch.equal(written(inputs, 1), v)
 
 

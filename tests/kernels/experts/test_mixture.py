@@ -19,6 +19,7 @@ from kernels.experts.tiles import tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, scaled_to_e4m3
 from kernels.linear.split_k import whole
+from kernels.norms import gate_mul
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
@@ -96,7 +97,7 @@ def test_the_reference_is_the_weighted_sum(keep: Keep) -> None:
 
 def test_a_limited_gate() -> None:
     both = torch.tensor([[3.0, -3.0, 0.5, 5.0, 0.25, -5.0]])
-    got = products.gated(both, LIMITED)
+    got = gate_mul.reference(both, LIMITED)
     gate, up = torch.tensor([1.0, -3.0, 0.5]), torch.tensor([1.0, 0.25, -1.0])
     torch.testing.assert_close(got[0], gate * torch.sigmoid(1.702 * gate) * (up + 1))
 

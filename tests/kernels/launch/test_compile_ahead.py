@@ -91,13 +91,13 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
 def test_each_variant_is_compiled_once_and_none_is_launched() -> None:
     one, other = NamedKernel("one"), NamedKernel("other")
 
-    def rehearsal() -> None:
+    def dry_run() -> None:
         for _ in range(3):
             one[GRID]("a")
             other[GRID]("a")
             one[GRID]("b")
 
-    assert compile_ahead(rehearsal) == 3
+    assert compile_ahead(dry_run) == 3
     assert sorted(one.compiled) == ["a", "b"]
     assert sorted(one.done) == ["load a", "load b"]
     assert other.compiled == ["a"]
@@ -138,7 +138,7 @@ def test_a_variant_that_fails_is_logged_and_left_to_its_first_use(
 def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
     kernel = NamedKernel("kernel")
 
-    def rehearsal() -> None:
+    def dry_run() -> None:
         kernel[GRID]("a")
         raise CannotCompile
 
@@ -148,7 +148,7 @@ def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.jit_cache_hook = usual
         with pytest.raises(CannotCompile):
-            compile_ahead(rehearsal)
+            compile_ahead(dry_run)
         assert triton.knobs.runtime.jit_cache_hook is usual
     assert kernel.compiled == []
     kernel[GRID]("a")
@@ -156,11 +156,11 @@ def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
 
 
 def test_kernels_are_made_once_the_compilers_key_is_there() -> None:
-    """It is made beside the rehearsal, not after it."""
-    rehearsed, made = threading.Event(), []
+    """It is made beside the dry run, not after it."""
+    dry_ran, made = threading.Event(), []
 
     def make_key() -> str:
-        assert rehearsed.wait(10)
+        assert dry_ran.wait(10)
         made.append("key")
         return "key"
 
@@ -171,12 +171,12 @@ def test_kernels_are_made_once_the_compilers_key_is_there() -> None:
 
     kernel, key = Ordered("kernel"), begin_key(make_key)
 
-    def rehearsal() -> None:
+    def dry_run() -> None:
         kernel[GRID]("a")
         assert not key.done()
-        rehearsed.set()
+        dry_ran.set()
 
-    assert compile_ahead(rehearsal, key) == 1
+    assert compile_ahead(dry_run, key) == 1
     assert made == ["key", "data of a"]
 
 

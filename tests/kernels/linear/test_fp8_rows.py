@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from kernels.e4m3 import E4M3, LARGEST
+from kernels.experts.gate import SILU
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import GROUP, Fp8Rows, Scaling
-from kernels.norms import add_rms_norm, silu_mul
+from kernels.norms import add_rms_norm, gate_mul
 from kernels.ops import Ops
 
 SCALINGS: list[Scaling] = ["token", "group"]
@@ -78,7 +79,7 @@ def test_every_op_that_quantises(ops: Ops, by: Scaling, width: int) -> None:
     wanted, wanted_total = add_rms_norm.reference_fp8(x, residual, weight, 1e-5, by)
     expect_near(normed, wanted)
     torch.testing.assert_close(total, wanted_total)
-    expect_near(ops.silu_mul_fp8(gate_up, by), silu_mul.reference_fp8(gate_up, by))
+    expect_near(ops.gate_mul_fp8(gate_up, SILU, by), gate_mul.reference_fp8(gate_up, SILU, by))
 
 
 def test_a_static_scale_on_the_device(ops: Ops) -> None:
@@ -107,5 +108,5 @@ def test_on_the_device_bits_are_those_of_the_reference(by: Scaling, width: int) 
     expect_same(fused, fp8_rows.reference(normed, by))
     assert torch.equal(fused_total, total)
     gate_up = draw(9, 2 * width, "cuda").bfloat16()
-    gated = fp8_rows.reference(silu_mul.launch(gate_up), by)
-    expect_same(silu_mul.launch_fp8(gate_up, by), gated)
+    gated = fp8_rows.reference(gate_mul.launch(gate_up, SILU), by)
+    expect_same(gate_mul.launch_fp8(gate_up, SILU, by), gated)

@@ -44,7 +44,7 @@ def test_a_move_says_where_from_and_where_to() -> None:
     assert all(type(move) is Move for move in transfer.moves)
 
 
-def test_a_shipment_ends_with_its_last_move_in_whatever_order() -> None:
+def test_a_transfer_ends_with_its_last_move_in_whatever_order() -> None:
     station = Station()
     one, two = station.begin(1), station.begin(2)
     mixed = [one.moves[2], two.moves[0], one.moves[0], two.moves[1]]
@@ -55,7 +55,7 @@ def test_a_shipment_ends_with_its_last_move_in_whatever_order() -> None:
     assert (one.missed, two.missed) == (set(), set())
 
 
-def test_a_shipment_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
+def test_a_transfer_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
     station = Station()
     early, late = station.begin(1), station.begin(2)
     assert station.ended([early.moves[1]]) == []

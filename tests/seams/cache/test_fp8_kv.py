@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from engine.config import KvDtype
 from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.int4_checkpoints import rewrite
 from tests.seams.support.mix import NAMESPACES, UNPRESSED, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -84,3 +89,24 @@ def test_blocks_of_one_format_are_never_found_under_another(
     if found:
         assert second.tokens("again") == first.tokens("b")
     second.close()
+
+
+def test_scales_of_kv_that_a_checkpoint_brings_are_named_and_change_nothing(
+    checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each head of each token has its own, which cuts nothing off; these would, at 448 of them."""
+    bounds = replace(UNPRESSED, kv_dtype="fp8")
+    model_dir = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "model"))
+    scales = {
+        f"model.layers.{layer}.self_attn.{name}": torch.tensor(1e-4)
+        for layer in range(3)
+        for name in ("k_scale", "v_scale")
+    }
+    without = alone_on(model_dir, bounds=bounds)
+    wanted = [without(ask) for ask in MIX[:8]]
+    rewrite(model_dir, {**load_file(model_dir / "model.safetensors"), **scales})
+    caplog.set_level(logging.INFO)
+    with_scales = alone_on(model_dir, bounds=bounds)
+    assert [with_scales(ask) for ask in MIX[:8]] == wanted
+    [line] = [line for line in caplog.messages if "left 6 tensors in the files" in line]
+    assert "3 *.k_scale, 3 *.v_scale" in line

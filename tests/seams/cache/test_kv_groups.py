@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.attention.variant import AttentionVariant
 from kernels.ops import Ops, torch_ops, triton_ops
 from storage.device_pool import DevicePool, Mover
 from storage.disk.tier import DiskTier
@@ -191,7 +192,7 @@ def test_attention_reads_a_layer_beside_others_unlike_it(ops: Callable[[], Ops])
     pool = DevicePool(layout, case.kv.shape[0], CPU)
     pool.tensor.fill_(torch.nan)
     pool.layers[1].copy_(case.kv)
-    attend = ops().paged_attention
-    alone = attend(case.q, case.kv, case.layout, 0.2)
-    assert torch.equal(attend(case.q, pool.layers[1], case.layout, 0.2), alone)
+    attend, how = ops().paged_attention, (AttentionVariant(0.2), None)
+    alone = attend(case.q, case.kv, case.layout, *how)
+    assert torch.equal(attend(case.q, pool.layers[1], case.layout, *how), alone)
     assert alone.isfinite().all()

@@ -1,8 +1,8 @@
 """One tenant asks for as much of sampling as it may; what it asks for reaches nobody else.
 
 128 choices with 1,024 biases each, beside a plain neighbour: both get what they get alone. The
-tenant leaves in mid-answer, and whoever takes its seats has none of its biases and counted tokens.
-That the engine does the same work for many entries as for few is
+tenant leaves in mid-answer, and whoever takes its batch slots has none of its biases and counted
+tokens. That the engine does the same work for many entries as for few is
 `tests/engine/sampling/test_cost.py`.
 """
 

@@ -8,11 +8,11 @@ import sys
 import grimp
 import pytest
 
-ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
-OF_OTHER_ROOMS = {
+PACKAGES = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
+OF_OTHER_PACKAGES = {
+    "engine.link.address",
     "engine.link.cache_events",
     "engine.link.client",
-    "engine.link.address",
     "engine.link.curve",
     "engine.link.interface",
     "engine.errors",
@@ -28,11 +28,11 @@ HEAVY = ("torch", "triton", "transformers", "lmdb")
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*ROOMS)
+    return grimp.build_graph(*PACKAGES)
 
 
-def modules_of(graph: grimp.ImportGraph, room: str) -> set[str]:
-    return {module for module in graph.modules if module.split(".")[0] == room}
+def modules_of(graph: grimp.ImportGraph, package: str) -> set[str]:
+    return {module for module in graph.modules if module.split(".")[0] == package}
 
 
 def test_the_gateway_knows_only_what_crosses_the_link(graph: grimp.ImportGraph) -> None:
@@ -42,7 +42,7 @@ def test_the_gateway_knows_only_what_crosses_the_link(graph: grimp.ImportGraph) 
         for imported in graph.find_modules_directly_imported_by(module)
         if imported.split(".")[0] not in ("gateway",)
     }
-    assert known <= OF_OTHER_ROOMS
+    assert known <= OF_OTHER_PACKAGES
     assert {"engine.link.client", "engine.link.messages"} <= known  # the control: imports were seen
 
 

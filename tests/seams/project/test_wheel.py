@@ -16,9 +16,9 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
+PACKAGES = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 DESCRIPTION = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
-# Of each kind that a page or a script in a room may have; and one that nothing asks for.
+# Of each kind that a page or a script in a package may have; and one that nothing asks for.
 PAGES = ("page.html", "page.js", "page.css", "icon.svg", "words.txt", "data.json", "a.sql", "b.lua")
 NOT_ASKED_FOR = "notes.odt"
 
@@ -27,8 +27,10 @@ NOT_ASKED_FOR = "notes.odt"
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of a copy that has a directory of pages more."""
     copy, made = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
-    for room in (*ROOMS, "tests", "benchmarks", "docs"):
-        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (*PACKAGES, "tests", "benchmarks", "docs"):
+        shutil.copytree(
+            ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for name in DESCRIPTION:
         shutil.copy(ROOT / name, copy)
     static = copy / "gateway" / "admin" / "more_pages"
@@ -47,8 +49,10 @@ def contents(wheel: Path) -> set[str]:
 
 
 def in_the_tree() -> set[str]:
-    """Every file of the rooms, but for the training of the embedded model."""
-    files = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.*")]
+    """Every file of the packages, but for the training of the embedded model."""
+    files = [
+        path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.*")
+    ]
     return {
         path.as_posix()
         for path in files
@@ -56,7 +60,7 @@ def in_the_tree() -> set[str]:
     }
 
 
-def test_it_has_every_file_of_the_rooms_and_only_those(wheel: Path) -> None:
+def test_it_has_every_file_of_the_packages_and_only_those(wheel: Path) -> None:
     more = {f"gateway/admin/more_pages/{name}" for name in PAGES}
     described = {name for name in contents(wheel) if ".dist-info/" in name}
     assert contents(wheel) - described == in_the_tree() | more

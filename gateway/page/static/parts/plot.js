@@ -67,6 +67,7 @@ function drawn(box, { series, stacked, top, whole, shown, setPlace }) {
   const css = getComputedStyle(box);
   const colourOf = (name) => css.getPropertyValue(`--${name}`).trim();
   const [ink, line] = [colourOf("muted"), colourOf("line")];
+  const drawnSeries = stacked ? [...series].reverse() : series;
   const axis = { stroke: ink, font: `11px ${css.fontFamily}`, ticks: { show: false } };
   return new globalThis.uPlot(
     {
@@ -86,8 +87,8 @@ function drawn(box, { series, stacked, top, whole, shown, setPlace }) {
           values: (_, ticks) => ticks.map((value) => bare(shown.current.format(value))),
         },
       ],
-      series: [{}, ...series.map((one, index) => seriesOf(one, index, colourOf, stacked))],
-      bands: stacked ? series.slice(1).map((_, index) => ({ series: [index + 2, index + 1] })) : [],
+      series: [{}, ...drawnSeries.map((one) => seriesOf(one, colourOf, stacked))],
+      bands: stacked ? series.slice(1).map((_, index) => ({ series: [index + 1, index + 2] })) : [],
       hooks: { setCursor: [({ cursor }) => setPlace(cursor.idx ?? null)] },
     },
     dataOf(shown.current, stacked),
@@ -95,7 +96,7 @@ function drawn(box, { series, stacked, top, whole, shown, setPlace }) {
   );
 }
 
-function seriesOf({ colour, dashed }, index, colourOf, stacked) {
+function seriesOf({ colour, dashed }, colourOf, stacked) {
   const stroke = colourOf(colour);
   return {
     stroke,
@@ -107,7 +108,10 @@ function seriesOf({ colour, dashed }, index, colourOf, stacked) {
   };
 }
 
-/** What uPlot draws; stacked series are sums with those before them. */
+/**
+ * What uPlot draws; stacked series are sums with those before them, the whole sum first: one that
+ * adds nothing lies below the line of the one before it, and not on it.
+ */
 function dataOf({ samples, values }, stacked) {
   const times = samples.map(({ t }) => t);
   if (!stacked) return [times, ...values];
@@ -115,7 +119,7 @@ function dataOf({ samples, values }, stacked) {
   const sums = values.map((one) =>
     one.map((value, place) => (value === null ? null : (base[place] += value))),
   );
-  return [times, ...sums];
+  return [times, ...sums.reverse()];
 }
 
 function rangeOf({ samples, span }) {

@@ -9,7 +9,7 @@ import { Mark, Shown } from "../parts/states.js";
 import { Keys } from "./keys.js";
 import { CacheQuota, General, Limits } from "./tenant_forms.js";
 
-const EVERY_MS = 2000;
+const EVERY_MS = 5000; // the counters of all tenants take the engine some milliseconds
 
 export function Tenant({ api, id }) {
   const path = `/admin/tenants/${encodeURIComponent(id)}`;

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -50,10 +51,10 @@ def interpreted() -> Ops:
         pytest.skip("kernels run on CPU tensors in the interpreter only")
     reference, kernel = torch_ops().paged_attention, triton_ops().paged_attention
 
-    def attend(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    def attend(q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         """The kernel, which is slow to interpret, where rows share."""
         attention = reference if layout.shared is None else kernel
-        return attention(q, kv, layout, scale)
+        return attention(q, kv, layout, *how)
 
     return replace(torch_ops(), paged_attention=attend)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import torch
 from torch import Tensor
 
 from engine.execution.graphs.capture import Launches
-from kernels.attention.batch_layout import BatchLayout
+from engine.models.architecture import ServedModels
 from kernels.linear import linear
 from kernels.ops import Ops
+from tests.doubles import alternating_architecture, odd_architecture
+from tests.doubles.alternating_architecture import make_alternating_checkpoint
 from tests.doubles.engine.rerun import Rerun, RerunCaptured
-from tests.doubles.odd_architecture import SERVED, make_odd_checkpoint
+from tests.doubles.odd_architecture import make_odd_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import build_runner, with_graphs
 
@@ -42,7 +45,7 @@ class NotedOp:
 def described(argument: Any) -> Any:
     if isinstance(argument, Tensor):
         return argument.dtype, argument.shape, argument.stride()
-    if isinstance(argument, BatchLayout):
+    if is_dataclass(argument):
         return tuple(described(getattr(argument, one.name)) for one in fields(argument))
     return argument
 
@@ -95,9 +98,18 @@ def test_a_trial_calls_every_op_as_the_recording_does_but_for_two_layers(
         assert times(captured, "paged_attention") == WHOLE_LAYERS
 
 
-def test_a_trial_of_unlike_layers_calls_every_op_as_the_recording_does(tmp_path: Path) -> None:
-    make_odd_checkpoint(tmp_path, num_layers=14)
-    runner = build_runner(tmp_path, served=SERVED)
+@pytest.mark.parametrize(
+    ("make", "served", "layers", "kept"),
+    [
+        (make_odd_checkpoint, odd_architecture.SERVED, 14, 8),
+        (make_alternating_checkpoint, alternating_architecture.SERVED, 9, 5),
+    ],
+)
+def test_a_trial_of_unlike_layers_calls_every_op_as_the_recording_does(
+    tmp_path: Path, make: Callable[..., object], served: ServedModels, layers: int, kept: int
+) -> None:
+    make(tmp_path, num_layers=layers)
+    runner = build_runner(tmp_path, served=served)
     capture = CallsOfBoth(Counter())
     ops = noted(runner.decoder.ops, capture.calls)
     runner = replace(runner, decoder=replace(runner.decoder, ops=ops))
@@ -105,8 +117,8 @@ def test_a_trial_of_unlike_layers_calls_every_op_as_the_recording_does(tmp_path:
     assert len(capture.pairs) == capture.rerun.captured > 10
     for tried, captured in capture.pairs:
         assert set(tried) == set(captured)
-        assert times(tried, "paged_attention") == 8
-        assert times(captured, "paged_attention") == 14
+        assert times(tried, "paged_attention") == kept
+        assert times(captured, "paged_attention") == layers
 
 
 def times(calls: Counter[Any], op: str) -> int:

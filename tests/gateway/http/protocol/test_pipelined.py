@@ -63,7 +63,7 @@ async def test_what_came_before_the_answer_waits(wire: Wire, packets: list[bytes
         assert wire.asked.count("close") == 0
 
 
-async def test_so_does_what_came_behind_a_body_that_nobody_read(wire: Wire) -> None:
+async def test_what_came_behind_a_body_that_nobody_read_waits_too(wire: Wire) -> None:
     with connection_to(wire, ServerState(), pipelined_s=NEVER_S, rest_s=0.0) as connection:
         connection.data_received(UNREAD)
         await turns()

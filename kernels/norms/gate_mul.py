@@ -1,6 +1,10 @@
-"""The gate of the MLP (SwiGLU): y = silu(gate) * up, with gate and up side by side in one tensor.
+"""The gate of the MLP: y = act(gate) * up, with gate and up side by side in one tensor.
 
-    gate_up (T, 2I) = [gate (I) | up (I)]        silu(z) = z / (1 + exp(-z))
+    gate_up (T, 2I) = [gate (I) | up (I)]
+    silu(z) = z / (1 + exp(-z))                                                 SwiGLU
+    gelu_tanh(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))            GeGLU
+
+or with a limit, as `Gate` says.
 
 Computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16. Where
 a product in fp8 reads y, the same kernel quantises it, from y as it would have been written.
@@ -14,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.experts.gate import Gate
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps
@@ -23,15 +28,46 @@ from kernels.linear.fp8_rows import MOST_WARPS, Fp8Rows, Scaling, store_scaled
 _COLUMNS = 1024
 
 
-def reference(gate_up: Tensor) -> Tensor:
-    """gate_up (T, 2I) -> (T, I) of the same dtype. Plain PyTorch."""
-    gate, up = gate_up.float().chunk(2, dim=-1)
-    return (F.silu(gate) * up).to(gate_up.dtype)
+def reference(gate_up: Tensor, gate: Gate) -> Tensor:
+    """gate_up (T, 2I) -> (T, I) of the same dtype. Plain PyTorch, float32 inside."""
+    inner, up = gate_up.float().chunk(2, dim=-1)
+    if gate.limit is not None:
+        inner, up = inner.clamp(max=gate.limit), up.clamp(-gate.limit, gate.limit)
+        gated = inner * torch.sigmoid(gate.alpha * inner) * (up + 1)
+    elif gate.act == "gelu_tanh":
+        gated = F.gelu(inner, approximate="tanh") * up
+    else:
+        gated = F.silu(inner) * up
+    return gated.to(gate_up.dtype)
 
 
-def reference_fp8(gate_up: Tensor, by: Scaling) -> Fp8Rows:
+def reference_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
     """As `reference`, in fp8."""
-    return fp8_rows.reference(reference(gate_up), by)
+    return fp8_rows.reference(reference(gate_up, gate), by)
+
+
+@triton.jit
+def gated(
+    gate: tl.tensor,
+    up: tl.tensor,
+    limit: tl.tensor,
+    alpha: tl.tensor,
+    ACT: tl.constexpr,
+    LIMITED: tl.constexpr,
+) -> tl.tensor:
+    """As `Gate` says, of a gate in float32. `limit` and `alpha` may be constants."""
+    if LIMITED:
+        up = up.to(tl.float32)
+        gate = tl.minimum(gate, limit)
+        up = tl.minimum(tl.maximum(up, -limit), limit) + 1.0
+        gate = gate / (1.0 + tl.exp(-alpha * gate))
+    elif ACT == "gelu_tanh":
+        # (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z))
+        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+        gate = gate / (1.0 + tl.exp(-inner))
+    else:
+        gate = gate / (1.0 + tl.exp(-gate))
+    return gate * up.to(tl.float32)
 
 
 @triton.jit
@@ -44,6 +80,10 @@ def _kernel(
     C: tl.constexpr,
     FP8: tl.constexpr,
     GROUP: tl.constexpr,
+    ACT: tl.constexpr,
+    LIMITED: tl.constexpr,
+    LIMIT: tl.constexpr,
+    ALPHA: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents_and_wait(DEPENDENT)
@@ -53,7 +93,7 @@ def _kernel(
     inside = column < SIZE
     gate = tl.load(gate_up + row * row_stride + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * row_stride + SIZE + column, mask=inside, other=0.0)
-    result = gate / (1.0 + tl.exp(-gate)) * up.to(tl.float32)
+    result = gated(gate, up, LIMIT, ALPHA, ACT, LIMITED)
     if FP8:
         wide = tl.where(inside, result.to(up.dtype).to(tl.float32), 0.0)
         store_scaled(wide[None, :], out, scales, row, first, SIZE, C, GROUP)
@@ -61,24 +101,26 @@ def _kernel(
         tl.store(out + row * SIZE + column, result.to(up.dtype), mask=inside)
 
 
-def launch(gate_up: Tensor) -> Tensor:
+def launch(gate_up: Tensor, gate: Gate) -> Tensor:
     """As `reference`, on the device, for rows that are contiguous; any row stride."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
-    _launch(gate_up, out, out, _COLUMNS, None)
+    _launch(gate_up, gate, out, out, _COLUMNS, None)
     return out
 
 
-def launch_fp8(gate_up: Tensor, by: Scaling) -> Fp8Rows:
+def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
     """As `reference_fp8`, on the device. A scale of a whole row takes a program a row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)
-    _launch(gate_up, out.values, out.scales, columns, by)
+    _launch(gate_up, gate, out.values, out.scales, columns, by)
     return out
 
 
-def _launch(gate_up: Tensor, out: Tensor, scales: Tensor, columns: int, by: Scaling | None) -> None:
+def _launch(
+    gate_up: Tensor, gate: Gate, out: Tensor, scales: Tensor, columns: int, by: Scaling | None
+) -> None:
     tokens, size = out.shape
     if tokens:
         _kernel[(tokens, cdiv(size, columns))](
@@ -90,6 +132,10 @@ def _launch(gate_up: Tensor, out: Tensor, scales: Tensor, columns: int, by: Scal
             C=columns,
             FP8=by is not None,
             GROUP=0 if by is None else fp8_rows.group_of(by),
+            ACT=gate.act,
+            LIMITED=gate.limit is not None,
+            LIMIT=gate.limit or 0.0,
+            ALPHA=gate.alpha,
             num_warps=row_warps(columns, MOST_WARPS),
             **dependent_launch(gate_up.device),
         )

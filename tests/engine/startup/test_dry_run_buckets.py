@@ -1,4 +1,4 @@
-"""The rooms that a start rehearses ask for every kernel that all rooms together do."""
+"""The buckets that a dry run goes through ask for every kernel that all buckets together do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def noted() -> dict[str, set[str]]:
-    """What sets of rooms ask for (`noting`), in a process in which kernels are not interpreted."""
+    """What sets of buckets ask for (`noting`), where kernels are not interpreted."""
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.rigs.noting"],
@@ -24,16 +24,18 @@ def noted() -> dict[str, set[str]]:
     return {name: set(kernels) for name, kernels in json.loads(done.stdout).items()}
 
 
-def test_telling_rooms_ask_for_every_kernel_that_all_rooms_do(noted: dict[str, set[str]]) -> None:
+def test_telling_buckets_ask_for_every_kernel_that_all_buckets_do(
+    noted: dict[str, set[str]],
+) -> None:
     assert noted["telling"] == noted["all"]
     assert len(noted["all"]) > 10
 
 
-def test_telling_rooms_are_what_is_rehearsed(noted: dict[str, set[str]]) -> None:
-    assert noted["rehearsal"] == noted["telling"]
+def test_telling_buckets_are_what_is_dry_run(noted: dict[str, set[str]]) -> None:
+    assert noted["dry run"] == noted["telling"]
 
 
 @pytest.mark.parametrize("missing", ["decodes alone", "new tokens", "sharing"])
-def test_fewer_kinds_of_rooms_would_not_do(noted: dict[str, set[str]], missing: str) -> None:
-    """The control: rooms of each kind ask for kernels of their own."""
+def test_fewer_kinds_of_buckets_would_not_do(noted: dict[str, set[str]], missing: str) -> None:
+    """The control: buckets of each kind ask for kernels of their own."""
     assert noted[f"without {missing}"] < noted["all"]

@@ -1,0 +1,168 @@
+"""How near formats of weights and KV are to plain ones: answers about handbooks, and divergence.
+
+    python -m benchmarks.engine.accuracy [--handbooks 64] [--warm 4] [--prompts 16] [--device cuda]
+
+The embedded model answers greedily in this process, by the engine that serves. Of each handbook the
+first question is uncached; those after it find the handbook in the cache. All formats are asked the
+same. `of_plain` is the number of right answers over that of plain weights and KV.
+
+Then each format computes prompts with their right answers, and its distributions of the next token
+are compared with those of plain weights and KV: KL(plain || format), in nats, at every token, and
+(`answer_...`) at those alone whose next one is of the answer. On a CPU the plain references
+compute, in float32; on a GPU the kernels, in bfloat16. int4 is rounded to the nearest, without
+calibration (`rounded_int4`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from benchmarks.engine.handbook_answers import AskedEngine, Case, draw_cases, room_for
+from benchmarks.engine.rounded_int4 import write_int4
+from benchmarks.record import emit, progress
+from engine.config import EngineConfig
+from engine.execution.runner import ModelRunner
+from engine.startup.loading import OpenedModel, open_model
+from handbook.training.tokenizer import load_tokenizer
+from tests.doubles.engine.shapes import EMBEDDED
+from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
+
+AT_ONCE = 8  # handbooks that are asked about together
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Its name, and what an engine is told that serves it."""
+
+    name: str
+    model_dir: Path = EMBEDDED
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def open(self, device: Device, cache_tokens: int) -> tuple[EngineConfig, OpenedModel]:
+        """With a pool of so many tokens."""
+        config = EngineConfig(
+            model_dir=str(self.model_dir),
+            socket="",
+            device=device,
+            block_size=BLOCK_SIZE,
+            cache_tokens=cache_tokens,
+            graph_tokens=0,
+            **self.settings,
+        )
+        return config, open_model(config)
+
+
+def main(
+    handbooks: Annotated[int, typer.Option(help="Each is asked about once uncached.")] = 64,
+    warm: Annotated[int, typer.Option(help="Questions with each handbook cached.")] = 4,
+    prompts: Annotated[int, typer.Option(help="Whose distributions are compared.")] = 16,
+    tokens: Annotated[int, typer.Option(help="Of a handbook, about.")] = 1250,
+    only: Annotated[str, typer.Option(help="Formats by name, separated by commas.")] = "",
+    device: Annotated[Device, typer.Option(help="Where it is computed.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="Use the smallest sizes.")] = False,
+) -> None:
+    """Print two JSON lines a format: its answers, and how far its distributions are."""
+    if quick:
+        handbooks, warm, prompts, tokens = 2, 2, 1, 300
+    tokenizer = load_tokenizer(EMBEDDED)
+    asked = [draw_cases(tokenizer, number, 1 + warm, tokens) for number in range(handbooks)]
+    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
+        names = {"plain", *(name.strip() for name in only.split(","))}
+        formats = [one for one in all_formats(Path(scratch)) if not only or one.name in names]
+        _emit_answers(formats, device, asked)
+        _emit_divergences(formats, device, [cases[0] for cases in asked[:prompts]])
+
+
+def all_formats(scratch: Path) -> Iterator[Format]:
+    """The plain one first, which the others are compared with."""
+    yield Format("plain")
+    yield Format("bfloat16", settings={"dtype": "bfloat16"})
+    yield Format("fp8 weights", settings={"quantization": "fp8"})
+    yield Format("fp8 KV", settings={"kv_dtype": "fp8"})
+    yield Format("fp8 weights and KV", settings={"quantization": "fp8", "kv_dtype": "fp8"})
+    yield Format("int4 weights", write_int4(EMBEDDED, scratch))
+
+
+def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]) -> None:
+    plain = 0
+    for one in formats:
+        progress(f"answers: {one.name}")
+        uncached, cached = answers(one, device, asked)
+        right = sum(uncached) + sum(cached)
+        plain = plain or right
+        emit(
+            f"answers, {one.name}",
+            uncached_right=sum(uncached),
+            uncached=len(uncached),
+            cached_right=sum(cached),
+            cached=len(cached),
+            of_plain=right / plain,
+        )
+
+
+def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
+    """Whether the first answer about each handbook is right, and whether each of the others is."""
+    rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
+    room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
+    engine = AskedEngine(*of.open(device, room))
+    uncached: list[bool] = []
+    cached: list[bool] = []
+    for some in rounds:
+        uncached += engine.right([cases[0] for cases in some], cached=False)
+        cached += engine.right([case for cases in some for case in cases[1:]], cached=True)
+    return uncached, cached
+
+
+def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[Case]) -> None:
+    room = 2 * room_for(cases[:1], BLOCK_SIZE)
+    plain, *others = (one.open(device, room)[1] for one in formats)
+    truth = [log_probabilities(plain, case) for case in cases]
+    for one, opened in zip(formats[1:], others, strict=True):
+        progress(f"divergences: {one.name}")
+        pairs = zip(cases, truth, strict=True)
+        found = [divergence(log_probabilities(opened, case), right) for case, right in pairs]
+        every = torch.cat(found)
+        of_answers = torch.cat(
+            [one[-len(case.answer) :] for one, case in zip(found, cases, strict=True)]
+        )
+        emit(
+            f"divergence, {one.name}",
+            tokens=len(every),
+            kl_mean=float(every.mean()),
+            kl_p99=float(every.quantile(0.99)),
+            answer_tokens=len(of_answers),
+            answer_kl_mean=float(of_answers.mean()),
+            answer_kl_p99=float(of_answers.quantile(0.99)),
+        )
+
+
+@torch.inference_mode()
+def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
+    """Of the next token after each of the prompt and the right answer: (tokens, V) float32."""
+    assert isinstance(opened.runner, ModelRunner)
+    driven, runner = HandDriven(opened.runner), opened.runner
+    ids = case.prompt + case.answer[:-1]
+    batch = driven.batch([data_row(driven.add(ids), 0, len(ids))])
+    every = torch.arange(len(ids), device=batch.token_ids.device)
+    logits = runner.decoder.logits(batch.token_ids, batch.layout, runner.pool.layers, every)
+    return F.log_softmax(logits.float(), -1).cpu()
+
+
+def divergence(found: Tensor, truth: Tensor) -> Tensor:
+    """KL(truth || found) in nats, both (tokens, V) logarithms: (tokens,)."""
+    return (truth.exp() * (truth - found)).sum(-1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

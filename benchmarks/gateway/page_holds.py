@@ -1,0 +1,157 @@
+"""How long an open operator's page holds the threads that requests wait for, in processor time.
+
+    python -m benchmarks.gateway.page_holds --tenants 1000 --blocks 1000000
+
+A percentile beside a page (`benchmarks.gateway.page`) says nothing on a host with other load. What
+decides it can be counted there all the same: a request can lose to the page what the page holds of
+the engine's thread between two steps, and of the gateway's event loop between two of its turns. So
+each question of the page is asked alone, of a gateway in this process before an engine in another
+one, with that many tenants and blocks. First the engine prints what its answers take of its thread.
+Then, for each question: the processor time of the event loop, and the longest that one of its
+turns takes, by a task that looks at the thread's clock in every turn. The control is the same
+without a question. JSON lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import aiohttp
+import typer
+import uvloop
+
+from benchmarks.gateway.page import FAST, FAST_S, SLOW, SLOW_S, make_tenants, until_ready
+from benchmarks.gateway.started import first_started
+from benchmarks.record import emit
+from cli.options.flags import flattened
+from gateway.auth.first_start import ADMIN_KEY, KEYS_FILE, read_keys
+from gateway.composition import composed
+from gateway.config import GatewayConfig
+from gateway.http.server import make_server, serve
+from gateway.main import freeze_startup_objects
+from gateway.replicas.connecting import connected
+from tests.doubles.gateway.gateway_process import until_up
+
+OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # what their view asks
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is cached, and how often is asked."""
+
+    tenants: Annotated[int, typer.Option(help="That hold the blocks.")] = 1000
+    blocks: Annotated[int, typer.Option(help="Of all tenants.")] = 1_000_000
+    times: Annotated[int, typer.Option(help="That each question is asked.")] = 20
+    port: Annotated[int, typer.Option(help="Of the gateway.")] = 8096
+
+
+async def measure(options: Options, admin_key: str) -> None:
+    """Ask, and print."""
+    await until_up(options.port)
+    for _ in range(6):  # the engine has taken seconds to be filled, and is believed dead for it
+        await until_ready(options.port)
+        await asyncio.sleep(1)
+    spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}
+    for path, (cpu_ms, turns) in spent.items():
+        emit(f"gateway: {path.partition('{')[0]}", cpu_ms=cpu_ms, **_longest(turns))
+    for _ in range(3):
+        async with _turns() as turns:
+            await asyncio.sleep(0.5)
+        emit("gateway: nothing is asked", **_longest([max(turns)]))
+    share = sum(spent[path][0] / FAST_S for path in FAST)
+    share += sum(spent[path][0] / SLOW_S for path in SLOW)
+    emit("gateway: an open page", cpu_ms_a_second=share)
+    share += sum(spent[path][0] / SLOW_S for path in OF_TENANTS)
+    emit("gateway: with the tenants' view as well", cpu_ms_a_second=share)
+
+
+async def _asked(options: Options, admin_key: str, path: str) -> tuple[float, list[float]]:
+    """The event loop's milliseconds for an answer; the longest turn during each of some others."""
+    target = f"http://127.0.0.1:{options.port}{path.format(since=time.time() - 10)}"
+    await asyncio.to_thread(_get, target, admin_key, 2)
+    before = time.thread_time()
+    await asyncio.to_thread(_get, target, admin_key, options.times)
+    cpu_ms = (time.thread_time() - before) / options.times * 1e3
+    longest = []
+    for _ in range(options.times):
+        async with _turns() as turns:
+            await asyncio.to_thread(_get, target, admin_key, 1)
+        longest.append(max(turns))
+    return cpu_ms, longest
+
+
+def _longest(turns: list[float]) -> dict[str, float]:
+    return {"longest_turn_ms": statistics.median(turns) * 1e3, "of_all_ms": max(turns) * 1e3}
+
+
+@asynccontextmanager
+async def _turns() -> AsyncIterator[list[float]]:
+    """Seconds of the thread's processor in each turn of the event loop."""
+    turns: list[float] = []
+
+    async def look() -> None:
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            turns.append(time.thread_time() - before)
+
+    task = asyncio.create_task(look())
+    try:
+        yield turns
+    finally:
+        task.cancel()
+
+
+def _get(target: str, admin_key: str, times: int) -> None:
+    """Ask, in another thread."""
+
+    async def ask() -> None:
+        headers = {"authorization": f"Bearer {admin_key}"}
+        async with aiohttp.ClientSession(headers=headers) as session:
+            for _ in range(times):
+                async with session.get(target) as answer:
+                    answer.raise_for_status()
+                    await answer.read()
+
+    asyncio.run(ask())
+
+
+async def serving(options: Options, config: GatewayConfig) -> None:
+    """Measure a gateway in this thread."""
+    await make_tenants(Path(config.data_dir), options.tenants)
+    admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
+    async with connected(config) as engine, composed(config, engine) as gateway:
+        freeze_startup_objects()
+        servers = [make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds]
+        served = asyncio.create_task(serve(servers))
+        try:
+            await measure(options, admin_key)
+        finally:
+            served.cancel()
+            await asyncio.gather(served, return_exceptions=True)
+
+
+def main(options: Options) -> None:
+    """Measure."""
+    with first_started(options.port, access_log="off") as (config, _):
+        sizes = ["--tenants", str(options.tenants), "--blocks", str(options.blocks)]
+        command = [sys.executable, "-m", "benchmarks.gateway.page", *sizes]
+        engine = subprocess.Popen([*command, "--engine", config.engines[0]])
+        try:
+            uvloop.run(serving(options, config))
+        finally:
+            engine.kill()
+            engine.wait()
+
+
+if __name__ == "__main__":
+    typer.run(flattened(main))

@@ -1,0 +1,78 @@
+"""A layer's gated MLP: what it is as data, and what it computes.
+
+    down(act(gate(x)) * up(x))
+
+Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
+config.json, or which kernels do the work (`Ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.modules import Allocator, Linear, LinearConfig, side_by_side
+from kernels.experts.gate import SILU, Gate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class MlpConfig:
+    """SwiGLU of `size` columns, or what another gate makes of it."""
+
+    size: int
+    bias: bool = False
+    place: str = "mlp."  # before its matrices' names, in a layer's
+    gate: Gate = SILU
+
+    def num_weights(self, hidden: int) -> int:
+        """That a token is multiplied with."""
+        return 3 * hidden * self.size
+
+    def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
+        """The gate and what it is multiplied with; both are whole when they are read."""
+        sizes = {"gate_proj": self.size, "up_proj": self.size}
+        return side_by_side(prefix, sizes, hidden, bias=self.bias, in_parts=False)
+
+    def down(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
+        """The projection back; `in_parts`: as in `LinearConfig`."""
+        rows = ((f"{prefix}down_proj", hidden),)
+        return LinearConfig(rows, self.size, self.bias, "columns", in_parts)
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        """All that it holds, which may be more than a token is multiplied with."""
+        yield self.gate_up(prefix, hidden)
+        yield self.down(prefix, hidden)
+
+    def build(self, prefix: str, hidden: int, new: Allocator, *, in_parts: bool = True) -> GatedMlp:
+        """The MLP whose matrices' names begin with `prefix`."""
+        gate_up = self.gate_up(prefix, hidden)
+        down = self.down(prefix, hidden, in_parts=in_parts)
+        return GatedMlp(new.linear(gate_up), new.linear(down), self.gate)
+
+
+@dataclass(frozen=True, slots=True)
+class GatedMlp:
+    """The matrices, and the gate between them."""
+
+    gate_up: Linear
+    down: Linear
+    gate: Gate
+
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        """As `Linear.takes_fp8`."""
+        return self.gate_up.takes_fp8
+
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        """x (T, H) -> (T, H), whole or in parts."""
+        gate_up, by = self.gate_up.product(ops, x), self.down.takes_fp8
+        if by is None:
+            return self.down.product(ops, ops.gate_mul(gate_up, self.gate))
+        return self.down.product(ops, ops.gate_mul_fp8(gate_up, self.gate, by))

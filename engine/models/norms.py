@@ -1,0 +1,81 @@
+"""RMS norms: what they are as data, and with their weights.
+
+Torch is imported for types alone, as in `modules`. Knows: names in checkpoints, and when the result
+is rounded. Does not know: where in a layer a norm stands (`layers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.modules import Allocator, CheckpointTensor, Module
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNormConfig:
+    """Of the norms of a layer, of its heads, or the last one.
+
+    Llama rounds what is normed to the model's dtype, and multiplies that by the weight. A norm that
+    rounds once multiplies in float32 (gpt-oss); one of 1 + weight does that too (Gemma).
+    """
+
+    eps: float
+    one_plus: bool = False  # the checkpoint has what the weight is more than 1
+    rounds_once: bool = False
+
+    def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
+        """The norm whose weight has this name."""
+        return RmsNorm(name, self._weight(size, new), self.eps, one_plus=self.one_plus)
+
+    def _weight(self, size: int, new: Allocator) -> Tensor:
+        import torch  # only who makes tensors has it
+
+        # In float32 1 + weight is exact enough, and kernels round when they are done.
+        wide = self.one_plus or self.rounds_once
+        return new.empty(size, dtype=torch.float32 if wide else None)
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNorm(Module):
+    """A norm over the last dimension. `weight` (H,), of the model's dtype or float32.
+
+    With `to_fp8` it quantises, where it can, what only a product in fp8 reads.
+    """
+
+    name: str
+    weight: Tensor
+    eps: float
+    to_fp8: Scaling | None = None
+    one_plus: bool = False  # as in `RmsNormConfig`; `weight` is the sum
+
+    def norm(self, ops: Ops, x: Tensor) -> Tensor:
+        """x (T, H) -> (T, H)."""
+        return ops.rms_norm(x, self.weight, self.eps)
+
+    def add(self, ops: Ops, x: Tensor, residual: Tensor) -> tuple[Tensor | Fp8Rows, Tensor]:
+        """x (T, H) or in parts, residual (T, H) -> (normed sum, sum), both (T, H)."""
+        if self.to_fp8 is not None:
+            return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
+        return ops.add_rms_norm(x, residual, self.weight, self.eps)
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """The weight."""
+        convert = _one_plus if self.one_plus else None
+        yield CheckpointTensor(f"{self.name}.weight", self.weight, None, convert)
+
+    def fill(self, generator: torch.Generator) -> None:  # noqa: ARG002
+        """As `Module.fill`."""
+        self.weight.fill_(1.0)
+
+
+def _one_plus(weight: Tensor) -> Tensor:
+    return 1.0 + weight.float()

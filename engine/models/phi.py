@@ -1,0 +1,43 @@
+"""Phi-3, Phi-3.5 and Phi-4 mini: a Llama whose checkpoints have QKV, and gate and up, in one.
+
+LongRoPE, of which the longer models are, and of Phi-4 mini three quarters of a head are rotated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.models.llama import Llama, LlamaFields, usual_rope
+from engine.models.names import CheckpointNames
+from engine.models.windows import in_every_layer
+
+ORIGINAL, USUAL_CONTEXT = "original_max_position_embeddings", 4096
+OLDER_NAMES = ("su", "yarn")  # of what is LongRoPE here
+
+
+def _rope(raw: LlamaFields) -> dict[str, Any] | None:
+    """The original context stands beside the scaling, where it counts first."""
+    given = usual_rope(raw)
+    if given is None:
+        return None
+    original = raw.original_max_position_embeddings
+    found = (
+        {ORIGINAL: USUAL_CONTEXT, **given} if original is None else {**given, ORIGINAL: original}
+    )
+    kind = given.get("rope_type") or given.get("type")
+    return {**found, "rope_type": "longrope"} if kind in OLDER_NAMES else found
+
+
+PHI3 = Llama(
+    "phi3",
+    windows=in_every_layer,
+    rope_fields=_rope,
+    partial_rotary=True,
+    names=CheckpointNames(
+        merged=(
+            (".qkv_proj.", (".q_proj.", ".k_proj.", ".v_proj.")),
+            (".gate_up_proj.", (".gate_proj.", ".up_proj.")),
+        )
+    ),
+    examples=("Phi-3 mini, medium", "Phi-3.5 mini", "Phi-4", "Phi-4 mini"),
+)

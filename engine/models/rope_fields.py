@@ -1,0 +1,194 @@
+"""What config.json says of rotary position embedding.
+
+    rope_theta, rope_scaling         the older spelling
+    rope_parameters                  the newer one, which carries the base as well
+    rope_parameters.full_attention   the same for each type of layer, where they differ
+
+Knows: fields and their defaults. Does not know: what a scaling computes (`rope`), nor torch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.rope import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    RopeConfig,
+    Scaling,
+    YarnScaling,
+)
+
+T = TypeVar("T")
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
+PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
+ROPES = ("default", "linear", "llama3", "longrope", "yarn")  # that are served
+
+
+class _Common(msgspec.Struct):
+    rope_type: str | None = None
+    type: str | None = None  # the older spelling
+    rope_theta: PositiveFloat | None = None
+    partial_rotary_factor: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+
+class _Linear(msgspec.Struct):
+    factor: PositiveFloat
+
+
+class _Llama3(msgspec.Struct):
+    factor: PositiveFloat
+    low_freq_factor: PositiveFloat
+    high_freq_factor: PositiveFloat
+    original_max_position_embeddings: PositiveInt | None = None
+
+
+class _Yarn(msgspec.Struct):
+    factor: PositiveFloat | None = None
+    original_max_position_embeddings: PositiveInt | None = None
+    beta_fast: PositiveFloat | None = None
+    beta_slow: PositiveFloat | None = None
+    truncate: bool = True
+    attention_factor: PositiveFloat | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+
+
+class _LongRope(msgspec.Struct):
+    short_factor: list[PositiveFloat]
+    long_factor: list[PositiveFloat]
+    factor: PositiveFloat | None = None
+    original_max_position_embeddings: Annotated[int, msgspec.Meta(gt=1)] | None = None
+    attention_factor: PositiveFloat | None = None
+
+
+def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
+    """Read `rope_scaling` or `rope_parameters`; `theta` counts where these have none.
+
+    Raises BadConfig for a malformed one, UnsupportedModel for a scaling that is not served.
+    """
+    if scaling is None:
+        return RopeConfig(theta)
+    if any(isinstance(value, dict) for value in scaling.values()):
+        raise UnsupportedModel("rope_parameters differ from layer to layer, which is not served")
+    common = _convert(scaling, _Common)
+    rope = _scaled(scaling, common, common.rope_theta or theta, max_positions)
+    return replace(rope, partial=common.partial_rotary_factor)
+
+
+def _scaled(
+    scaling: dict[str, Any], common: _Common, theta: float, max_positions: int
+) -> RopeConfig:
+    kind = common.rope_type or common.type or "default"
+    if kind == "default":
+        return RopeConfig(theta)
+    if kind == "linear":
+        return RopeConfig(theta, LinearScaling(_convert(scaling, _Linear).factor))
+    if kind == "llama3":
+        return RopeConfig(theta, _llama3(_convert(scaling, _Llama3), max_positions))
+    if kind == "yarn":
+        return _yarn(_convert(scaling, _Yarn), theta, max_positions)
+    if kind == "longrope":
+        return _long_rope(_convert(scaling, _LongRope), theta, max_positions)
+    raise UnsupportedModel(f"rope_type {kind!r}: served are {', '.join(ROPES)}")
+
+
+def parse_rope_by_type(
+    parameters: dict[str, Any] | None, thetas: dict[str, float], max_positions: int
+) -> dict[str, RopeConfig]:
+    """Read `rope_parameters` of each type of layer; `thetas` are the types and their usual bases.
+
+    A type that is left out, or null, has its usual base and no scaling. Raises as `parse_rope`.
+    """
+    given = {name: value for name, value in (parameters or {}).items() if value is not None}
+    for name in given:
+        if name not in thetas:
+            raise BadConfig(f"rope_parameters has {name!r}: types of layer are {', '.join(thetas)}")
+    return {
+        name: parse_rope(_convert(given.get(name, {}), dict[str, Any]), theta, max_positions)
+        for name, theta in thetas.items()
+    }
+
+
+def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
+    """For how many positions a model is: with YaRN often more than `max_position_embeddings` says.
+
+    Makers tell their users to add YaRN to a config.json, and leave `max_position_embeddings` alone.
+    """
+    match rope.scaling:
+        case YarnScaling(factor, original):
+            return max(max_positions, int(factor * original))
+        case _:
+            return max_positions
+
+
+def _llama3(raw: _Llama3, max_positions: int) -> Scaling:
+    if raw.high_freq_factor <= raw.low_freq_factor:
+        raise BadConfig("rope scaling: high_freq_factor must be above low_freq_factor")
+    original = raw.original_max_position_embeddings or max_positions
+    return Llama3Scaling(raw.factor, raw.low_freq_factor, raw.high_freq_factor, original)
+
+
+def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
+    original = raw.original_max_position_embeddings or max_positions
+    factor = raw.factor or max_positions / original
+    fast, slow = raw.beta_fast or 32.0, raw.beta_slow or 1.0
+    if theta <= 1:
+        raise BadConfig(f"rope_theta {theta}: with YaRN it must be above 1")
+    if fast < slow:
+        raise BadConfig("rope scaling: beta_fast must not be below beta_slow")
+    scaling = YarnScaling(factor, original, fast, slow, raw.truncate)
+    return RopeConfig(theta, scaling, raw.attention_factor or _yarn_attention_factor(raw, factor))
+
+
+def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
+    """What the paper gives; of DeepSeek's two fields their ratio, where both are there."""
+    if raw.mscale and raw.mscale_all_dim:
+        return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)
+    return _mscale(factor, 1.0)
+
+
+def _mscale(factor: float, times: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * times * math.log(factor) + 1.0
+
+
+def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
+    original = raw.original_max_position_embeddings or max(2, max_positions)
+    scaling = LongRopeScaling(tuple(raw.short_factor), tuple(raw.long_factor), original)
+    factor = raw.factor or max_positions / original
+    usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return RopeConfig(theta, scaling, raw.attention_factor or usual)
+
+
+def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
+    """Raises BadConfig for what does not go with heads of this size.
+
+    UnsupportedModel where a part of a head is to be rotated, unless that is `served`.
+    """
+    if rope.partial != 1.0 and not served:
+        raise UnsupportedModel(f"partial_rotary_factor {rope.partial}: served is 1")
+    size = rope.rotary_dim(head_dim)
+    if not size or size % 2:
+        raise BadConfig(
+            f"partial_rotary_factor {rope.partial} of head_dim {head_dim} is {size} numbers, and "
+            "they are rotated in pairs"
+        )
+    if isinstance(rope.scaling, LongRopeScaling):
+        for name, factors in (("short", rope.scaling.short), ("long", rope.scaling.long)):
+            if 2 * len(factors) != size:
+                raise BadConfig(
+                    f"rope scaling: {name}_factor has {len(factors)} numbers, for {size // 2} pairs"
+                )
+
+
+def _convert(scaling: dict[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(scaling, kind)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"rope scaling: {error}") from error

@@ -1,0 +1,71 @@
+"""Layers with four norms, as Gemma 2 and 3 have them: before and after attention and the MLP.
+
+    x -> norm -> QKV -> rope, KV -> attention -> output -> norm -> + -> norm -> MLP -> norm -> + x
+
+The norms after are of what a product puts out, before it is added to the residual: so these
+products are whole. Knows: names in checkpoints. Does not know: config.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+from engine.models.layers import DecoderLayer, LayerConfig
+from engine.models.mlp import GatedMlp, MlpConfig
+from engine.models.modules import Allocator, Linear
+from engine.models.norms import RmsNorm
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class SandwichLayerConfig(LayerConfig):
+    """What such a layer is, before it has tensors. Its MLP is dense."""
+
+    mlp: MlpConfig
+    before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
+
+    def build(self, index: int, new: Allocator) -> SandwichLayer:
+        """As `LayerConfig.build`."""
+        plain = LayerConfig.build(self, index, new)
+        prefix, size = f"model.layers.{index}.", self.hidden_size
+        return SandwichLayer(
+            **{field.name: getattr(plain, field.name) for field in fields(DecoderLayer)},
+            attention_norm=self.norm.build(f"{prefix}post_attention_layernorm", size, new),
+            mlp_norm=self.norm.build(f"{prefix}post_feedforward_layernorm", size, new),
+        )
+
+    def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp]:
+        """As `LayerConfig.build_products`, but whole."""
+        own, size = f"{prefix}self_attn.", self.hidden_size
+        output = self.attention.output(own, size, in_parts=False)
+        mlp = self.mlp.build(prefix + self.mlp.place, size, new, in_parts=False)
+        return new.linear(output), mlp
+
+
+@dataclass(frozen=True, slots=True)
+class SandwichLayer(DecoderLayer):
+    """Such a layer with its tensors."""
+
+    attention_norm: RmsNorm
+    mlp_norm: RmsNorm
+
+    def finish(
+        self,
+        ops: Ops,
+        queries: Tensor,
+        residual: Tensor,
+        layout: BatchLayout,
+        kv: Tensor,
+        outputs: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """As `DecoderLayer.finish`."""
+        projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
+        attended = self.attention_norm.norm(ops, projected)
+        normed, residual = self.post_norm.add(ops, attended, residual)
+        return self.mlp_norm.norm(ops, self.mlp.product(ops, normed)), residual

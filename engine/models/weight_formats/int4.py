@@ -1,0 +1,161 @@
+"""Weights as 4-bit integers in groups of columns, with inputs of the model's dtype (W4A16).
+
+    values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, where not symmetric
+
+Whatever form the checkpoint has (`int4_forms`), this is kept (`kernels.linear.int4_matrix`). Scales
+are in the model's dtype, as plain weights are: rounded where the checkpoint's is finer. Shards
+divide rows, or columns in runs of 128, and the scales with them.
+
+Knows: what is computed. Does not know: how config.json names it (`int4_checkpoints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from engine.models.errors import UnsupportedModel
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    Experts,
+    ExpertsConfig,
+    Linear,
+    LinearConfig,
+)
+from engine.models.weight_formats.ignored import NOTHING, Ignored
+from engine.models.weight_formats.int4_forms import IN_WORD, Form, Int4Views, checkpoint_tensors
+from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
+from kernels.limits import INT4_SPAN
+from storage.kv_layout import ITEM_BYTES
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.linear.fp8_rows import Fp8Rows
+    from kernels.linear.int4_matrix import Int4Matrix
+    from kernels.ops import Ops
+
+GROUPS = (32, 64, 128)  # columns that share a scale
+USUAL = 4.6  # one standard deviation of integers that are drawn evenly
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Linear(Linear):
+    """`weight` and `bias` (out,) or None."""
+
+    config: LinearConfig
+    weight: Int4Matrix
+    bias: Tensor | None
+    form: Form
+
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        """As `Linear.product`."""
+        compute = ops.linear_int4_split_k if self.config.in_parts else ops.linear_int4
+        return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Integers, scales, zero points and biases."""
+        for views in self._views():
+            yield from checkpoint_tensors(self.form, views, has_bias=self.bias is not None)
+        if self.bias is not None:
+            of_rows = 0 if self.config.shards == "rows" else None
+            yield from self.config.named("bias", self.bias, of_rows)
+
+    def _views(self) -> Iterator[Int4Views]:
+        """Of each matrix in the checkpoint."""
+        weight, first, of_rows = self.weight, 0, self.config.shards == "rows"
+        for name, rows in self.config.rows:
+            own = slice(first, first + rows)
+            zeros = None if weight.zeros is None else weight.zeros[:, own]
+            yield Int4Views(
+                name, weight.values[own], weight.scales[:, own], zeros, weight.group, of_rows
+            )
+            first += rows
+
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`."""
+        weight = self.weight
+        weight.values.random_(-(1 << 15), 1 << 15, generator=generator)
+        weight.scales.uniform_(0.5, 1.5, generator=generator)
+        weight.scales.mul_(self.config.size_in**-0.5 / USUAL)
+        if weight.zeros is not None:
+            weight.zeros.random_(6, 10, generator=generator)
+        if self.bias is not None:
+            self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Format:
+    """4-bit integers of one form; implements `WeightFormat`. Matrices that are `ignored` are plain.
+
+    `group`: columns that share a scale. `has_zeros`: and a zero point, else it is 8 for all.
+    """
+
+    name: str
+    form: Form
+    group: int
+    has_zeros: bool
+    ignored: Ignored = NOTHING
+
+    def linear(self, config: LinearConfig, new: Allocator) -> Linear:
+        """As `WeightFormat.linear`; raises UnsupportedModel."""
+        import torch
+
+        from kernels.linear.int4_matrix import Int4Matrix
+
+        if self.ignored.covers([name for name, _ in config.rows]):
+            return PLAIN.linear(config, new)
+        self._check(config)
+        features, width = config.size_out, config.size_in
+        groups = width // self.group
+        values = new.empty(features, width // 4, dtype=torch.int16)
+        zeros = new.empty(groups, features, dtype=torch.uint8) if self.has_zeros else None
+        matrix = Int4Matrix(values, new.empty(groups, features), zeros)
+        bias = new.empty(features) if config.bias else None
+        return Int4Linear(config, matrix, bias, self.form)
+
+    def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
+        """As `WeightFormat.experts`; raises UnsupportedModel for those that are not plain."""
+        if self.ignored.covers(config.matrices(0)):
+            return PLAIN.experts(config, new)
+        raise self._not_for_experts(config.matrices(0)[0])
+
+    def num_bytes(self, config: LinearConfig, dtype: str) -> int:
+        """As `WeightFormat.num_bytes`."""
+        if self.ignored.covers([name for name, _ in config.rows]):
+            return PLAIN.num_bytes(config, dtype)
+        self._check(config)
+        item_bytes, features = ITEM_BYTES[dtype], config.size_out
+        of_groups = config.size_in // self.group * (item_bytes + self.has_zeros)
+        return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
+
+    def check_shard(self, config: LinearConfig) -> None:
+        """Raises UnsupportedModel for a rank's part that parts a word of the files."""
+        if self.ignored.covers([name for name, _ in config.rows]):
+            return
+        self._check(config)
+        for name, rows in config.rows:
+            if config.shards == "rows" and rows % IN_WORD:
+                raise UnsupportedModel(
+                    f"quantization_config: a rank's {rows} rows of {name} in int4: served are "
+                    f"multiples of {IN_WORD}"
+                )
+
+    def _check(self, config: LinearConfig) -> None:
+        name, width = config.rows[0][0], config.size_in
+        if config.of_expert:
+            raise self._not_for_experts(name)
+        if width % INT4_SPAN:
+            raise UnsupportedModel(
+                f"quantization_config: {name} has {width} columns: in int4 served are multiples "
+                f"of {INT4_SPAN}"
+            )
+
+    def _not_for_experts(self, name: str) -> UnsupportedModel:
+        return UnsupportedModel(
+            f"quantization_config: quant_method {self.name!r} with {name} in int4: served are "
+            "experts in plain weights and fp8"
+        )

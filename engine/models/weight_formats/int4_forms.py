@@ -1,0 +1,150 @@
+"""The forms in which checkpoints keep 4-bit integers, and how each becomes the one that is kept.
+
+    awq     qweight (K, N / 8)    qzeros (K / G, N / 8)    scales (K / G, N)
+            eight integers of a row in a word, from its lowest bits on 0 2 4 6 1 3 5 7
+    gptq    qweight (K / 8, N)    qzeros (K / G, N / 8)    scales (K / G, N)    g_idx (K)
+            in order; zero points less 1, except in gptq_v2; g_idx is the group of each column
+    pack-quantized    weight_packed (N, K / 8)    weight_scale (N, K / G)    weight_shape (2)
+                      weight_zero_point (N / 8, K / G), where it is not symmetric; in order
+
+All words are int32. Views lie as the checkpoint's tensors do, so shards divide both alike.
+
+Knows: names, bits and order in files. Does not know: config.json (`int4_checkpoints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from engine.models.errors import CheckpointError
+from engine.models.modules import CheckpointTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Form = Literal["awq", "gptq", "gptq_v2", "pack-quantized"]
+Convert = Callable[["Tensor"], "Tensor"]
+IN_WORD = 8
+IN_ORDER = tuple(range(IN_WORD))
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where in a word the integers are
+SYMMETRIC_ZERO = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Views:
+    """What is kept of a matrix of the checkpoint: N are its rows, within those of others.
+
+    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric;
+    `of_rows` is whether shards divide its rows, else its columns.
+    """
+
+    name: str
+    values: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    group: int
+    of_rows: bool
+
+    def tensor(
+        self, suffix: str, view: Tensor, rows_dim: int, convert: Convert | None
+    ) -> CheckpointTensor:
+        """One of two dimensions, whose `rows_dim` is along the matrix's rows."""
+        shard_dim = rows_dim if self.of_rows else 1 - rows_dim
+        return CheckpointTensor(f"{self.name}.{suffix}", view, shard_dim, convert)
+
+    def checked(
+        self, suffix: str, is_served: Callable[[Tensor], bool], what: str
+    ) -> CheckpointTensor:
+        """One of which nothing is kept; CheckpointError if it is there and says something else."""
+        name, nothing = f"{self.name}.{suffix}", self.values.new_empty(0)
+
+        def convert(value: Tensor) -> Tensor:
+            if not is_served(value):
+                raise CheckpointError(f"{name}: served is {what}")
+            return nothing
+
+        return CheckpointTensor(name, nothing, None, convert, required=False)
+
+
+def checkpoint_tensors(
+    form: Form, views: Int4Views, *, has_bias: bool
+) -> Iterator[CheckpointTensor]:
+    """Of one matrix, all but its bias."""
+    match form:
+        case "awq":
+            yield from _awq(views)
+        case "gptq" | "gptq_v2":
+            yield from _gptq(views, 1 if form == "gptq" else 0, has_bias=has_bias)
+        case "pack-quantized":
+            yield from _pack_quantized(views)
+
+
+def _awq(views: Int4Views) -> Iterator[CheckpointTensor]:
+    assert views.zeros is not None
+    yield views.tensor("qweight", views.values.T, 1, _words_of(AWQ_ORDER, along=1, turned=True))
+    yield views.tensor("qzeros", views.zeros, 1, lambda value: _bytes(value, AWQ_ORDER, 1))
+    yield views.tensor("scales", views.scales, 1, None)
+
+
+def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[CheckpointTensor]:
+    def zeros_of(value: Tensor) -> Tensor:
+        return _bytes(value, IN_ORDER, 1) + less
+
+    def is_in_order(groups: Tensor) -> bool:
+        return groups.tolist() == [column // views.group for column in range(len(groups))]
+
+    yield views.tensor("qweight", views.values.T, 1, _words_of(IN_ORDER, along=0, turned=True))
+    yield views.tensor("scales", views.scales, 1, None)
+    if views.zeros is None:
+        eight = f"zero points of {SYMMETRIC_ZERO}, as sym says"
+        yield views.checked(
+            "qzeros", lambda value: bool((zeros_of(value) == SYMMETRIC_ZERO).all()), eight
+        )
+    else:
+        yield views.tensor("qzeros", views.zeros, 1, zeros_of)
+    yield views.checked("g_idx", is_in_order, "groups of columns in order")
+    if not has_bias:  # some files have one for every matrix
+        yield views.checked("bias", lambda bias: not bool(bias.any()), "zeros")
+
+
+def _pack_quantized(views: Int4Views) -> Iterator[CheckpointTensor]:
+    yield views.tensor("weight_packed", views.values, 0, _words_of(IN_ORDER, along=1, turned=False))
+    yield views.tensor("weight_scale", views.scales.T, 0, None)
+    if views.zeros is not None:
+        yield views.tensor(
+            "weight_zero_point", views.zeros.T, 0, lambda value: _bytes(value, IN_ORDER, 0)
+        )
+    yield views.checked("weight_shape", lambda _: True, "any")
+
+
+def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
+    """`turned`: the file has the matrix turned, (K, N), and so has the view."""
+
+    def convert(value: Tensor) -> Tensor:
+        from kernels.linear.int4_matrix import packed  # where torch is
+
+        integers = _bytes(value, order, along)
+        return packed(integers.T.contiguous()).T if turned else packed(integers)
+
+    return convert
+
+
+def _bytes(value: Tensor, order: Sequence[int], along: int) -> Tensor:
+    """value int32, eight integers a word along a dimension -> those, uint8.
+
+    `order` has for each integer its place in the word. Raises CheckpointError.
+    """
+    if value.dim() != 2 or "int32" not in str(value.dtype):
+        raise CheckpointError(f"packed integers are {value.dtype}: served are words of int32")
+    rows, columns = value.shape
+    if along == 0:
+        wide = value.new_empty(rows, IN_WORD, columns).byte()
+        parts = [wide[:, index] for index in range(IN_WORD)]
+    else:
+        wide = value.new_empty(rows, columns, IN_WORD).byte()
+        parts = [wide[:, :, index] for index in range(IN_WORD)]
+    for part, place in zip(parts, order, strict=True):
+        part.copy_((value >> 4 * place) & 15)
+    return wide.view(rows * IN_WORD, columns) if along == 0 else wide.view(rows, -1)

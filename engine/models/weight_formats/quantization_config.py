@@ -1,0 +1,77 @@
+"""`quantization_config` of config.json: how it is read, and what compressed-tensors says there.
+
+Whatever says something else than what is computed is refused by its field.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.weight_formats.ignored import matches
+
+FIELD = "quantization_config"
+HEAD = "lm_head"  # as checkpoints name it, some below a prefix
+T = TypeVar("T")
+
+
+def refuse_unless(served: bool, field: str, value: object, instead: object) -> None:
+    """Raises UnsupportedModel, in one line that names the field."""
+    if not served:
+        raise UnsupportedModel(f"{FIELD}.{field} {value!r}: served is {instead}")
+
+
+def converted(quantization: dict[str, Any], kind: type[T]) -> T:
+    """The fields as a `kind`; raises BadConfig."""
+    try:
+        return msgspec.convert(quantization, kind)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{FIELD}: {error}") from error
+
+
+class Numbers(msgspec.Struct):
+    """How compressed-tensors quantises weights, or inputs."""
+
+    num_bits: int
+    type: str
+    strategy: str
+    symmetric: bool = True
+    dynamic: bool | str = False
+    group_size: int | None = None
+    block_structure: list[int] | None = None
+    actorder: str | bool | None = None
+
+
+class Group(msgspec.Struct):
+    """Matrices that compressed-tensors quantises alike."""
+
+    targets: list[str]
+    weights: Numbers
+    input_activations: Numbers | None = None
+    format: str | None = None
+
+
+class CompressedTensors(msgspec.Struct):
+    """Of `quant_method` compressed-tensors."""
+
+    quant_method: str
+    config_groups: dict[str, Group]
+    format: str
+    ignore: list[str] = []
+    sparsity_config: dict[str, Any] | None = None
+
+    def the_group(self, served_format: str) -> Group:
+        """The only one, which has all `Linear` but the head; raises UnsupportedModel."""
+        refuse_unless(self.format == served_format, "format", self.format, served_format)
+        if (self.sparsity_config or {}).get("format", "dense") != "dense":
+            raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")
+        groups = self.config_groups
+        refuse_unless(len(groups) == 1, "config_groups", list(groups), "one")
+        group = next(iter(groups.values()))
+        refuse_unless(group.targets == ["Linear"], "targets", group.targets, ["Linear"])
+        plain_head = any(matches(name, HEAD) or name.endswith(f".{HEAD}") for name in self.ignore)
+        served = f"a list with {HEAD!r}, an output projection that is plain"
+        refuse_unless(plain_head, "ignore", self.ignore, served)
+        return group

@@ -1,0 +1,105 @@
+"""Which layers attend over a window of the context, and over how many tokens.
+
+    sliding_window                          in every layer (Mistral, Mixtral)
+    use_sliding_window, max_window_layers   in all layers from the latter on (Qwen2, Qwen3)
+    layer_types                             as it says of each (Qwen2, Qwen3, gpt-oss, Gemma)
+
+A token sees as many keys as the window has tokens, its own among them. Does not know: what a layer
+is (`layers`), nor torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from engine.models.config import ModelSizes, Positive
+from engine.models.errors import BadConfig, UnsupportedModel
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+# Of the families whose configs may leave them out.
+USUAL_WINDOW = 4096
+USUAL_FULL_LAYERS = 28
+
+Windows = tuple[int | None, ...]  # of each layer; None: the whole context
+T = TypeVar("T")
+
+
+class WindowFields(ModelSizes, kw_only=True):
+    """What config.json says of windows, beside the sizes."""
+
+    max_position_embeddings: Positive | None = None
+    sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
+    use_sliding_window: bool = False
+    max_window_layers: int | None = None
+    layer_types: list[str] | None = None
+
+    def window(self, default: int | None) -> int | None:
+        """`sliding_window`, or the default where it is left out; raises BadConfig below 1."""
+        window = default if self.sliding_window is msgspec.UNSET else self.sliding_window
+        if window is not None and window < 1:
+            raise BadConfig(f"sliding_window {window}: a window has 1 token or more")
+        return window
+
+
+WindowRule = Callable[[WindowFields], Windows]  # raises ModelError
+
+
+def no_window(raw: WindowFields) -> Windows:
+    """Llama: whatever the config says."""
+    return (None,) * raw.num_hidden_layers
+
+
+def in_every_layer(raw: WindowFields) -> Windows:
+    """Mixtral: where there is one."""
+    return (raw.window(None),) * raw.num_hidden_layers
+
+
+def in_every_layer_by_default(raw: WindowFields) -> Windows:
+    """Mistral: unless the config has null."""
+    return (raw.window(USUAL_WINDOW),) * raw.num_hidden_layers
+
+
+def in_every_layer_by_flag(raw: WindowFields) -> Windows:
+    """Qwen3-MoE."""
+    window = raw.window(USUAL_WINDOW) if raw.use_sliding_window else None
+    return (window,) * raw.num_hidden_layers
+
+
+def by_layer(raw: WindowFields) -> Windows:
+    """Qwen2 and Qwen3."""
+    window, layers = raw.window(USUAL_WINDOW), raw.num_hidden_layers
+    if raw.use_sliding_window and raw.layer_types is None:
+        given = raw.max_window_layers
+        full = max(0, min(USUAL_FULL_LAYERS if given is None else given, layers))
+        return (None,) * full + (window,) * (layers - full)
+    if SLIDING in (raw.layer_types or ()) and not raw.use_sliding_window:
+        raise BadConfig(f"layer_types has {SLIDING}, and use_sliding_window is false")
+    return windows_of(raw.layer_types or (FULL,) * layers, layers, window)
+
+
+def windows_of(layer_types: Sequence[str], layers: int, window: int | None) -> Windows:
+    """The window of each layer by its type; raises ModelError."""
+    if window is None and SLIDING in layer_types:
+        raise BadConfig(f"layer_types has {SLIDING}, and sliding_window is null")
+    return by_type(layer_types, layers, {FULL: None, SLIDING: window})
+
+
+def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> tuple[T, ...]:
+    """What each layer has by its type; raises ModelError."""
+    if len(layer_types) != layers:
+        raise BadConfig(f"layer_types has {len(layer_types)} entries, of {layers} layers")
+    for kind in layer_types:
+        if kind not in of_type:
+            raise UnsupportedModel(f"layer_types {kind!r}: served are {', '.join(of_type)}")
+    return tuple(of_type[kind] for kind in layer_types)
+
+
+def in_use(windows: Windows, positions: int | None) -> Windows:
+    """The windows without those that no context outgrows; None: it is not known how long one is."""
+    return tuple(
+        None if window is None or (positions is not None and window >= positions) else window
+        for window in windows
+    )

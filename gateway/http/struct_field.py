@@ -1,0 +1,34 @@
+"""A field of a pydantic model that msgspec reads: what is kept as a Struct is defined once.
+
+Knows: how errors of the one library are told by the other. Does not know: who sends models
+(`gateway/admin/wire.py`), or how they are described (`openapi.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+IN_A_STRUCT = "struct"  # the type of an error that msgspec found; its context has the text, `found`
+
+
+class StructField:
+    """In `Annotated`: the field is read as `kind`, a type of msgspec, and described as such."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self._decoder = msgspec.json.Decoder(kind)
+
+    def __get_pydantic_core_schema__(self, _: Any, __: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(self, _: Any, __: Any) -> dict[str, Any]:
+        return {}  # `openapi.py` describes it: pydantic can refer to its own definitions only
+
+    def _read(self, value: Any) -> Any:
+        try:
+            return self._decoder.decode(msgspec.json.encode(value))
+        except msgspec.ValidationError as error:
+            raise PydanticCustomError(IN_A_STRUCT, "{found}", {"found": str(error)}) from None

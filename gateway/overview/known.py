@@ -1,0 +1,123 @@
+"""What each worker keeps in memory for the pages, and all workers' together.
+
+Knows: which parts are added up how. Does not know: how workers are reached (`siblings.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from operator import attrgetter
+
+import msgspec
+
+from gateway.auth.running_requests import RunningRequests
+from gateway.diagnosis.misses import MOST, LastMisses, Miss
+from gateway.http.request_head import RunningRequest
+from gateway.overview.refusals import KEPT, LastRefusals, Refusal
+from gateway.overview.siblings import Siblings
+
+
+class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):
+    """Which requests were refused?"""
+
+
+class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
+    """Which requests of tenants are answered now?"""
+
+
+class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
+    """Why did this tenant's prompts miss? It looks, so more are to be found from now on."""
+
+    tenant: str
+
+
+class WorkerAsked(msgspec.Struct, frozen=True, tag="worker"):
+    """Who are you?"""
+
+
+class ToldRefusals(msgspec.Struct, frozen=True):
+    """The last ones, and counts by code since the worker's start."""
+
+    last: list[Refusal]
+    by_code: dict[str, int]
+
+
+class OwnRequest(msgspec.Struct, frozen=True):
+    """A request that a worker answers. `arrived`: this machine's monotonic clock."""
+
+    id: str
+    tenant_id: str | None
+    route: str | None
+    arrived: float
+
+
+class ToldWorker(msgspec.Struct, frozen=True):
+    """A worker. `started`: seconds since the epoch."""
+
+    pid: int
+    started: float
+
+
+_QUESTIONS = msgspec.msgpack.Decoder(RefusalsAsked | RunningAsked | MissesAsked | WorkerAsked)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this worker knows, and what it hears of the others."""
+
+    worker: ToldWorker
+    kept: LastRefusals
+    under_way: RunningRequests
+    missed: LastMisses
+    siblings: Siblings
+
+    def told(self, question: bytes) -> bytes:
+        """The answer to another worker's question."""
+        return msgspec.msgpack.encode(self._told(_QUESTIONS.decode(question)))
+
+    async def refusals(self) -> ToldRefusals:
+        """Of all workers, the newest first."""
+        heard = await self.siblings.ask(RefusalsAsked(), ToldRefusals)
+        told = [self._own_refusals(), *heard.answers]
+        last = sorted((one for some in told for one in some.last), key=attrgetter("at"))
+        by_code = sum((Counter(some.by_code) for some in told), Counter())
+        return ToldRefusals(last[::-1][:KEPT], dict(by_code))
+
+    async def requests(self) -> list[OwnRequest]:
+        """Those of tenants that any worker answers."""
+        heard = await self.siblings.ask(RunningAsked(), list[OwnRequest])
+        return [one for some in (self._own_requests(), *heard.answers) for one in some]
+
+    async def misses(self, tenant_id: str) -> list[Miss]:
+        """A tenant's, the newest first; all workers find more from now on, for a while."""
+        heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
+        told = (self.missed.watch(tenant_id), *heard.answers)
+        found = sorted((one for some in told for one in some), key=attrgetter("at"))
+        return found[::-1][:MOST]
+
+    async def workers(self) -> tuple[list[ToldWorker], list[int]]:
+        """All workers, this one first, and the process ids of those that do not answer."""
+        heard = await self.siblings.ask(WorkerAsked(), ToldWorker)
+        return [self.worker, *heard.answers], heard.silent
+
+    def _told(self, asked: RefusalsAsked | RunningAsked | MissesAsked | WorkerAsked) -> object:
+        match asked:
+            case RefusalsAsked():
+                return self._own_refusals()
+            case RunningAsked():
+                return self._own_requests()
+            case MissesAsked():
+                return self.missed.watch(asked.tenant)
+            case WorkerAsked():
+                return self.worker
+
+    def _own_refusals(self) -> ToldRefusals:
+        return ToldRefusals(self.kept.listed(), dict(self.kept.by_code))
+
+    def _own_requests(self) -> list[OwnRequest]:
+        return [_own_request(one) for one in self.under_way if one.tenant_id is not None]
+
+
+def _own_request(one: RunningRequest) -> OwnRequest:
+    return OwnRequest(one.id, one.tenant_id, one.route, one.arrived)

@@ -1,0 +1,93 @@
+"""What the other workers of this gateway know, for the pages: asked when a page asks.
+
+Workers share a port, so a page is answered by any of them. Each listens on a Unix socket in the
+directory that they share (open to their user alone) and tells what it keeps in memory: its last
+refusals, the requests that it answers, the misses of a tenant that looks. Whoever answers a page
+adds up. Nothing is sent while nobody looks.
+
+Knows: bytes between workers, and who did not answer. Does not know: what is asked and told, which
+is the pages' (`known.py`), or gateways of other machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+A = TypeVar("A")
+
+ANSWER_S = 1.0  # for all of them together
+_MAX_BYTES = 4 << 20  # of an answer
+_SUFFIX = ".sock"
+
+
+class Heard(NamedTuple, Generic[A]):
+    """What came, and the process ids of those that live and did not answer in time."""
+
+    answers: list[A]
+    silent: list[int]
+
+
+class Siblings:
+    """The other workers; without a `directory` there are none."""
+
+    def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
+        """`own`: this worker's process id."""
+        self._directory = directory
+        self._own = own or os.getpid()
+
+    @asynccontextmanager
+    async def told(self, answer: Callable[[bytes], bytes]) -> AsyncIterator[None]:
+        """Tell the others what `answer` makes of their questions, while this is open."""
+        if self._directory is None:
+            yield
+            return
+
+        async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                writer.write(answer(await reader.read()))
+                await writer.drain()
+            writer.close()
+
+        path = self._directory / f"{self._own}{_SUFFIX}"
+        path.unlink(missing_ok=True)  # of a worker that died and had the same process id
+        server = await asyncio.start_unix_server(tell, path)
+        try:
+            yield
+        finally:
+            server.close()
+            path.unlink(missing_ok=True)
+
+    async def ask(self, question: msgspec.Struct, kind: type[A]) -> Heard[A]:
+        """What all others tell, each a `kind`. A worker that has died is passed over."""
+        paths = [] if self._directory is None else sorted(self._directory.glob(f"*{_SUFFIX}"))
+        others = [path for path in paths if int(path.stem) != self._own]
+        asked = msgspec.msgpack.encode(question)
+        came = await asyncio.gather(*(_asked(path, asked) for path in others))
+        decoder = msgspec.msgpack.Decoder(kind)
+        answers = [decoder.decode(one) for one in came if isinstance(one, bytes) and one]
+        silent = [int(path.stem) for path, one in zip(others, came, strict=True) if one is None]
+        return Heard(answers, silent)
+
+
+async def _asked(path: Path, question: bytes) -> bytes | None:
+    """The answer of one worker; nothing from one that is gone, None from one that is silent."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_BYTES)
+            try:
+                writer.write(question)
+                writer.write_eof()
+                return await reader.read()
+            finally:
+                writer.close()
+    except TimeoutError:
+        return None
+    except OSError:  # nobody listens there any more
+        return b""

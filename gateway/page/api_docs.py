@@ -1,0 +1,25 @@
+"""`/docs`: the API to read and to try out, by Swagger UI from the gateway's own files.
+
+Knows: files. Does not know: what is described, which the page asks of `/openapi.json`; or keys,
+which whoever tries a route enters there and which stay in that browser's tab.
+"""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
+
+from fastapi import APIRouter, Request, Response
+
+from gateway.page.files import PageFiles
+
+
+def api_docs_router(files: PageFiles) -> APIRouter:
+    """`/docs` and what is below it, without a key, as `/openapi.json` is."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/docs")
+    async def page(request: Request) -> Response:
+        return files.answer("index.html", request)
+
+    @router.get("/docs/{file:path}")
+    async def file(file: str, request: Request) -> Response:
+        return files.answer(file, request)
+
+    return router

@@ -1,0 +1,38 @@
+"""What attention computes beyond softmax(q k^T) v, as data.
+
+    score = scale * q . k           of keys in the window alone, where there is one
+    score = softcap * tanh(score / softcap)                            where there is a softcap
+    p_j   = exp(score_j) / (exp(sink of the head) + sum_i exp(score_i))  where there are sinks
+
+The sinks themselves are a tensor (Hq,) of the model, given beside this. No torch: configs of models
+have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.errors import UnsupportedShape
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionVariant:
+    """`window`: how many keys a token sees, itself included; None: all.
+
+    Raises UnsupportedShape for a window without a key, or a cap that no score is below.
+    """
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise UnsupportedShape(f"a window of {self.window} keys has not even the token itself")
+        if self.softcap is not None and self.softcap <= 0:
+            raise UnsupportedShape(f"soft cap {self.softcap} is not above 0")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every key counts, with a score as it is."""
+        return self.window is None and self.softcap is None

@@ -1,0 +1,127 @@
+"""A linear layer with a matrix of 4-bit integers: y = x @ weight.T + bias, x in the model's dtype.
+
+    rows of x    what is done                                      bytes read or written a weight
+    up to 128    `product_kernel`: dequantised in registers        0.5, once for each 64 rows
+    more         `dequantise_kernel` to a scratch matrix of 16     0.5 + 2, then the product's 2
+                 bits, and the usual product of that
+
+Both multiply the same numbers, those of `Int4Matrix.dequantised`: so what differs by the number of
+rows is the order of sums, as with plain weights. A matrix of float32 is always written out.
+
+The kernel cuts K in shares by the matrix alone; each share's sum is float32, and the reader adds
+them in order (`split_k`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.launch.dependent_launch import dependent_launch
+from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.linear import linear
+from kernels.linear.int4_kernels import dequantise_kernel, product_kernel
+from kernels.linear.int4_matrix import SPAN, Int4Matrix
+
+Int4LinearOp = Callable[[Tensor, Int4Matrix, Tensor | None], Tensor]
+"""x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
+
+MAX_ROWS = 128
+_MOST_IN_PROGRAM = 64  # rows of x
+# With numbers of rows up to these and beyond, all kernels are launched.
+TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
+_MIN_ROWS = 16  # of the smallest operand that the matrix units take
+_STRIP, _STAGES = 64, 4  # rows of the matrix in a program
+_WIDE_STRIP = 128  # with more of x, all of which each strip reads from the L2 cache
+_ROWS_OF_WARP = 16
+_PROGRAMS = 528  # four on each of an H200's multiprocessors: they take turns at dequantising
+_MIN_SPANS = 8  # of a share of K
+_MAX_SHARES = 8
+
+
+def reference(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
+    """The product with the matrix written out in x's dtype. Plain PyTorch."""
+    return F.linear(x, weight.dequantised(x.dtype), bias)
+
+
+def launch(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
+    """As `reference`, on the device, for x whose rows are contiguous."""
+    if _is_for_few_rows(x, weight):
+        return in_registers(x, weight, bias, shares=1)
+    return linear.launch(x, written_out(weight, x.dtype), bias)
+
+
+def launch_split_k(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
+    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    if _is_for_few_rows(x, weight):
+        return in_registers(x, weight, bias, shares=shares_of(weight))
+    return linear.launch_split_k(x, written_out(weight, x.dtype), bias)
+
+
+def _is_for_few_rows(x: Tensor, weight: Int4Matrix) -> bool:
+    dtype = weight.scales.dtype
+    return 0 < x.shape[0] <= MAX_ROWS and x.dtype == dtype and dtype.itemsize == 2
+
+
+def shares_of(weight: Int4Matrix) -> int:
+    """Among how many programs K is cut: as many as fill the device, with _MIN_SPANS each."""
+    features, width = weight.shape
+    most = min(_MAX_SHARES, width // (SPAN * _MIN_SPANS))
+    return max(min(_PROGRAMS // cdiv(features, _STRIP), most), 1)
+
+
+def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: int) -> Tensor:
+    """By `product_kernel`, for 16-bit dtypes and any number of rows but none: parts of shares."""
+    (rows, width), features = x.shape, weight.shape[0]
+    dtype = x.dtype if shares == 1 else torch.float32
+    out = torch.empty((shares, rows, features), dtype=dtype, device=x.device)
+    at_once = min(max(next_power_of_2(rows), _MIN_ROWS), _MOST_IN_PROGRAM)
+    strip = _STRIP if at_once == _MIN_ROWS else _WIDE_STRIP
+    product_kernel[(cdiv(rows, at_once), cdiv(features, strip), shares)](
+        x,
+        weight.values,
+        weight.scales,
+        weight.scales if weight.zeros is None else weight.zeros,
+        weight.scales if bias is None else bias,
+        out,
+        rows,
+        x.stride(0),
+        N=features,
+        K=width,
+        GROUP=weight.group,
+        HAS_ZEROS=weight.zeros is not None,
+        HAS_BIAS=bias is not None,
+        ROWS=at_once,
+        STRIP=strip,
+        SPAN=SPAN,
+        STAGES=_STAGES,
+        num_warps=strip // _ROWS_OF_WARP,
+        **dependent_launch(x.device),
+    )
+    return out[0] if shares == 1 else out
+
+
+def written_out(weight: Int4Matrix, dtype: torch.dtype) -> Tensor:
+    """As `Int4Matrix.dequantised`, on the device."""
+    if dtype != weight.scales.dtype or dtype.itemsize != 2:
+        return weight.dequantised(dtype)
+    features, width = weight.shape
+    out = torch.empty((features, width), dtype=dtype, device=weight.values.device)
+    dequantise_kernel[(width // SPAN, cdiv(features, _STRIP))](
+        weight.values,
+        weight.scales,
+        weight.scales if weight.zeros is None else weight.zeros,
+        out,
+        N=features,
+        K=width,
+        GROUP=weight.group,
+        HAS_ZEROS=weight.zeros is not None,
+        STRIP=_STRIP,
+        SPAN=SPAN,
+        num_warps=4,
+        **dependent_launch(out.device),
+    )
+    return out

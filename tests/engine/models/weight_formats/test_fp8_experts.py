@@ -1,0 +1,133 @@
+"""Mixtures of experts in fp8: as checkpoints keep them, against the rounded numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from engine.models.architecture import read_model_config
+from engine.models.errors import UnsupportedModel
+from engine.models.modules import walk
+from engine.models.weight_formats.fp8 import Fp8Experts
+from engine.models.weights import load_parameters
+from tests.engine.models.weight_formats.test_fp8 import (
+    KINDS,
+    PROMPT,
+    STATIC,
+    TOLERANCE,
+    Kind,
+    RoundedLinear,
+    expect_greedy,
+    logits,
+    say,
+)
+from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.int4_checkpoints import rewrite
+
+CPU = torch.device("cpu")
+NUM_EXPERTS = 4
+SIZES = {"hidden_size": 128, "head_dim": 32, "num_key_value_heads": 4, "num_experts_per_tok": 2}
+FAMILIES = {
+    "qwen3-moe": Recipe(
+        "Qwen3Moe",
+        {
+            **SIZES,
+            "intermediate_size": 256,
+            "moe_intermediate_size": 128,
+            "num_experts": NUM_EXPERTS,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "mixtral": Recipe(
+        "Mixtral", {**SIZES, "intermediate_size": 128, "num_local_experts": NUM_EXPERTS}
+    ),
+}
+RECIPE = FAMILIES["qwen3-moe"]
+MATRIX = re.compile(r"(?P<module>.+(?:proj|\.w[123]))\.weight")
+EXPERT = re.compile(r"(?P<place>.+\.experts)\.(?P<number>\d+)\.(?P<name>\w+)")
+ORDER = ("gate_proj", "up_proj", "down_proj")
+NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # of Mixtral's
+
+
+class RoundedExperts(nn.Module):
+    """Experts of the truth: matrices by their numbers and names.
+
+    An expert's tokens are computed together, as the engine does: how many there are decides the
+    last bits of sums, and those by which numbers halfway between two of e4m3 are rounded.
+    """
+
+    def __init__(self, matrices: dict[tuple[int, str], RoundedLinear]) -> None:
+        super().__init__()
+        self._matrices = matrices
+
+    def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        parts = x.new_zeros((*experts.shape, x.shape[1]))
+        for number in sorted(set(experts.flatten().tolist())):
+            rows, places = (experts == number).nonzero(as_tuple=True)
+            gate, up, down = (self._matrices[number, name] for name in ORDER)
+            put_out = down(F.silu(gate(x[rows])) * up(x[rows]))
+            parts[rows, places] = weights[rows, places, None] * put_out
+        return parts.sum(1)
+
+
+def make_mixture(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkpoint:
+    """A checkpoint of this kind, and its truth; routers, embedding and head are plain."""
+    made = make_checkpoint(recipe, model_dir)
+    tensors = dict(load_file(model_dir / "model.safetensors"))
+    of_experts: dict[str, dict[tuple[int, str], RoundedLinear]] = defaultdict(dict)
+    for matrix in [found for name in tensors if (found := MATRIX.fullmatch(name))]:
+        module = matrix["module"]
+        kept, rounded = kind.keep(module, tensors.pop(matrix[0]))
+        tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
+        if expert := EXPERT.fullmatch(module):
+            place = expert["place"].replace("block_sparse_moe", "mlp")
+            name = NAMES.get(expert["name"], expert["name"])
+            of_experts[place][int(expert["number"]), name] = rounded
+        else:
+            made.truth.set_submodule(module, rounded)
+    for place, matrices in of_experts.items():
+        made.truth.set_submodule(place, RoundedExperts(matrices))
+    rewrite(model_dir, tensors)
+    say(model_dir, kind.words)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["channel", "block"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_and_greedy_tokens_are_those_of_the_rounded_numbers(
+    kind: str, family: str, tmp_path: Path
+) -> None:
+    recipe = FAMILIES[family]
+    made = make_mixture(KINDS[kind], tmp_path / "fp8", recipe)
+    wanted = made.logits(PROMPT)
+    assert (logits(made.model_dir) - wanted).abs().max() < TOLERANCE
+    plain = make_checkpoint(recipe, tmp_path / "plain").logits(PROMPT)
+    assert (wanted - plain).abs().max() > 100 * TOLERANCE, "rounding shows"
+    expect_greedy(made)
+
+
+def test_plain_experts_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
+    make_checkpoint(RECIPE, tmp_path / "plain")
+    saved = make_mixture(KINDS["channel"], tmp_path / "saved").model_dir
+    online = read_model_config(tmp_path / "plain", quantization="fp8")
+    loaded = load_parameters(tmp_path / "plain", online, torch.float32, CPU)
+    wanted = load_parameters(saved, read_model_config(saved), torch.float32, CPU)
+    assert list(walk(loaded.layers, Fp8Experts))
+    for got, right in zip(loaded.tensors(), wanted.tensors(), strict=True):
+        assert torch.equal(got.float(), right.float())
+
+
+def test_experts_with_static_scales_are_refused(tmp_path: Path) -> None:
+    make_mixture(KINDS["channel"], tmp_path)
+    load_parameters(tmp_path, read_model_config(tmp_path), torch.float32, CPU)
+    say(tmp_path, STATIC)
+    with pytest.raises(UnsupportedModel, match="experts with static input scales"):
+        load_parameters(tmp_path, read_model_config(tmp_path), torch.float32, CPU)

@@ -1,0 +1,64 @@
+"""Real engines behind real sockets, as one; only the model is a fake."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import zmq
+
+from engine.errors import EngineUnavailable
+from gateway.config import GatewayConfig
+from gateway.replicas.connecting import connected
+from gateway.replicas.engine_set import EngineSet
+from tests.doubles.engine.engine_thread import EngineThread
+from tests.doubles.engine.fake_runner import expected_output
+from tests.engine.rigs.rig import generate
+from tests.engine.rigs.streams import collect, welcomed
+from tests.gateway.replicas.rig import until
+
+PROMPT = list(range(40))
+
+
+def config_of(directory: Path, *names: str, link_key_file: str | None = None) -> GatewayConfig:
+    engines = tuple(str(directory / f"{name}.sock") for name in names)
+    return GatewayConfig(
+        model_dir="", model_name="", data_dir="", engines=engines, link_key_file=link_key_file
+    )
+
+
+async def test_one_engine_is_no_set(tmp_path: Path) -> None:
+    with EngineThread(str(tmp_path / "a.sock")):
+        async with connected(config_of(tmp_path, "a")) as engine:
+            await welcomed(engine)
+            assert not isinstance(engine, EngineSet)
+            assert engine.replicas == {}
+
+
+async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{name}.sock") for name in "ab"]
+    with EngineThread(paths[0]), EngineThread(paths[1]):
+        async with connected(config_of(tmp_path, "a", "b")) as engine:
+            await until(lambda: all(one.state == "ready" for one in engine.replicas.values()))
+            tokens, _ = await collect(engine, generate("first", PROMPT))
+            assert tokens == expected_output(PROMPT, 4)
+            await asyncio.sleep(0.1)  # for the router to hear of it
+            ends = [(await collect(engine, generate(f"r{n}", PROMPT)))[1] for n in range(6)]
+            assert {end.reused.tokens for end in ends} == {39}, "always the one that has it"
+
+
+async def test_a_key_for_engines_elsewhere_is_not_for_sockets_here(tmp_path: Path) -> None:
+    key = tmp_path / "link.key"
+    key.write_bytes(zmq.curve_keypair()[1] + b"\n")
+    key.chmod(0o600)
+    given = config_of(tmp_path, "a", "b", link_key_file=str(key))
+    with EngineThread(str(tmp_path / "a.sock")):
+        async with connected(given) as engine:
+            await welcomed(engine)
+            states = {name: one.state for name, one in engine.replicas.items()}
+            assert states == {"0": "ready", "1": "absent"}
+            await collect(engine, generate("a", PROMPT))
+    async with connected(given) as engine:
+        with pytest.raises(EngineUnavailable):
+            await collect(engine, generate("a", PROMPT))

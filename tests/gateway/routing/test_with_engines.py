@@ -1,0 +1,59 @@
+"""The router that serves and two engines behind their sockets; only the model is a fake."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from engine.link.client import EngineClient
+from engine.link.messages import Generate, Tokens
+from gateway.routing.first_token import FirstTokenRouter
+from tests.doubles.engine.engine_thread import EngineThread
+from tests.engine.rigs.rig import generate
+from tests.engine.rigs.streams import welcomed
+
+READY = ("a", "b")
+PROMPT = range(1, 40)
+
+
+async def serve(
+    router: FirstTokenRouter, name: str, client: EngineClient, request: Generate
+) -> int:
+    """Send a request to this replica; returns how many of its tokens were cached."""
+    cached = 0
+    router.sent(name, request)
+    async for event in client.generate(request):
+        if isinstance(event, Tokens) and event.reused is not None:
+            cached = event.reused.tokens
+            router.began(name, request.request_id, event.reused, event.timing)
+    router.ended(name, request.request_id)
+    return cached
+
+
+async def test_a_prompt_goes_where_it_is_cached_until_that_engine_is_gone() -> None:
+    router = FirstTokenRouter(time.monotonic)
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(TemporaryDirectory(prefix="ratoon"))
+        clients = {}
+        for name in READY:
+            path = str(Path(directory, name))
+            stack.enter_context(EngineThread(path))
+            clients[name] = EngineClient(path, on_cache_events=partial(router.heard, name))
+            await clients[name].start()
+            stack.push_async_callback(clients[name].close)
+            await welcomed(clients[name])
+        other = generate("other", [50, 51, 52], max_tokens=1)
+        assert router.choose(generate("x", PROMPT), READY) == "a"  # of equals the first
+        assert await serve(router, "b", clients["b"], generate("first", PROMPT, max_tokens=1)) == 0
+        await serve(router, "a", clients["a"], other)
+        again = generate("again", PROMPT, max_tokens=1)
+        async with asyncio.timeout(10):  # a bound on hanging, not a measurement
+            while router.choose(again, READY) != "b":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await serve(router, "b", clients["b"], again) >= 36
+        router.gone("b")
+        assert router.choose(generate("x", PROMPT), READY) == "a"

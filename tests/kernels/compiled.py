@@ -1,0 +1,208 @@
+"""Compiles for Hopper, without a GPU, the kernels that models of every architecture launch.
+
+    python -m tests.kernels.compiled [llama qwen3-moe ...] [--only attend]
+
+Triton's interpreter computes in NumPy: it does not see a product that has no instruction, inline
+assembly, or too much shared memory. The compiler does. Models are small and in bfloat16, their
+tensors empty and on the CPU; launches are left out, as in `compile_ahead`, whose notes say which
+variants there are. Each is compiled by Triton and its own ptxas, and what fails is printed.
+
+Takes some 40 s of a core at first, so it is no part of `make test`; Triton's cache remembers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import torch
+import typer
+from torch import Tensor
+from triton.errors import TritonError
+from triton.runtime import driver
+
+from engine.execution.shared_prefixes import MIN_GROUP_ROWS
+from engine.models.architecture import read_model_config
+from engine.models.config import ModelConfig, kv_layout
+from engine.models.decoder import Decoder, build_decoder
+from engine.models.modules import WeightFormat
+from engine.models.parameters import empty_parameters
+from engine.models.weight_formats.fp8 import Fp8Format
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
+from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4
+from engine.models.weight_formats.plain import PLAIN
+from engine.sampling.planner import Planner
+from engine.sampling.sampler import Sampler
+from engine.sampling.tables import SlotTables
+from engine.startup import kernel_warm_up
+from engine.startup.activation import StepBounds, largest_batch
+from kernels.launch import capability as capabilities
+from kernels.launch.compile_ahead import Notes, Variant, leaving_out_launches
+from kernels.ops import triton_ops
+from storage.device_pool import empty_blocks, layer_views
+from storage.kv_layout import FP8
+from tests.doubles.engine.no_device import NoDevice
+from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
+
+CPU = torch.device("cpu")
+SIZES = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "moe_intermediate_size": 256,
+    "head_dim": 128,
+    "num_attention_heads": 8,
+}
+SHARED_BYTES = 227 * 1024  # of a program on Hopper
+BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
+FORMATS: dict[str, WeightFormat] = {
+    "fp8": ONLINE_FP8,
+    "fp8 by block": Fp8Format("fp8", "block", "group"),
+    "int4": PLANNED_INT4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model, with the formats of its weights and KV."""
+
+    name: str
+    recipe: Recipe
+    weight_format: WeightFormat = PLAIN
+    kv_dtype: str = "bfloat16"
+
+
+def all_served() -> Iterator[Served]:
+    """Each family plain, and those that others are like in each format."""
+    families = {recipe.family: (name, recipe) for name, recipe in reversed(RECIPES.items())}
+    for name, recipe in families.values():
+        yield Served(name, recipe)
+    for name, weight_format in FORMATS.items():
+        yield Served(f"llama, {name}", RECIPES["llama"], weight_format)
+    for name in ("fp8", "fp8 by block"):
+        yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
+    yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
+
+
+def main(
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Names that begin so; all without any.")
+    ] = None,
+    only: Annotated[str, typer.Option(help="Kernels whose name has this in it.")] = "",
+) -> None:
+    """Print a line a model: how many kernels it has that those before it have not.
+
+    Ends with status 1 where one does not compile.
+    """
+    failed = 0
+    with on_paper():
+        for served in all_served():
+            if models and not served.name.startswith(tuple(models)):
+                continue
+            began = time.perf_counter()
+            found = [one for one in variants_of(served) if only in named(one)]
+            failed += sum(not compiles(one) for one in found)
+            typer.echo(f"{served.name}: {len(found)} kernels, {time.perf_counter() - began:.0f} s")
+    sys.exit(bool(failed))
+
+
+def named(variant: Variant) -> str:
+    """The kernel with its module, as many are called `_kernel`."""
+    module: str = getattr(variant.kernel, "__module__", "")
+    return f"{module}.{variant.name}"
+
+
+def compiles(variant: Variant) -> bool:
+    """Whether it does, and fits; prints why not."""
+    why = ""
+    try:
+        compiled: Any = variant.kernel.preload(variant.data)
+        if compiled.metadata.shared > SHARED_BYTES:
+            why = f"{compiled.metadata.shared} bytes of shared memory, at most {SHARED_BYTES}"
+    except (TritonError, RuntimeError) as error:
+        why = str(error)
+    if why:
+        typer.echo(f"{named(variant)} does not compile: {why}\n    {variant.data}", err=True)
+    return not why
+
+
+@contextmanager
+def on_paper() -> Iterator[None]:
+    """Triton's device is a Hopper that nothing runs on, and tensors of the CPU pass for its own."""
+    known = capabilities.capability
+    users = [module for module in sys.modules.values() if vars(module).get("capability") is known]
+    with ExitStack() as patched:
+        for place, name, instead in (
+            (driver, "_active", NoDevice()),
+            (torch.Tensor, "is_cuda", True),
+            (torch, "_scaled_mm", _scaled_mm),
+            (torch.backends.cuda, "preferred_blas_library", lambda _=None: None),
+            *((module, "capability", lambda _: capabilities.HOPPER) for module in users),
+        ):
+            patched.enter_context(patch.object(place, name, instead))
+        yield
+
+
+def _scaled_mm(x: Tensor, weight: Tensor, *, out_dtype: torch.dtype, **_: object) -> Tensor:
+    """The library's product, as far as its shape goes."""
+    return x.new_empty((x.shape[0], weight.shape[1]), dtype=out_dtype)
+
+
+def variants_of(served: Served) -> list[Variant]:
+    """The kernels that the model launches, at sizes of steps that tell, and that are not there."""
+    with tempfile.TemporaryDirectory() as directory:
+        model = _model(served, Path(directory))
+    parameters = empty_parameters(model, torch.bfloat16, CPU)
+    decoder = build_decoder(model, parameters, triton_ops(), MODEL_LEN)
+    notes = Notes()
+    with leaving_out_launches(notes):
+        _launch_all(decoder, served.kv_dtype)
+    return notes.variants
+
+
+def _model(served: Served, directory: Path) -> ModelConfig:
+    fields = {**served.recipe.fields, **SIZES}
+    rope: dict[str, Any] = dict(fields.get("rope_parameters") or {})
+    for name in rope.keys() & {"short_factor", "long_factor"}:  # one for each pair of a head
+        rope[name] = rope[name] * (SIZES["head_dim"] // SHAPE["head_dim"])
+    fields |= {"rope_parameters": rope} if rope else {}
+    config = config_of(replace(served.recipe, fields=fields)).to_dict()
+    config["architectures"] = [f"{served.recipe.family}ForCausalLM"]
+    (directory / "config.json").write_text(json.dumps(config))
+    return replace(read_model_config(directory), weight_format=served.weight_format)
+
+
+@torch.inference_mode()
+def _launch_all(decoder: Decoder, kv_dtype: str) -> None:
+    """As `kernel_warm_up.dry_run`, but for what asks the device how much memory it took."""
+    bounds = StepBounds(
+        batch_tokens=BATCH_TOKENS,
+        max_running=BATCH_SLOTS,
+        max_model_len=MODEL_LEN,
+        layout=kv_layout(decoder.config.layers, kv_dtype, BLOCK_SIZE),
+        graph_tokens=GRAPH_TOKENS,
+        group_rows=MIN_GROUP_ROWS,
+    )
+    batch = largest_batch(BATCH_TOKENS, MODEL_LEN, BLOCK_SIZE, CPU)
+    blocks = empty_blocks(bounds.layout, -(-BATCH_TOKENS // BLOCK_SIZE), CPU)
+    pool = layer_views(blocks, bounds.layout)
+    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+    kernel_warm_up.dry_run_buckets(decoder, bounds)
+    kernel_warm_up.dry_run_gemms(decoder, bounds)
+    kernel_warm_up.dry_run_mixtures(decoder, bounds)
+    kernel_warm_up.dry_run_copies(decoder, bounds)
+    vocab_size = decoder.config.vocab_size
+    planner = Planner(vocab_size, (), lambda: 1, BATCH_SLOTS)
+    sampler = Sampler(planner, decoder.ops, SlotTables(BATCH_SLOTS, vocab_size))
+    sampler.warm_up(vocab_size, CPU, torch.bfloat16)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,56 @@
+"""The check by hand compiles kernels for a Hopper that is not there, and says what does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernels.launch.compile_ahead import Variant
+from tests.kernels.compiled import SHARED_BYTES, compiles
+
+
+def test_the_assembly_of_decodes_over_fp8_compiles() -> None:
+    words = ["llama, fp8 KV", "--only", "attend_split"]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.compiled", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "llama, fp8 KV: 3 kernels" in done.stdout
+
+
+class Kernel:
+    """One that takes so much memory, or that the compiler refuses."""
+
+    def __init__(self, shared: int | None) -> None:
+        self._shared = shared
+
+    def preload(self, data: str) -> Any:
+        if self._shared is None:
+            raise RuntimeError("PassManager::run failed")
+        return SimpleNamespace(metadata=SimpleNamespace(shared=self._shared))
+
+
+@pytest.mark.parametrize(
+    ("shared", "says"),
+    [
+        (None, "PassManager::run failed"),
+        (SHARED_BYTES + 1, "bytes of shared memory"),
+        (SHARED_BYTES, ""),
+    ],
+)
+def test_what_does_not_compile_is_told(
+    shared: int | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variant = Variant(Kernel(shared), "kernel", "data")
+    assert compiles(variant) == (not says)
+    assert says in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""What somebody who knows FastAPI does at `/docs`, in a real Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.seams.page.support import Visit
+from tests.seams.support.server import Server
+
+NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+
+
+def authorize(page: Page, scheme: str, key: str) -> None:
+    page.get_by_role("button", name="Authorize", exact=True).first.click()
+    dialog = page.locator(".auth-container").filter(has_text=scheme)
+    dialog.get_by_role("textbox").fill(key)
+    dialog.get_by_role("button", name="Apply credentials").click()
+    page.get_by_role("button", name="Close").first.click()
+
+
+def try_out(page: Page, method: str, path: str, body: str | None = None) -> Any:
+    """Send a request as the page does; its answer."""
+    block = page.locator(f".opblock-{method}").filter(has=page.locator(f'[data-path="{path}"]'))
+    block.locator(".opblock-summary-control").click()
+    block.get_by_role("button", name="Try it out").click()
+    if body is not None:
+        block.locator("textarea.body-param__text").fill(body)
+    with page.expect_response(lambda answer: answer.url.endswith(path)) as came:
+        block.get_by_role("button", name="Execute").click()
+    return came.value
+
+
+def test_a_tenant_is_made_and_chats(server: Server, visit: Callable[..., Visit]) -> None:
+    at = visit()
+    at.page.goto(f"{server.url}/docs")
+    expect(at.page.get_by_role("heading", name="Ratoon")).to_be_visible()
+    refused = try_out(at.page, "get", "/v1/models")
+    assert refused.status == 401
+    authorize(at.page, "operator", server.admin_key)
+    authorize(at.page, "tenant", server.demo_key)
+    made = try_out(at.page, "post", "/admin/groups", '{"name": "made-in-the-docs"}')
+    assert (made.status, made.json()["name"]) == (201, "made-in-the-docs")
+    chat = '{"model": "handbook", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
+    answered = try_out(at.page, "post", "/v1/chat/completions", chat)
+    assert answered.json()["usage"]["completion_tokens"] == 2
+    assert all(url.startswith((server.url, "data:")) for url in at.asked), at.asked
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/admin/tenants"])
+def test_it_follows_the_browser_and_shows_fields(
+    server: Server, visit: Callable[..., Visit], path: str
+) -> None:
+    page = visit(**NARROW).page
+    page.goto(f"{server.url}/docs")
+    expect(page.locator("html.dark-mode")).to_be_attached()
+    block = page.locator(".opblock-post").filter(has=page.locator(f'[data-path="{path}"]'))
+    block.locator(".opblock-summary-control").click()
+    expect(block.get_by_text("Request body")).to_be_visible()

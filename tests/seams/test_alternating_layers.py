@@ -1,0 +1,48 @@
+"""Layers that alternate between a window and the whole context: cached equals uncached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.alternating_architecture import (
+    SERVED,
+    SERVED_WITHOUT_WINDOWS,
+    WINDOW,
+    make_alternating_checkpoint,
+)
+from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+# Prompts of less and of more than a window; what is shared ends before it, and within it.
+MIX = [
+    Ask(i % 4, 10 + 3 * i, (5, 6, 7), 12, NAMESPACES[i % 2], i if i % 3 else None)
+    for i in range(11)
+]
+
+
+@pytest.mark.parametrize("graph_tokens", [0, 64])
+def test_any_reuse_gives_the_tokens_of_each_request_alone(
+    tmp_path: Path, graph_tokens: int
+) -> None:
+    make_alternating_checkpoint(tmp_path)
+    alone = alone_on(tmp_path, SERVED)
+    bounds = Bounds(4, 16, 24, 4, overlap_scheduling=True, graph_tokens=graph_tokens)
+    engine = RealEngine(str(tmp_path), bounds, served=SERVED)
+    run_mix(engine, MIX)
+    for number, ask in enumerate(MIX):
+        assert engine.tokens(str(number)) == alone(ask)
+    stats = engine.core.stats()
+    assert stats.preemptions > 0
+    assert stats.windows["all"].hit_tokens > WINDOW
+    engine.expect_nothing_left()
+
+
+def test_windows_show(tmp_path: Path) -> None:
+    """The control: without them, answers to prompts of more than a window are others."""
+    make_alternating_checkpoint(tmp_path)
+    alone, without = alone_on(tmp_path, SERVED), alone_on(tmp_path, SERVED_WITHOUT_WINDOWS)
+    assert len(MIX[0].prompt) + 8 < WINDOW < len(MIX[-1].prompt)
+    assert alone(MIX[0])[:8] == without(MIX[0])[:8]
+    assert alone(MIX[-1]) != without(MIX[-1])
