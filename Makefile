@@ -65,8 +65,8 @@ test-clients: $(STAMP)
 
 # A real Ray of several nodes on this machine, in a directory of its own: 0.3 GB, and only for this.
 test-cluster: $(STAMP) redis
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
-		--target $(CLUSTER) -r requirements/cluster.in
+	$(BIN)/uv pip install -r requirements/cluster.in --quiet --compile-bytecode \
+		--python $(BIN)/python --target $(CLUSTER)
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/$(CLUSTER) $(BIN)/python -m pytest tests/cluster
 
 test-gpu: $(STAMP)
