@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,11 @@ import msgspec
 import typer
 
 from cli.cluster.actor import EngineReport
-from cli.cluster.placing import drain, engine_names, place, ray_at, remove, reports
+from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.registry import make_state
 from cli.cluster.scaler import Scaler
 from cli.cluster.settings import ClusterSettings, read_settings
-from cli.errors import ServingFailed
+from cli.errors import BadSetting, ServingFailed
 from cli.options.options import Json, argument
 from cli.output import print_rows
 from cli.serving.link_key import link_key_file
@@ -58,6 +59,7 @@ def up(file: SettingsFile) -> None:
     with ray_at(settings.ray_address) as ray:
         for one in (signal.SIGTERM, signal.SIGINT):  # Ray has put its own handlers there
             signal.signal(one, lambda *_: stop.set())
+        check_machines(settings, machines(ray))
         for number in range(settings.engines):
             place(ray, settings, number)
         _watch(ray, settings, stop)
@@ -91,6 +93,12 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
         numbers = engine_names(ray)
         _end(ray, numbers, drain_s)
     typer.echo(f"Ended {len(numbers)} engines.")
+
+
+def check_machines(settings: ClusterSettings, found: Set[str]) -> None:
+    """BadSetting where engines would register in a file that is not their gateways'."""
+    if settings.is_one_machine and len(found) > 1:
+        raise BadSetting("redis_url", f"Ray has {len(found)} machines, which need one to share")
 
 
 def _make_files(settings: ClusterSettings) -> None:

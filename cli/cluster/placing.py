@@ -50,6 +50,11 @@ def ray_at(address: str | None) -> Iterator[Ray]:
         ray.shutdown()
 
 
+def machines(ray: Ray) -> set[str]:
+    """The addresses of the machines that Ray has now."""
+    return {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+
+
 def engine_names(ray: Ray) -> list[int]:
     """The numbers of the engines that have an actor."""
     found = ray.util.list_named_actors()

@@ -34,7 +34,7 @@ async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
 def replica_client(config: GatewayConfig, engines: EngineSet, name: str, at: str) -> EngineClient:
     """A client, not started, of the replica `name` of `engines`, which is at an address.
 
-    Raises ValueError where that is none, or is over TCP and there is no key.
+    Raises ValueError where that is none, or is over TCP and there is no key; BadLinkKey.
     """
     address(at)
     key = _key(config, at)

@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from engine.link.address import TCP
+from engine.link.curve import BadLinkKey
 from gateway.errors import Unavailable
 from gateway.periodic import repeated
 from gateway.replicas.engine_set import EngineSet
@@ -48,7 +49,7 @@ class FoundEngine(ReplicaEngine, Protocol):
 
 
 Connect = Callable[[str, str], FoundEngine]
-"""Makes a client from a name and an address; raises ValueError where that cannot be reached."""
+"""Makes a client from a name and an address; raises ValueError or BadLinkKey where it cannot."""
 
 
 class Leases:
@@ -126,7 +127,7 @@ class FoundEngines:
         if client is None:
             try:
                 client = self._connect(name, address)
-            except ValueError as error:
+            except (ValueError, BadLinkKey) as error:  # looked at again at the next look
                 self._refuse(address, error)
                 return
             self._clients[name] = client
@@ -134,7 +135,7 @@ class FoundEngines:
             _LOG.info("replica %s is registered", name)
         self._engines.join(name, client)
 
-    def _refuse(self, address: str, error: ValueError) -> None:
+    def _refuse(self, address: str, error: ValueError | BadLinkKey) -> None:
         if address not in self._unreachable:
             self._unreachable.add(address)
             _LOG.error("a registered engine is left out: %s", error)

@@ -200,11 +200,10 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
         }  # fmt: skip
         settings.write_text(yaml.safe_dump(said))
         flags = ["--model", str(model), "--find-engines", "--redis-url", redis.url]
-        with (
-            started(data_dir, *flags) as gateway,
-            cluster_up(settings, tmp_path / "up.log"),
-        ):
-            wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
+        with started(data_dir, *flags) as gateway:
+            with cluster_up(settings, tmp_path / "up.log"):
+                wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
+            # From here on Ray is alone with them.
             right = [one.tokens for one in asyncio.run(Load(gateway).run())]
             assert all(len(tokens) == TOKENS for tokens in right)
             before = {one["address"]: one["pid"] for one in placed(ray.address)}

@@ -49,6 +49,7 @@ class FakeRay:
     """The module."""
 
     actors: dict[str, FakeActor] = field(default_factory=dict)
+    machines: tuple[str, ...] = ("a", "lost")
     exceptions: Any = field(
         default_factory=lambda: SimpleNamespace(
             GetTimeoutError=GetTimeoutError, RayActorError=RayActorError
@@ -58,6 +59,9 @@ class FakeRay:
     @property
     def util(self) -> Any:
         return SimpleNamespace(list_named_actors=lambda: list(self.actors))
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeManagerAddress": one, "Alive": one != "lost"} for one in self.machines]
 
     def remote(self, kind: type) -> Any:
         def options(**given: Any) -> Any:

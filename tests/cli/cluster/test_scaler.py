@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.placing import NoRay, engine_names, place, ray_at, reports
+from cli.cluster.cluster import check_machines
+from cli.cluster.placing import NoRay, engine_names, machines, place, ray_at, reports
 from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import ClusterSettings, read_settings
+from cli.errors import BadSetting
 from tests.doubles.fake_ray import FakeRay
 from tests.gateway.support.manual_clock import ManualClock
 
@@ -74,3 +76,15 @@ def test_without_ray_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(NoRay, match=r"pip install 'ratoon\[cluster\]'"), ray_at(None):
         pass
+
+
+def test_engines_on_several_machines_need_a_state_that_all_reach(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("engines: 2")
+    ray = FakeRay()
+    check_machines(read_settings(path), machines(ray))
+    ray.machines = ("a", "b")
+    with pytest.raises(BadSetting, match="redis_url: Ray has 2 machines"):
+        check_machines(read_settings(path), machines(ray))
+    path.write_text("engines: 2\nredis_url: redis://r:6379/0\nlink_key_file: /k")
+    check_machines(read_settings(path), machines(ray))

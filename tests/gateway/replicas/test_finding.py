@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from engine.link.curve import BadLinkKey
 from engine.link.messages import FlowQuota
 from gateway.errors import Unavailable
 from gateway.replicas.engine_set import EngineSet
@@ -39,6 +40,7 @@ class Found:
     store: MovingStore = field(default_factory=MovingStore)
     clock: ManualClock = field(default_factory=ManualClock)
     clients: list[FoundReplica] = field(default_factory=list)
+    has_bad_key: bool = False
     fingerprint: bytes = WELCOME.fingerprint  # of engines that are found from now on
 
     def __post_init__(self) -> None:
@@ -47,6 +49,8 @@ class Found:
     def _connect(self, name: str, address: str) -> FoundReplica:
         if address == NO_ADDRESS:
             raise ValueError(f"{address} is not tcp://HOST:PORT")
+        if self.has_bad_key:
+            raise BadLinkKey("link.key holds no key")
         client = FoundReplica(name, self.fingerprint)
         self.clients.append(client)
         self.fleet.replicas.append(client)
@@ -164,6 +168,16 @@ async def test_what_cannot_be_reached_is_said_once_and_keeps_nobody_out(
     assert [r.message for r in caplog.records if "left out" in r.message] == [
         f"a registered engine is left out: {NO_ADDRESS} is not tcp://HOST:PORT"
     ]
+
+
+async def test_an_engine_joins_once_the_key_is_mended(caplog: pytest.LogCaptureFixture) -> None:
+    found = Found(has_bad_key=True)
+    await found.register("a:1")
+    assert found.fleet.states() == {}
+    assert "link.key holds no key" in caplog.text
+    found.has_bad_key = False
+    await found.finding.look()
+    assert found.fleet.states() == {"a:1": "ready"}
 
 
 async def test_one_that_joins_late_has_the_quotas_of_all() -> None:
