@@ -54,6 +54,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
+    tensor_parallel: int = 1  # ranks that the model is divided between, each on a GPU of its own
     overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gc
 import logging
-import resource
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +21,17 @@ from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
-from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED, StopSignal, serve
+from engine.no_core import leave_no_core
+from engine.process import (
+    EXIT_CANNOT_START,
+    EXIT_NOT_SERVED,
+    EXIT_STOPPED,
+    StopSignal,
+    serve,
+)
+from engine.ranks.leader import RankGone
+from engine.ranks.team import Team, started_ranks, why_not_started
+from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
@@ -39,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
-    _leave_no_core()
+    leave_no_core()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments
@@ -50,15 +60,25 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as opened:
         try:
             with enough_memory():
-                model, link, ahead = _opened(config, opened)
+                loaded = _opened(config, opened)
         except (ModelError, BadLinkKey, OSError) as error:
             return _cannot_start(error)
         try:
-            with enough_memory():
-                core = _warm_core(config, model, link, ahead, opened)
-        except NotEnoughMemory as error:
+            with enough_memory(), why_not_started(loaded.team):
+                core = _warm_core(config, loaded, opened)
+        except (NotEnoughMemory, RankGone) as error:
             return _cannot_start(error)
-        return _run(config, core)
+        code = _run(config, core)
+        if loaded.team is not None and code == EXIT_STOPPED:
+            loaded.team.dismiss()
+        return code
+
+
+class _Loaded(NamedTuple):
+    model: OpenedModel
+    link: SocketLink
+    ahead: HostAhead | None
+    team: Team | None  # None: this rank is alone
 
 
 def _cannot_start(error: Exception) -> int:
@@ -66,43 +86,33 @@ def _cannot_start(error: Exception) -> int:
     return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 
-def _opened(
-    config: EngineConfig, opened: ExitStack
-) -> tuple[OpenedModel, SocketLink, HostAhead | None]:
+def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
+    team = opened.enter_context(started_ranks(config, outline.device))
     ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
-    model = open_model(config, outline)
+    with why_not_started(team):
+        model = open_model(config, outline, team)
+    opened.callback(model.part.drop_graphs)
     opened.enter_context(closing(model.grammars))
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
-    return model, link, ahead
+    return _Loaded(model, link, ahead, team)
 
 
-def _warm_core(
-    config: EngineConfig,
-    model: OpenedModel,
-    link: Link,
-    ahead: HostAhead | None,
-    opened: ExitStack,
-) -> EngineCore:
-    tiers = open_tiers(config, model.pool, model.num_blocks, model.welcome.fingerprint, ahead)
+def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:
+    model, team = loaded.model, loaded.team
+    group, fingerprint = None if team is None else team.group, model.welcome.fingerprint
+    tiers = open_tiers(config, model.pool, model.num_blocks, fingerprint, loaded.ahead, group)
     opened.enter_context(closing(tiers))
-    core = build_core(config, model, link, tiers.lower)
+    lower = tiers.lower
+    if team is not None:
+        lower = ranks_tiers(lower, team.others)
+        team.await_started()
+    core = build_core(config, model, loaded.link, lower)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
     return core
-
-
-def _leave_no_core() -> None:
-    """Have no core dump written when this process or a child of it crashes: it would hold prompts.
-
-    The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
-    the limit, but for the special value 1 (fs/coredump.c).
-    """
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    most = 0 if hard == 0 else 1
-    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 def _run(config: EngineConfig, core: EngineCore) -> int:

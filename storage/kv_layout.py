@@ -7,7 +7,7 @@ Layers lie in the model's order, whichever group they are of: so a block is one 
 every tier and one record on disk, and the layers that are computed last are its last bytes.
 
 Where several ranks share a model, each keeps a slice of every block: some of the KV heads of every
-layer. Slot i of a tier is the same block on all ranks.
+layer, or one that other ranks keep as well. Slot i of a tier is the same block on all ranks.
 
 Knows: counts and bytes. Does not know: tensors (`device_pool`), tiers, or how many blocks there
 are. No torch: commands that only plan read it too.
@@ -38,7 +38,10 @@ class KvGroup:
 
 @dataclass(frozen=True, slots=True)
 class KvSlice:
-    """The KV heads of `rank`, of those that `num_ranks` ranks divide evenly and in order."""
+    """The KV heads of `rank`, of those that `num_ranks` ranks divide evenly and in order.
+
+    Of fewer heads than ranks each is kept by as many ranks as the others.
+    """
 
     rank: int
     num_ranks: int
@@ -103,8 +106,11 @@ class KvLayout:
 
 
 def _slice(group: KvGroup, num_ranks: int) -> KvGroup:
-    heads, odd_heads = divmod(group.num_kv_heads, num_ranks)
-    scale_bytes, odd_bytes = divmod(group.scale_bytes, num_ranks)
+    heads = group.num_kv_heads
+    # Kept by several ranks each, if there are fewer heads than ranks.
+    num_slices = heads if num_ranks % heads == 0 else num_ranks
+    heads, odd_heads = divmod(heads, num_slices)
+    scale_bytes, odd_bytes = divmod(group.scale_bytes, num_slices)
     if odd_heads or odd_bytes:
         raise UnevenSlices(
             f"{group.num_kv_heads} KV heads with {group.scale_bytes} bytes of scales"

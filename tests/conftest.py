@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+from hypothesis import settings
+
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
 # a kernel is defined, and a conftest further in may already import one: so it is set here, at
 # import. Packages that run the plain PyTorch references never notice.
@@ -29,3 +31,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+# How long an example takes says what else the machine does, and no test is about that.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")

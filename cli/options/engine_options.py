@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cli.options.flags import ConfigFlags, field, flag
 from engine.config import EngineConfig
+from engine.models.shards import MOST_RANKS
 
 ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
 
@@ -83,6 +84,12 @@ ENGINE_FLAGS = {
         "On cuda, read a prefix of this many tokens or more, which several decodes have in "
         "common, once for all of them; 0: never. Left out: as many as were measured to pay.",
         min=0,
+    ),
+    "tensor_parallel": engine_flag(
+        "Divide the model between this many processes of this machine, on cuda each with a GPU of "
+        "its own.",
+        min=1,
+        max=MOST_RANKS,
     ),
     "num_threads": engine_flag(
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1

@@ -51,6 +51,7 @@ def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool
             block_size=engine.block_size,
             has_weights=has_weights,
             quantization=engine.quantization,
+            num_ranks=engine.tensor_parallel,
         )
     except ModelNotServed as error:
         raise ModelRefused(f"{source.name} cannot be served: {error}") from error

@@ -18,8 +18,8 @@ from typing import cast
 from cli.errors import ModelNotFound, ModelRefused
 from cli.options.options import EMBEDDED
 from engine.config import LoadFormat
+from engine.models.checkpoints.weight_files import refuse_other_weights
 from engine.models.errors import ModelError
-from engine.models.weight_files import refuse_other_weights
 
 CONFIG = "config.json"
 REQUIRED_FILES = (CONFIG, "tokenizer.json")

@@ -18,9 +18,9 @@ from cli.options.options import Json
 from cli.output import print_result, print_table
 from cli.serving.model_check import check_defaults, served_model
 from cli.serving.model_source import CONFIG, ModelSource, resolve
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.architectures.rope_fields import ROPES
 from engine.models.config import SERVED_DTYPES, ModelConfig
-from engine.models.rope_fields import ROPES
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import ITEM_BYTES
 

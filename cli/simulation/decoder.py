@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.simulation.machine import ModelShape, WindowShape
-from engine.models.architecture import (
+from engine.models.architectures.registry import (
     check_format,
     planned_format,
     planned_layers,
@@ -21,6 +21,7 @@ from engine.models.config import kv_layout
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
+from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 
@@ -39,6 +40,7 @@ class DecoderCounts:
     dtype: str
     kv: KvLayout
     weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are plain in all
+    num_ranks: int = 1  # that have the rows of the output's table between them
 
     @property
     def layer_parameters(self) -> int:
@@ -92,7 +94,9 @@ class DecoderCounts:
     @property
     def weight_bytes(self) -> int:
         """All weights."""
-        return self.layer_bytes + self.tables * self.table_bytes
+        vocab_size = self.table_parameters // self.hidden_size
+        head = self.table_bytes * vocabulary_rows(vocab_size, self.num_ranks) // vocab_size
+        return self.layer_bytes + self.table_bytes + (self.tables - 1) * head
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -128,6 +132,13 @@ class DecoderCounts:
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
         """The same model in another format."""
         return replace(self, weight_format=weight_format)
+
+    def of_rank(self, num_ranks: int) -> DecoderCounts:
+        """What each of so many ranks has; raises UnsupportedModel where they cannot divide it."""
+        check_layer_shards(self.layers, self.weight_format, num_ranks)
+        layers = shard_layers(self.layers, num_ranks)
+        kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
+        return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
 
     def with_kv_in(self, dtype: str) -> DecoderCounts:
         """The same model with keys and values of another type."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.options import MemoryFlags
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
 GIB = 1 << 30
@@ -38,8 +38,31 @@ class KvFit:
     disk_tokens_per_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class RankFit:
+    """What each of several ranks has on its GPU. Each has a part of every token's KV."""
+
+    ranks: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    device_tokens: int  # of which each rank has its part
+
+
+def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
+    """None where one rank has all; raises UnsupportedModel for a model that does not divide."""
+    ranks = memory.tensor_parallel
+    if ranks == 1:
+        return None
+    one = decoder.of_rank(ranks)
+    tokens = _device_tokens(decoder, memory)
+    return RankFit(ranks, one.weight_bytes, one.kv_bytes_per_token, tokens)
+
+
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
     """Of all GPUs, without the weights; negative where these do not fit."""
+    ranks = memory.tensor_parallel
+    if ranks > 1:
+        return ranks * (memory.gpu_gib * GIB - decoder.of_rank(ranks).weight_bytes)
     return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
 
 
@@ -89,8 +112,17 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def _device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    free = free_bytes(decoder, memory) * memory.memory_fraction
-    return max(0, int(free / decoder.kv_bytes_per_token))
+    free, ranks = free_bytes(decoder, memory) * memory.memory_fraction, memory.tensor_parallel
+    return max(0, int(free / (ranks * decoder.of_rank(ranks).kv_bytes_per_token)))
+
+
+def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
+    """What is counted, and how much."""
+    return [
+        ("weights", f"{fit.weight_bytes / GIB:,.1f} GiB"),
+        ("KV of a token", f"{fit.kv_bytes_per_token:,} bytes"),
+        ("tokens that fit all ranks", f"{fit.device_tokens:,}"),
+    ]
 
 
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, str, str]]:

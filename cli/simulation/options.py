@@ -12,6 +12,7 @@ from cli.options.flags import ConfigFlags, field, flag, plain_field
 from cli.options.options import Json
 from cli.simulation.machine import MachineModel, ModelShape
 from cli.simulation.trace import TenantSizes
+from engine.models.shards import MOST_RANKS
 from gateway.routing.by_name import RouterName
 from prefix_cache.names import PolicyName
 
@@ -156,6 +157,13 @@ class MemoryFlags:
     )
     gpu_gib: float = cache_field(141.0, "Memory of one GPU, in GiB.", min=0.001)
     gpus: int = cache_field(1, "GPUs that one model is split over.", min=1)
+    tensor_parallel: int = cache_field(
+        1,
+        "Ranks that the model is divided between, each with one of as many GPUs: counts what each "
+        "rank has.",
+        min=1,
+        max=MOST_RANKS,
+    )
     host_gib: float = cache_field(0.0, "Pinned host memory for KV, in GiB.", min=0.0)
     disk_gib: float = cache_field(0.0, "Disk for KV, in GiB.", min=0.0)
     memory_fraction: float = cache_field(

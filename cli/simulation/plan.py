@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
@@ -27,9 +27,12 @@ from cli.simulation.estimates import (
 from cli.simulation.fits import (
     GIB,
     KvFit,
+    RankFit,
     WeightsFit,
     free_bytes,
     kv_fits,
+    rank_fit,
+    rank_rows,
     tier_rows,
     weight_rows,
     weights_fits,
@@ -38,7 +41,8 @@ from cli.simulation.gpus import on_gpu
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
 from cli.simulation.windows import WindowFit, window_fit, window_line
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.errors import UnsupportedModel
 
 ModelName = Annotated[
     str,
@@ -69,6 +73,7 @@ class CachePlan:
     weights: list[WeightsFit]  # in each format that is served
     kv: list[KvFit]  # in the type that was asked for, and in narrower ones
     windows: WindowFit | None  # None: every layer attends to the whole context
+    rank: RankFit | None = None  # with --tensor-parallel: what each rank has
 
 
 def plan(
@@ -91,16 +96,19 @@ def plan(
     of decoding reads weights and KV by --device-gb-s times --gpus.
 
     Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
-    32 requests of 4,096 tokens at once:
+    32 requests of 4,096 tokens at once; a 70B divided between two ranks:
 
         ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
 
         ratoon plan --model Qwen/Qwen3-8B --gpu l4
 
         ratoon plan --model Qwen/Qwen3-8B --batch 32 --prompt-tokens 3840 --output-tokens 256
+
+        ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --tensor-parallel 2
     """
     decoder = read_decoder(_config_of(model), memory.kv_dtype)
     memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
+    memory = checked_ranks(decoder, memory)
     made = make_plan(model, decoder, memory, machine, requests)
 
     def show(made: CachePlan) -> None:
@@ -145,10 +153,25 @@ def make_plan(
         requests=batch_costs(decoder, whole, requests),
         weights=weights,
         kv=kv,
+        rank=rank_fit(decoder, memory),
         windows=window_fit(
             decoder, kv[0].device_tokens, requests.prompt_tokens + requests.output_tokens
         ),
     )
+
+
+def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
+    """As many GPUs as ranks; BadSetting for another number, or a model that does not divide."""
+    ranks = memory.tensor_parallel
+    if ranks == 1:
+        return memory
+    if memory.gpus not in (1, ranks):
+        raise BadSetting("--gpus", f"{memory.gpus}: each of {ranks} ranks has one")
+    try:
+        decoder.of_rank(ranks)
+    except UnsupportedModel as error:
+        raise BadSetting("--tensor-parallel", str(error)) from error
+    return replace(memory, gpus=ranks)
 
 
 def _too_large(decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit]) -> str:
@@ -188,6 +211,8 @@ def _show(made: CachePlan) -> None:
         ("format", "weights", "tokens that fit the device"),
         weight_rows(made.weights),
     )
+    if made.rank is not None:
+        print_table(f"each of {made.rank.ranks} ranks", ("", ""), rank_rows(made.rank))
     print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
         f"{made.weight_bytes / GIB:.1f} GiB of weights",

@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config import Quantization
-from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
-from engine.models.weight_files import weight_files
+from engine.models.shards import check_shards, shard_model
 from kernels.errors import UnsupportedShape
 from kernels.limits import MIN_BLOCK_SIZE, check_attention, check_hidden_size
 
@@ -24,6 +25,7 @@ def check_served(
     has_weights: bool = True,
     served: ServedModels = SERVED,
     quantization: Quantization = "none",
+    num_ranks: int = 1,
 ) -> ModelConfig:
     """The model, if a start gets as far as its tensors; else raises ModelError, as the start does.
 
@@ -32,9 +34,17 @@ def check_served(
     model = read_model_config(model_dir, served, quantization)
     check_geometry(model, block_size)
     check_matrices(model)
+    check_ranks(model, block_size, num_ranks)
     if has_weights:
         weight_files(model_dir)
     return model
+
+
+def check_ranks(model: ModelConfig, block_size: int, num_ranks: int) -> None:
+    """Raises UnsupportedModel for a model that so many ranks cannot divide or compute."""
+    check_shards(model, num_ranks)
+    if num_ranks > 1:
+        check_geometry(shard_model(model, num_ranks), block_size)
 
 
 def check_matrices(model: ModelConfig) -> None:

@@ -2,7 +2,7 @@
 
 Knows: the fields that decide what a decoder costs, with Hugging Face's defaults, whether or not it
 is served; what all architectures have in common; the layout of their KV. Does not know: which there
-are (`architecture`), or their own fields of config.json (a file each); nor torch, since commands
+are (`architectures`), or their own fields of config.json (a file each); nor torch, since commands
 that only plan read sizes too.
 """
 
@@ -17,10 +17,10 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.attention import AttentionConfig
+from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
-from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.norms import RmsNormConfig
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES

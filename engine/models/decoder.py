@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.models.config import ModelConfig
 from engine.models.parameters import Parameters
 from engine.models.rope import rope_table
+from engine.models.shards import RankGroup, vocabulary_rows
 from kernels.attention.batch_layout import BatchLayout
 from kernels.ops import Ops
 
@@ -34,13 +35,28 @@ class PendingLayers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model."""
+    """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model.
+
+    Where it is one rank's of a `group`, all ranks call `logits` with the same tokens, and have the
+    same logits.
+    """
 
     config: ModelConfig
     parameters: Parameters
     cos_sin: tuple[Tensor, ...]
     ops: Ops
     late: PendingLayers | None = None  # None: every layer is there when a step is launched
+    group: RankGroup | None = None
+
+    @property
+    def head(self) -> Tensor:
+        """The rows of the output projection that are multiplied here, (V, H) or a rank's."""
+        head = self.parameters.head
+        if self.group is None:
+            return head
+        rows = vocabulary_rows(self.config.vocab_size, self.group.num_ranks)
+        first = self.group.rank * rows if rows < len(head) else 0
+        return head[first : first + rows]
 
     @torch.inference_mode()
     def logits(
@@ -61,9 +77,14 @@ class Decoder:
             return self.parameters.head.new_empty((0, self.config.vocab_size))
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
         assert isinstance(hidden, Tensor), "the head is plain in every format"
-        logits = self.ops.linear(hidden, self.parameters.head, None)
+        logits = self._of_all_ranks(self.ops.linear(hidden, self.head, None))
         cap = self.config.logits_softcap
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
+
+    def _of_all_ranks(self, logits: Tensor) -> Tensor:
+        if self.group is None or logits.shape[1] == self.config.vocab_size:
+            return logits
+        return self.group.gather(logits).transpose(0, 1).flatten(1)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
@@ -128,9 +149,16 @@ def shortened(decoder: Decoder) -> Decoder:
 
 
 def build_decoder(
-    config: ModelConfig, parameters: Parameters, ops: Ops, num_positions: int
+    config: ModelConfig,
+    parameters: Parameters,
+    ops: Ops,
+    num_positions: int,
+    group: RankGroup | None = None,
 ) -> Decoder:
-    """A decoder for sequences of up to `num_positions` tokens, on the parameters' device."""
+    """A decoder for sequences of up to `num_positions` tokens, on the parameters' device.
+
+    Of one rank of a `group`, `config` has the rank's sizes.
+    """
     device = parameters.embedding.device
     tables = {
         (rope, head_dim): rope_table(rope, head_dim, num_positions, device)
@@ -138,4 +166,4 @@ def build_decoder(
     }
     attentions = [layer.attention for layer in config.layers]
     cos_sin = tuple(tables[one.rope, one.head_dim] for one in attentions)
-    return Decoder(config, parameters, cos_sin, ops)
+    return Decoder(config, parameters, cos_sin, ops, group=group)

@@ -26,6 +26,7 @@ from kernels.attention.variant import AttentionVariant
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from engine.models.shards import RankGroup
     from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
@@ -87,6 +88,7 @@ class LayerConfig:
             num_heads=attention.num_heads,
             variant=attention.variant,
             eps=self.norm.eps,
+            group=new.group,
         )
 
     def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp | Mixture]:
@@ -103,6 +105,8 @@ class DecoderLayer:
     `index` is its place in the model, and that of its KV in the pool.
     """
 
+    adds_parts: ClassVar[bool] = True  # who reads its products adds them
+
     config: LayerConfig
     index: int
     input_norm: RmsNorm
@@ -116,6 +120,7 @@ class DecoderLayer:
     num_heads: int  # as `config` has it; so is what follows
     variant: AttentionVariant
     eps: float
+    group: RankGroup | None  # whose products are added up; None: it is alone
 
     def write_kv(
         self,
@@ -166,7 +171,7 @@ class DecoderLayer:
         """
         projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
         normed, residual = self.post_norm.add(ops, projected, residual)
-        return self.mlp.product(ops, normed), residual
+        return self.of_all_ranks(self.mlp.product(ops, normed), residual), residual
 
     def project(
         self,
@@ -182,4 +187,10 @@ class DecoderLayer:
         attended = ops.paged_attention(queries, kv, layout, self.variant, sinks).flatten(1)
         if outputs is not None:  # of the other tokens only the KV is read
             attended, residual = attended[outputs], residual[outputs]
-        return self.output.product(ops, attended), residual
+        return self.of_all_ranks(self.output.product(ops, attended), residual), residual
+
+    def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor:
+        """The sum of what the ranks' products are (T, H), as the layer's norms read it."""
+        if self.group is None:
+            return product
+        return self.group.total(product, residual.dtype, in_parts=self.adds_parts)

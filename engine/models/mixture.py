@@ -3,7 +3,7 @@
     x -> router -> the k best experts -> their MLPs, weighted -> +
 
 The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
-(`mixtures`), or which kernels do the work (`Ops`).
+(`architectures`), or which kernels do the work (`Ops`).
 """
 
 from __future__ import annotations

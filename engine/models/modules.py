@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from kernels.experts.gate import Gate
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from engine.models.shards import RankGroup
     from kernels.experts.matrices import ExpertMatrix
     from kernels.experts.route import Routed
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
@@ -156,11 +157,15 @@ class Experts(Module):
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """Makes the tensors of a model's modules, uninitialised."""
+    """Makes the tensors of a model's modules, uninitialised.
+
+    Where several ranks compute the model (`group`), configs have the sizes of this rank's part.
+    """
 
     weight_format: WeightFormat
     dtype: torch.dtype
     device: torch.device
+    group: RankGroup | None = None
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor of the model's dtype, unless another is given."""
@@ -169,7 +174,13 @@ class Allocator:
         return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
 
     def linear(self, config: LinearConfig) -> Linear:
-        """A matrix in the weight format of the model."""
+        """A matrix in the weight format of the model.
+
+        Where ranks add up what they get of their columns, the first alone adds the bias.
+        """
+        if self.group is not None and config.shards == "columns":
+            bias = config.bias and self.group.rank == 0
+            config = replace(config, bias=bias, in_parts=False)
         return self.weight_format.linear(config, self)
 
     def experts(self, config: ExpertsConfig) -> Experts:
@@ -198,6 +209,10 @@ class WeightFormat(Protocol):
 
         Raises UnsupportedModel where it is not served in this format.
         """
+        ...
+
+    def check_shard(self, config: LinearConfig) -> None:
+        """Raises UnsupportedModel for a rank's part of a matrix that would part what is one."""
         ...
 
 

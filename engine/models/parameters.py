@@ -15,14 +15,18 @@ from torch import Tensor
 
 from engine.models.config import ModelConfig
 from engine.models.layers import DecoderLayer
-from engine.models.modules import Allocator, CheckpointTensor, Module, walk
+from engine.models.modules import Allocator, CheckpointTensor, Experts, Module, walk
 from engine.models.norms import RmsNorm
+from engine.models.shards import RankGroup, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All tensors of a decoder. `head` is `embedding` itself where the config ties them."""
+    """All tensors of a decoder. `head` is `embedding` itself where the config ties them.
+
+    Of several ranks each has its part, and of a head that is not tied its rows.
+    """
 
     embedding: Tensor  # (V, H)
     layers: tuple[DecoderLayer, ...]
@@ -46,15 +50,24 @@ class Parameters:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
 
 
-def empty_parameters(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Parameters:
-    """Allocate a decoder's tensors, uninitialised."""
-    new = Allocator(config.weight_format, dtype, device)
+def empty_parameters(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    group: RankGroup | None = None,
+) -> Parameters:
+    """Allocate a decoder's tensors, or this rank's of a `group`, uninitialised."""
+    new = Allocator(config.weight_format, dtype, device, group)
+    num_ranks = 1 if group is None else group.num_ranks
+    layers, head_rows = config.layers, vocabulary_rows(config.vocab_size, num_ranks)
     embedding = new.empty(config.vocab_size, config.hidden_size)
     return Parameters(
         embedding=embedding,
-        layers=tuple(layer.build(index, new) for index, layer in enumerate(config.layers)),
+        layers=tuple(
+            layer.build(index, new) for index, layer in enumerate(shard_layers(layers, num_ranks))
+        ),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
-        head=embedding if config.tied else new.empty(config.vocab_size, config.hidden_size),
+        head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
     )
 
 
@@ -70,14 +83,33 @@ def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
 
 @torch.inference_mode()
 def dummy_parameters(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    seed: int,
+    group: RankGroup | None = None,
 ) -> Parameters:
-    """Random parameters, made on `device`; the same for the same seed, dtype and device type."""
-    parameters = empty_parameters(config, dtype, device)
+    """Random parameters, made on `device`; the same for the same seed, dtype and device type.
+
+    What every rank of a `group` has whole is the same on all; and so are their parts of the rest.
+    """
+    parameters = empty_parameters(config, dtype, device, group)
     generator = torch.Generator(device).manual_seed(seed)
     fill_matrix(parameters.embedding, generator)
-    for module in parameters.modules():
+    for index, module in enumerate(parameters.modules()):
+        if group is not None:  # one rank alone has biases that others have not
+            generator.manual_seed(seed + 1 + index)
         module.fill(generator)
     if not config.tied:
         fill_matrix(parameters.head, generator)
+    leave_biases_to_the_first(parameters, group)
     return parameters
+
+
+def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
+    """Clear what other ranks than the first would add to the sum of experts' products again."""
+    if group is None or not group.rank:
+        return
+    for experts in walk(parameters.layers, Experts):  # type: ignore[type-abstract]
+        if experts.down.bias is not None:
+            experts.down.bias.zero_()

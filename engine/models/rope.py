@@ -1,8 +1,8 @@
 """Rotary position embedding: its frequencies, and the table that heads are rotated by.
 
 Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE). Does not
-know: how config.json has them (`rope_fields`), or how the table is applied (`kernels`); nor torch
-before there is a table to make.
+know: how config.json has them (`architectures.rope_fields`), or how the table is applied
+(`kernels`); nor torch before there is a table to make.
 """
 
 from __future__ import annotations

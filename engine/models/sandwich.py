@@ -52,6 +52,7 @@ class SandwichLayerConfig(LayerConfig):
 class SandwichLayer(DecoderLayer):
     """Such a layer with its tensors."""
 
+    adds_parts: ClassVar[bool] = False
     attention_norm: RmsNorm
     mlp_norm: RmsNorm
 
@@ -68,4 +69,5 @@ class SandwichLayer(DecoderLayer):
         projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
         attended = self.attention_norm.norm(ops, projected)
         normed, residual = self.post_norm.add(ops, attended, residual)
-        return self.mlp_norm.norm(ops, self.mlp.product(ops, normed)), residual
+        product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
+        return self.mlp_norm.norm(ops, product), residual

@@ -18,16 +18,23 @@ DTYPES = {
 }
 
 
-def resolve_device(name: DeviceName) -> torch.device:
+def resolve_device(name: DeviceName, rank: int = 0, num_ranks: int = 1) -> torch.device:
     """The device meant by `name`; `auto` is the first CUDA device where there is one.
 
-    Raises DeviceUnavailable where CUDA is asked for and absent.
+    Of several ranks each has the CUDA device of its number, which is this process's from here on.
+    Raises DeviceUnavailable where CUDA is asked for and absent, or there are too few devices.
     """
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise DeviceUnavailable("device 'cuda' was asked for, but torch sees no CUDA device")
     if name == "cpu" or not has_cuda:
         return torch.device("cpu")
+    if num_ranks > 1:
+        if torch.cuda.device_count() < num_ranks:
+            raise DeviceUnavailable(
+                f"tensor_parallel {num_ranks}: torch sees {torch.cuda.device_count()} CUDA devices"
+            )
+        torch.cuda.set_device(rank)
     return torch.device("cuda", torch.cuda.current_device())
 
 

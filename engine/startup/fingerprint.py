@@ -15,12 +15,13 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import ModelConfig
-from engine.models.weight_files import weight_files
 from storage.kv_layout import KvLayout
 
 # Version of where a layout's bytes lie in a block; raised whenever that changes.
 LAYOUT_VERSION = 1
+DIGEST_BYTES = 16
 
 # Where a sequence stops, and what the files call their dtype and tensors, change no bit of a block.
 NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names")

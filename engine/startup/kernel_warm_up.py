@@ -57,7 +57,7 @@ def compute_each_once(
 
     Keeps nothing. Waits for each size, so that the time it took is known.
     """
-    device = decoder.parameters.head.device
+    device = decoder.head.device
     give_up = clock() + MOST_S
     for rows in row_counts(max_rows, batch_tokens):
         if clock() >= give_up:
@@ -96,7 +96,7 @@ def _of_layers(decoder: Decoder) -> Iterator[Linear]:
 
 
 def _of_head(decoder: Decoder) -> Linear:
-    weight = decoder.parameters.head
+    weight = decoder.head
     size_out, size_in = weight.shape
     rows = (("lm_head", size_out),)
     return PlainLinear(LinearConfig(rows, size_in, False, "rows", in_parts=False), weight, None)

@@ -17,16 +17,22 @@ from uuid import uuid4
 import torch
 
 from engine.config import EngineConfig
+from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
-from engine.models.architecture import SERVED, ServedModels, read_model_config
-from engine.models.checks import check_geometry
+from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.errors import BadConfig, PoolTooSmall
 from engine.models.parameters import dummy_parameters
+from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.models.weights import load_parameters
+from engine.ranks.collectives import Collectives
+from engine.ranks.leader import Ranks
+from engine.ranks.runner import NeverRaised, RanksRunner
+from engine.ranks.sampling import ranks_sampler
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
@@ -41,16 +47,12 @@ from engine.startup.device import (
     usual_threads,
 )
 from engine.startup.enough_memory import warn_of_little_room
-from engine.startup.fingerprint import (
-    BlockOrigin,
-    dummy_digest,
-    tokenizer_digest,
-    weights_digest,
-)
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
+from engine.startup.origin import DUMMY_SEED, origin_of
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
+from engine.step import Runner
 from kernels.launch.capability import capability
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
@@ -59,15 +61,12 @@ from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import FP8, KvLayout
 
-DUMMY_SEED = 0
 SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
 CPU_BATCH_TOKENS = 512
 CUDA_BATCH_TOKENS = 8192
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
 # of the weights are read, the weights' bytes divided by this can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
-# Raised whenever a kernel's results may differ in a bit from those of the release before.
-NUMERICS_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,86 +74,154 @@ class ModelOutline:
     """What is known of a model before any of it is loaded."""
 
     model: ModelConfig
+    part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
     device: torch.device
     dtype: torch.dtype
-    layout: KvLayout
+    layout: KvLayout  # of this rank's KV
     model_len: int  # tokens of the longest sequence
     batch_tokens: int  # of the largest step
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPart:
+    """What computes the steps of one rank, or of one that is alone.
+
+    `fingerprint` is of its blocks: of several ranks each has another.
+    """
+
+    runner: Runner
+    pool: DevicePool
+    num_blocks: int
+    max_model_len: int
+    fingerprint: bytes
+
+    def drop_graphs(self) -> None:
+        """Give up captured graphs; no step is computed any more. Before the group of ranks ends."""
+        if isinstance(self.runner, GraphRunner):
+            self.runner.steps.drop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel(LoadedRunner):
     """A model ready to compute steps, its config and its pool."""
 
+    part: OpenedPart
     pool: DevicePool
     model: ModelConfig
     max_batch_tokens: int
     grammars: Grammars
 
 
-def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelOutline:
+def outline_model(
+    config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
+) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
+    num_ranks = config.tensor_parallel
     model = read_model_config(Path(config.model_dir), served, config.quantization)
     check_geometry(model, config.block_size)
-    device = resolve_device(config.device)
+    check_ranks(model, config.block_size, num_ranks)
+    device = resolve_device(config.device, rank, num_ranks)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
-    layout = kv_layout(model.layers, kv_dtype, config.block_size)
+    layout = kv_layout(model.layers, kv_dtype, config.block_size).slice_of(rank, num_ranks)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
-    batch_tokens, model_len = config.max_batch_tokens or usual, _model_len(config, model)
+    model_len = _model_len(config, model)
     model = model.for_positions(model_len)
-    return ModelOutline(model, device, dtype, layout, model_len, batch_tokens)
+    return ModelOutline(
+        model=model,
+        part=shard_model(model, num_ranks),
+        device=device,
+        dtype=dtype,
+        layout=layout,
+        model_len=model_len,
+        batch_tokens=config.max_batch_tokens or usual,
+    )
 
 
-def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> OpenedModel:
-    """Load the model of `config`, of this outline, and allocate its pool; raises ModelError."""
-    torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
+def open_model(
+    config: EngineConfig, outline: ModelOutline | None = None, team: Ranks | None = None
+) -> OpenedModel:
+    """Load the model of `config`, of this outline, and allocate its pool; raises ModelError.
+
+    With a `team` of ranks this is the first, and its runner tells the others.
+    """
     outline = outline or outline_model(config)
-    model, device, dtype = outline.model, outline.device, outline.dtype
-    compiler_key = begin_key() if device.type == "cuda" else None
-    with timed("weights"):
-        decoder = _decoder(config, model, dtype, outline.model_len, device)
-    sampler = _sampler(config, model, decoder)
-    if compiler_key is not None:
-        _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
-    num_blocks = _num_blocks(config, decoder, outline)
-    layerwise_bytes = decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
-    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, layerwise_bytes)
-    decoder = replace(decoder, late=pool.late)
-    max_model_len = min(outline.model_len, num_blocks * config.block_size)
-    sharing = sharing_rule(config, model, outline.layout, device)
+    model = outline.model
+    part = open_part(config, outline, None if team is None else team.group)
     with timed("vocabulary of grammars"):
         grammars = open_grammars(Path(config.model_dir), model.vocab_size, model.eos_token_ids)
     return OpenedModel(
-        runner=open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len),
+        runner=part.runner if team is None else RanksRunner(part.runner, team.others),
         welcome=Welcome(
             engine_id=uuid4().hex,
-            fingerprint=_origin(config, outline).fingerprint(),
+            fingerprint=part.fingerprint,
             vocab_size=model.vocab_size,
             block_size=config.block_size,
-            max_model_len=max_model_len,
+            max_model_len=part.max_model_len,
             eos_token_ids=model.eos_token_ids,
-            device=str(device),
-            dtype=dtype_name(dtype),
+            device=str(outline.device),
+            dtype=dtype_name(outline.dtype),
         ),
-        num_blocks=num_blocks,
-        out_of_memory=torch.OutOfMemoryError,
+        num_blocks=part.num_blocks,
+        out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,
         masks=grammars.masks,
-        pool=pool,
+        part=part,
+        pool=part.pool,
         model=model,
         max_batch_tokens=outline.batch_tokens,
         grammars=grammars,
     )
 
 
+def open_part(
+    config: EngineConfig, outline: ModelOutline, group: Collectives | None = None
+) -> OpenedPart:
+    """Load the model, or this rank's part of it, and allocate its pool; raises ModelError.
+
+    All ranks of a `group` do this at once: they agree on the number of blocks.
+    """
+    torch.set_num_threads(config.num_threads or _usual_threads(config))
+    device = outline.device
+    compiler_key = begin_key() if device.type == "cuda" else None
+    with timed("weights"):
+        decoder = _decoder(config, outline, group)
+    sampler = _sampler(config, outline.model, decoder)
+    if compiler_key is not None:
+        _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
+    num_blocks = _num_blocks(config, decoder, outline)
+    if group is not None:
+        num_blocks = group.least(num_blocks)
+    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, group))
+    decoder = replace(decoder, late=pool.late)
+    max_model_len = min(outline.model_len, num_blocks * config.block_size)
+    sharing = sharing_rule(config, outline.part, outline.layout, device)
+    return OpenedPart(
+        open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len),
+        pool,
+        num_blocks,
+        max_model_len,
+        origin_of(config, outline, group).fingerprint(),
+    )
+
+
+def _usual_threads(config: EngineConfig) -> int:
+    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.tensor_parallel)
+
+
+def _late_bytes(decoder: Decoder, group: Collectives | None) -> int:
+    """Of a load, what steps may wait for by themselves; among ranks nothing."""
+    return 0 if group is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
+
+
 def _sampler(config: EngineConfig, model: ModelConfig, decoder: Decoder) -> Sampler:
     fresh_seed, batch_slots = partial(secrets.randbits, 64), config.max_running
     planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed, batch_slots)
-    return Sampler(planner, decoder.ops, SlotTables(batch_slots, model.vocab_size))
+    sampler = Sampler(planner, decoder.ops, SlotTables(batch_slots, model.vocab_size))
+    return ranks_sampler(sampler, decoder.group)
 
 
 def _make_kernels_ready(
@@ -174,7 +241,7 @@ def _make_kernels_ready(
 
 def _bounds(config: EngineConfig, outline: ModelOutline) -> StepBounds:
     """Of the steps to come, as far as they are known before the pool."""
-    sharing = sharing_rule(config, outline.model, outline.layout, outline.device)
+    sharing = sharing_rule(config, outline.part, outline.layout, outline.device)
     return StepBounds(
         batch_tokens=outline.batch_tokens if config.cache_tokens is None else 0,
         max_running=config.max_running,
@@ -201,18 +268,13 @@ def _model_len(config: EngineConfig, model: ModelConfig) -> int:
     return asked or model.max_positions
 
 
-def _decoder(
-    config: EngineConfig,
-    model: ModelConfig,
-    dtype: torch.dtype,
-    num_positions: int,
-    device: torch.device,
-) -> Decoder:
+def _decoder(config: EngineConfig, outline: ModelOutline, group: Collectives | None) -> Decoder:
+    model, dtype, device = outline.model, outline.dtype, outline.device
     if config.load_format == "dummy":
-        parameters = dummy_parameters(model, dtype, device, DUMMY_SEED)
+        parameters = dummy_parameters(model, dtype, device, DUMMY_SEED, group)
     else:
-        parameters = load_parameters(Path(config.model_dir), model, dtype, device)
-    return build_decoder(model, parameters, ops_for(device), num_positions)
+        parameters = load_parameters(Path(config.model_dir), model, dtype, device, group)
+    return build_decoder(outline.part, parameters, ops_for(device), outline.model_len, group)
 
 
 def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:
@@ -223,7 +285,8 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        return blocks_on_cpu(free_bytes(device, config.host_memory_bytes), layout.block_bytes)
+        free = free_bytes(device, config.host_memory_bytes) // config.tensor_parallel
+        return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(
         free=free_bytes(device),
@@ -231,17 +294,4 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
         activations=activations,
         fraction=config.memory_fraction,
         bytes_per_block=layout.block_bytes,
-    )
-
-
-def _origin(config: EngineConfig, outline: ModelOutline) -> BlockOrigin:
-    model_dir = Path(config.model_dir)
-    dummy = config.load_format == "dummy"
-    return BlockOrigin(
-        weights=dummy_digest(DUMMY_SEED) if dummy else weights_digest(model_dir),
-        model=outline.model,
-        tokenizer=tokenizer_digest(model_dir),
-        weight_dtype=dtype_name(outline.dtype),
-        kv=outline.layout,
-        numerics=f"{outline.device.type}-{NUMERICS_VERSION}",
     )

@@ -10,6 +10,7 @@ blocks go where (`prefix_cache`).
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.copies import BlockMover, Disk, NoTiers
+from engine.ranks.collectives import Collectives
 from engine.startup.device import host_bytes
 from engine.startup.pool_size import OPENING_BYTES, blocks_ahead, host_blocks
 from prefix_cache.tiers.tier_pools import Tiers
@@ -32,6 +34,7 @@ from storage.errors import DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
 
 GIB = 1 << 30
+RANK_PREFIX = "rank-"  # of the directories of ranks from 1 on
 
 _log = logging.getLogger(__name__)
 
@@ -108,20 +111,22 @@ def open_tiers(
     num_blocks: int,
     fingerprint: bytes,
     ahead: HostAhead | None = None,
+    group: Collectives | None = None,
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
-    `ahead` is the host tier if a thread makes it ready already; else it is made now.
+    `ahead` is the host tier if a thread makes it ready already; else it is made now. Of a `group`
+    of ranks each has its part of every tier, and as many slots as the one that has fewest.
     """
     host = _open_host(config, pool, ahead)
-    disk = _open_disk(config, pool, host, fingerprint)
+    disk = _open_disk(config, pool, host, fingerprint, 0 if group is None else group.rank)
+    host_blocks = 0 if host is None else host.num_blocks
+    disk_blocks = 0 if disk is None else disk.num_blocks
+    if group is not None:
+        host_blocks, disk_blocks = group.least(host_blocks), group.least(disk_blocks)
     if host is None and disk is None:
         return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
-    tiers = Tiers(
-        host_blocks=0 if host is None else host.num_blocks,
-        disk_blocks=0 if disk is None else disk.num_blocks,
-        ahead=blocks_ahead(num_blocks, config.block_size),
-    )
+    tiers = Tiers(host_blocks, disk_blocks, ahead=blocks_ahead(num_blocks, config.block_size))
     lower = LowerTiers(tiers, tier_mover.TierMover(pool, host, disk), disk, pool.block_bytes)
     return OpenTiers(lower, host, disk)
 
@@ -157,13 +162,16 @@ def _make_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
 
 
 def _open_disk(
-    config: EngineConfig, pool: DevicePool, host: HostPool | None, fingerprint: bytes
+    config: EngineConfig, pool: DevicePool, host: HostPool | None, fingerprint: bytes, rank: int
 ) -> DiskTier | None:
     if config.disk_cache_dir is None or not config.disk_cache_gib:
         return None
+    directory = Path(config.disk_cache_dir)
+    if not rank:
+        _remove_ranks(directory, config.tensor_parallel)
     settings = DiskConfig(
-        directory=Path(config.disk_cache_dir),
-        max_bytes=int(config.disk_cache_gib * GIB),
+        directory=directory / f"{RANK_PREFIX}{rank}" if rank else directory,
+        max_bytes=int(config.disk_cache_gib * GIB) // config.tensor_parallel,
         block_bytes=pool.block_bytes,
         fingerprint=fingerprint,
         encrypt=config.disk_encryption,
@@ -173,5 +181,13 @@ def _open_disk(
     except (DiskUnavailable, PoolDoesNotFit, OSError) as error:
         _log.warning("no disk tier: %s", error)
         return None
-    _log.info("disk tier: %d blocks in %s", disk.num_blocks, config.disk_cache_dir)
+    _log.info("disk tier: %d blocks in %s", disk.num_blocks, directory)
     return disk
+
+
+def _remove_ranks(directory: Path, num_ranks: int) -> None:
+    """Remove the blocks of ranks that an earlier engine had, and this one has not."""
+    for path in directory.glob(f"{RANK_PREFIX}*"):
+        number = path.name.removeprefix(RANK_PREFIX)
+        if number.isdecimal() and int(number) >= num_ranks:
+            shutil.rmtree(path, ignore_errors=True)

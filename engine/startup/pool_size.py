@@ -44,13 +44,16 @@ def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
 
 
 def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int) -> int:
-    """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory."""
+    """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory.
+
+    Ranks have equal parts of the memory, and each its part of every block.
+    """
     if config.host_cache_tokens is not None:
         return config.host_cache_tokens // config.block_size
     if config.host_cache_gib is not None:
-        return int(config.host_cache_gib * 1024**3) // bytes_per_block
+        return int(config.host_cache_gib * 1024**3) // config.tensor_parallel // bytes_per_block
     share = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
-    return share // bytes_per_block
+    return share // config.tensor_parallel // bytes_per_block
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:

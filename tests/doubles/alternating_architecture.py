@@ -19,10 +19,10 @@ import msgspec
 import torch
 from safetensors.torch import save_file
 
-from engine.models.architecture import ServedModels, read_model_config
+from engine.models.architectures.llama import QWEN3
+from engine.models.architectures.registry import ServedModels, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.layers import LayerConfig
-from engine.models.llama import QWEN3
 from engine.models.mixture import MixtureConfig
 from engine.models.mlp import MlpConfig
 from engine.models.norms import RmsNormConfig

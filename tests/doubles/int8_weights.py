@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models import architecture
+from engine.models.architectures import registry
 from engine.models.modules import (
     Allocator,
     CheckpointTensor,
@@ -71,6 +71,9 @@ class Int8ByChannel:
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
         return PLAIN.experts(config, new)
 
+    def check_shard(self, config: LinearConfig) -> None:
+        return PLAIN.check_shard(config)
+
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         scale_and_bias = ITEM_BYTES[dtype] * (1 + config.bias)
         return config.size_out * (config.size_in + scale_and_bias)
@@ -81,9 +84,9 @@ def read_format(quantization: dict[str, Any]) -> Int8ByChannel:
 
 
 SERVED = replace(
-    architecture.SERVED,
+    registry.SERVED,
     formats={NAME: read_format},
-    planned_formats=(*architecture.SERVED.planned_formats, Int8ByChannel()),
+    planned_formats=(*registry.SERVED.planned_formats, Int8ByChannel()),
 )
 
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.models.architecture import ServedModels
+from engine.models.architectures.registry import ServedModels
 from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig, ModelSizes, read_json, served_dtype
 from engine.models.layers import DecoderLayer, LayerConfig

@@ -30,7 +30,7 @@ from triton.errors import TritonError
 from triton.runtime import driver
 
 from engine.execution.shared_prefixes import MIN_GROUP_ROWS
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.modules import WeightFormat

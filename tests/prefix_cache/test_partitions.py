@@ -130,7 +130,7 @@ def answers(
 
 
 @pytest.mark.parametrize("lower", [ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(spy=st.integers(0, 2**32), one=st.integers(0, 2**32), another=st.integers(0, 2**32))
 def test_a_spy_is_told_the_same_whatever_others_do(
     lower: Lower, spy: int, one: int, another: int
@@ -138,7 +138,7 @@ def test_a_spy_is_told_the_same_whatever_others_do(
     assert answers(spy, one, lower) == answers(spy, another, lower)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(spy=st.integers(0, 2**32), one=st.integers(0, 2**32), another=st.integers(0, 2**32))
 def test_the_policy_that_learns_does_not_learn_from_one_owner_for_another(
     spy: int, one: int, another: int

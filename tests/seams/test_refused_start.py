@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from cli.serving.child import python_environment
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
@@ -31,11 +31,11 @@ def model_dir(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("command", ["serve", "engine"])
+@pytest.mark.parametrize("command", ["serve", "engine", "engine --tensor-parallel=2"])
 def test_the_engines_own_line_is_the_only_one(
     tmp_path: Path, model_dir: Path, command: str
 ) -> None:
-    words = [command, "--model", str(model_dir), "--data-dir", str(tmp_path / "data")]
+    words = [*command.split(), "--model", str(model_dir), "--data-dir", str(tmp_path / "data")]
     port = ["--port", str(free_port())] if command == "serve" else []
     done = subprocess.run(
         [sys.executable, "-c", RATOON, *words, *port, "--device=cpu", "--cache-tokens=4096"],

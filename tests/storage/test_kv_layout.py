@@ -68,8 +68,11 @@ def test_a_slice_has_its_part_of_the_heads_and_of_their_scales() -> None:
 
 @pytest.mark.parametrize(
     "whole",
-    [TWO, replace(LLAMA_8B, groups=(replace(LLAMA_8B.groups[0], scale_bytes=3),))],
-    ids=["a group has one head", "an odd number of bytes of scales"],
+    [
+        replace(TWO, groups=(FULL, replace(WINDOW, num_kv_heads=3))),
+        replace(LLAMA_8B, groups=(replace(LLAMA_8B.groups[0], scale_bytes=3),)),
+    ],
+    ids=["a group has three heads", "an odd number of bytes of scales"],
 )
 def test_refuses_heads_that_do_not_divide(whole: KvLayout) -> None:
     with pytest.raises(UnevenSlices, match="do not divide between 2 ranks"):
@@ -78,7 +81,13 @@ def test_refuses_heads_that_do_not_divide(whole: KvLayout) -> None:
     with pytest.raises(UnevenSlices):
         LLAMA_8B.slice_of(0, 3)
     with pytest.raises(UnevenSlices):
-        LLAMA_8B.slice_of(0, 16)  # heads are not kept twice
+        LLAMA_8B.slice_of(0, 12)
+
+
+def test_of_fewer_heads_than_ranks_each_is_kept_by_several() -> None:
+    slices = [LLAMA_8B.slice_of(rank, 16) for rank in range(16)]
+    assert {one.block_bytes for one in slices} == {LLAMA_8B.block_bytes // 8}
+    assert len(set(slices)) == 16, "each is one rank's own all the same"
 
 
 @pytest.mark.parametrize(("rank", "num_ranks"), [(2, 2), (-1, 2), (0, 0)])

@@ -29,6 +29,10 @@ class Captured(Protocol):
         """Launch it all again; waits for nothing."""
         ...
 
+    def drop(self) -> None:
+        """Give up what was captured; it is not replayed any more."""
+        ...
+
 
 class Capture(Protocol):
     """Makes `Captured` out of functions."""
@@ -51,6 +55,10 @@ class CudaCaptured:
     def replay(self) -> None:
         """Launch the graph on the current stream."""
         self._graph.replay()
+
+    def drop(self) -> None:
+        """Destroy the graph."""
+        self._graph.reset()
 
 
 class CudaCapture:

@@ -81,6 +81,12 @@ class CapturedSteps:
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
+    def drop(self) -> None:
+        """Give up all graphs. Those of ranks hold calls of their group, which ends after them."""
+        for steps in self._steps.values():
+            for step in steps:
+                step.captured.drop()
+
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
     """The inputs of each bucket in turn, all in one tensor, which is padding when they come."""
@@ -117,6 +123,8 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
         inputs.field("temperature").view(torch.float32),
         inputs.field("keys").view(-1, 2),
     )
+    if machine.decoder.group is not None:  # of several ranks the first one's tokens count
+        machine.decoder.group.share(tokens)
     machine.last_tokens.index_copy_(0, inputs.field("output_slots").long(), tokens)
     packed = torch.stack((tokens.int(), finite.int()))
     return logits, packed, token_ids.index_select(0, outputs)

@@ -257,6 +257,19 @@ class Fp8Format:
         static = _SCALE_BYTES * (self.inputs == "static")
         return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
 
+    def check_shard(self, config: LinearConfig) -> None:
+        """As `WeightFormat.check_shard`: shards divide no block."""
+        if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
+            return
+        by_rows = config.shards == "rows"
+        sizes = [rows for _, rows in config.rows] if by_rows else [config.size_in]
+        for size in sizes:
+            if size % BLOCK:
+                raise UnsupportedModel(
+                    f"quantization_config.weight_block_size: a rank's {size} {config.shards} of "
+                    f"{config.rows[0][0]} are not whole blocks of {BLOCK}"
+                )
+
     def _check(self, config: LinearConfig) -> None:
         if config.of_expert and self.inputs == "static":
             raise _not_static()

@@ -50,6 +50,7 @@ class Int4Linear(Linear):
     weight: Int4Matrix
     bias: Tensor | None
     form: Form
+    first_has_bias: bool = False  # or may have it: the first rank looks into the file
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """As `Linear.product`."""
@@ -58,8 +59,9 @@ class Int4Linear(Linear):
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Integers, scales, zero points and biases."""
+        has_bias = self.bias is not None or self.first_has_bias
         for views in self._views():
-            yield from checkpoint_tensors(self.form, views, has_bias=self.bias is not None)
+            yield from checkpoint_tensors(self.form, views, has_bias=has_bias)
         if self.bias is not None:
             of_rows = 0 if self.config.shards == "rows" else None
             yield from self.config.named("bias", self.bias, of_rows)
@@ -115,7 +117,9 @@ class Int4Format:
         zeros = new.empty(groups, features, dtype=torch.uint8) if self.has_zeros else None
         matrix = Int4Matrix(values, new.empty(groups, features), zeros)
         bias = new.empty(features) if config.bias else None
-        return Int4Linear(config, matrix, bias, self.form)
+        is_first = new.group is None or new.group.rank == 0
+        elsewhere = not is_first and config.shards == "columns"
+        return Int4Linear(config, matrix, bias, self.form, elsewhere)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
         """As `WeightFormat.experts`; raises UnsupportedModel for those that are not plain."""

@@ -74,6 +74,10 @@ class Mxfp4Format:
             )
         return PLAIN.num_bytes(config, dtype)
 
+    def check_shard(self, config: LinearConfig) -> None:
+        """As `WeightFormat.check_shard`: shards divide no group."""
+        self.num_bytes(config, "float32")
+
     def _leaves(self, module: str) -> bool:
         """As `transformers` reads its list: what a name begins with, or what it ends with."""
         return any(re.match(one, module) or module.endswith(one) for one in self.plain)

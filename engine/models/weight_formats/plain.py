@@ -164,5 +164,8 @@ class PlainFormat:
         """As `WeightFormat.num_bytes`."""
         return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
+    def check_shard(self, config: LinearConfig) -> None:
+        """As `WeightFormat.check_shard`: every row and column stands for itself."""
+
 
 PLAIN = PlainFormat()

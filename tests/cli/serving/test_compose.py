@@ -73,6 +73,7 @@ def test_every_engine_flag_arrives() -> None:
         least_shared_tokens=9,
         max_step_ms=33.0,
         num_threads=2,
+        tensor_parallel=2,
     )
     composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     for name in ENGINE_FLAGS:

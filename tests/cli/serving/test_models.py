@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.serving.models import what_is_served
-from engine.models.architecture import SERVED
-from engine.models.rope_fields import ROPES
+from engine.models.architectures.registry import SERVED
+from engine.models.architectures.rope_fields import ROPES
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
@@ -75,5 +75,5 @@ def test_neither_needs_torch(tmp_path: Path) -> None:
     path.write_text(json.dumps(RUNNABLE))
     for words in (("models",), ("models", str(path))):
         loaded = loaded_by(tmp_path, *words)
-        assert "engine.models.architecture" in loaded
+        assert "engine.models.architectures.registry" in loaded
         assert not {"torch", "triton", "tokenizers", "huggingface_hub"} & loaded

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cli.errors import BadSetting, ModelRefused
 from cli.options.engine_options import ENGINE_DEFAULTS
@@ -214,6 +215,19 @@ def test_a_context_longer_than_the_models_is_the_flags_fault(model_dir: Path) ->
     assert checked_source(str(model_dir), flags[0]).directory == model_dir
     with pytest.raises(BadSetting, match="--max-model-len: 2049: the model has 2048"):
         checked_source(str(model_dir), flags[1])
+
+
+def test_ranks_that_do_not_divide_a_model_are_refused_by_its_field(
+    console: Console, model_dir: Path, tmp_path: Path
+) -> None:
+    heads = RUNNABLE["num_attention_heads"]
+    words = ["serve", "--model", str(model_dir), "--data-dir", str(tmp_path / "data")]
+    printed = console.type(*words, "--tensor-parallel", "7")
+    assert (printed.status, printed.out) == (3, "")
+    assert f"tensor_parallel 7 does not divide num_attention_heads {heads}" in printed.err
+    assert printed.err.count("\n") == 1
+    two = replace(ENGINE_DEFAULTS, tensor_parallel=2)
+    assert checked_source(str(model_dir), two).directory == model_dir, "the control"
 
 
 def test_a_hub_models_weights_are_not_downloaded_to_be_refused(model_dir: Path) -> None:

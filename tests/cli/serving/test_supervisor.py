@@ -525,7 +525,7 @@ def steps() -> st.SearchStrategy[list[tuple[str, ChildName, float]]]:
     return st.lists(st.tuples(happening, child, st.floats(0.0, 120.0)), max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps())
 def test_any_life_ends_with_nothing_left_running(life: list[tuple[str, ChildName, float]]) -> None:
     world = World()

@@ -10,7 +10,7 @@ import pytest
 from cli.simulation.decoder import read_decoder
 from cli.simulation.fits import weights_fits
 from cli.simulation.options import MemoryFlags
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
 from engine.models.checks import check_geometry
 from tests.doubles.engine.shapes import SHAPES
 

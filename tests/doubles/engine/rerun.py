@@ -13,10 +13,15 @@ class RerunCaptured:
     def __init__(self, launches: Launches) -> None:
         self.outputs: tuple[Tensor, ...] = launches()
         self._launches = launches
+        self.is_dropped = False
 
     def replay(self) -> None:
+        assert not self.is_dropped
         for kept, fresh in zip(self.outputs, self._launches(), strict=True):
             kept.copy_(fresh)
+
+    def drop(self) -> None:
+        self.is_dropped = True
 
 
 class Rerun:

@@ -67,7 +67,7 @@ def rows_of_a_step(draw: st.DrawFn) -> list[ScheduledRow]:
     return sorted(rows, key=lambda one: one.num_new > 1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(rows_of_a_step())
 def test_a_step_is_laid_flat_token_by_token(rows: list[ScheduledRow]) -> None:
     batch = batch_of(rows)

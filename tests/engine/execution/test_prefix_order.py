@@ -50,7 +50,7 @@ def ordered(paths: Paths) -> tuple[PrefixOrder, dict[int, list[int]]]:
     return order, leases
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PATHS, st.integers(1, 4))
 @example([[0, 0], [0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], 1)  # 6 of 7
 def test_groups_save_nearly_what_any_groups_could(paths: Paths, least: int) -> None:
@@ -65,7 +65,7 @@ def test_groups_save_nearly_what_any_groups_could(paths: Paths, least: int) -> N
     assert len(every) == len(set(every)), "disjoint"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PATHS, st.lists(st.booleans(), min_size=7, max_size=7), PATHS)
 def test_after_adding_and_removing_the_order_equals_a_fresh_one(
     paths: Paths, stays: list[bool], more: Paths

@@ -84,7 +84,7 @@ def members(sharing: Sharing, rows: list[Row]) -> dict[frozenset[tuple[int, ...]
 BLOCKS = st.lists(st.integers(0, 2), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.lists(BLOCKS, min_size=1, max_size=12),
     st.lists(st.tuples(st.booleans(), st.integers(0, 30), BLOCKS), max_size=20),
@@ -106,7 +106,7 @@ def test_shared_keys_are_really_shared_while_rows_come_and_go(
         assert prefixes.of(rows) is sharing, "nothing came or left"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(BLOCKS, min_size=2, max_size=12))
 def test_rows_with_a_first_block_in_common_share(paths: list[list[int]]) -> None:
     alike = len({path[0] for path in paths}) < len(paths)

@@ -277,7 +277,7 @@ def test_bytes_that_are_no_message_raise_decode_error(name: str) -> None:
         CODEC.decode_from_engine(BAD[name])
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500, derandomize=True)
 @given(st.binary(max_size=300))
 def test_garbage_is_no_message_and_raises_decode_error_alone(frame: bytes) -> None:
     with pytest.raises(DecodeError):
@@ -300,7 +300,7 @@ def is_said(value: Any, frame: Any) -> bool:
 def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() -> None:
     became: Counter[str] = Counter()
 
-    @settings(max_examples=1000, deadline=None, derandomize=True)
+    @settings(max_examples=1000, derandomize=True)
     @given(
         message=st.sampled_from(TO_ENGINE),
         changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),

@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from engine.models.architectures.rope_fields import parse_rope, stretched_positions
 from engine.models.errors import BadConfig
 from engine.models.rope import (
     LinearScaling,
@@ -18,7 +19,6 @@ from engine.models.rope import (
     inverse_frequencies,
     rope_table,
 )
-from engine.models.rope_fields import parse_rope, stretched_positions
 from tests.engine.rigs.checkpoints import LLAMA3_ROPE
 
 CPU = torch.device("cpu")

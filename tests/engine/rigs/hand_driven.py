@@ -19,10 +19,10 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.execution.graphs.steps import CaptureContext, CapturedSteps
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
-from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import build_decoder
-from engine.models.weights import load_parameters
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables

@@ -23,7 +23,7 @@ from triton.runtime import driver
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import compute_step, inputs_of
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
 from engine.models.decoder import Decoder, build_decoder, shortened
 from engine.models.parameters import empty_parameters
 from engine.startup.activation import StepBounds

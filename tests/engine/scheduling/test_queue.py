@@ -276,7 +276,7 @@ class TestFairness:
         queue.charge(debtor, 1e9)
         assert pop(queue, {"held": None}) == "debtor"
 
-    @settings(max_examples=200, deadline=None, derandomize=True)
+    @settings(max_examples=200, derandomize=True)
     @given(
         sizes=st.dictionaries(
             st.sampled_from("abcde"), st.integers(1, 2000), min_size=2, max_size=5
@@ -290,7 +290,7 @@ class TestFairness:
             services = [load.served[flow] for flow in sizes]
             assert max(services) - min(services) <= QUANTUM + max(sizes.values())
 
-    @settings(max_examples=200, deadline=None, derandomize=True)
+    @settings(max_examples=200, derandomize=True)
     @given(
         operations=st.lists(
             st.tuples(

@@ -29,7 +29,7 @@ class TestWindows:
         assert counters.windows(now=10_000.0)["10m"] == window(0, 0, 0)
         assert counters.windows(now=10_000.0)["all"] == window(100, 60, 40)
 
-    @settings(max_examples=100, deadline=None, derandomize=True)
+    @settings(max_examples=100, derandomize=True)
     @given(
         gaps=st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9), st.integers(0, 2))),
         seconds=st.sampled_from([1, 60, 600]),

@@ -76,7 +76,7 @@ def end_of(events: list[Event], index: int = 0) -> ChoiceEnded:
     return ended
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text("ab\N{GRINNING FACE}é", max_size=20),
     st.lists(st.text("ab\N{GRINNING FACE}é", min_size=1, max_size=4), max_size=3),

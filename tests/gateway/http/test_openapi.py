@@ -34,7 +34,6 @@ EXAMPLES = 30  # of each operation, in each mode
 HANG_S = 60.0
 FUZZ = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

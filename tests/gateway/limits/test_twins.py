@@ -93,7 +93,6 @@ async def play_all(home: Home, turns: list[Turn]) -> list[tuple[object, ...] | N
 
 @settings(
     max_examples=80,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

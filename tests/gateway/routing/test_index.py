@@ -183,7 +183,7 @@ def test_whatever_the_network_does_the_index_is_right_after_a_snapshot() -> None
 
     run_state_machine_as_test(
         Chaos,
-        settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True),
+        settings=settings(max_examples=40, stateful_step_count=30, derandomize=True),
     )
 
 
@@ -210,7 +210,7 @@ def test_blocks_are_counted_by_their_tiers() -> None:
     assert index.find(keys_of(keys), ["r"]) == {}
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(st.data())
 def test_all_lengths_are_found(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 40))

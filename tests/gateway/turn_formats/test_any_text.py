@@ -49,7 +49,7 @@ formats = pytest.mark.parametrize("name", FORMATS)
 
 
 @formats
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50)
 @given(st.data())
 def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject) -> None:
     parts = data.draw(texts(name))
@@ -60,7 +60,7 @@ def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "harmony"])  # marks text, too
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50)
 @given(st.data())
 def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> None:
     parts = data.draw(texts(name))
@@ -69,7 +69,7 @@ def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> Non
 
 
 @formats
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50)
 @given(st.data())
 def test_calls_are_of_tools_and_arguments_follow_a_call(name: str, data: st.DataObject) -> None:
     pieces = read(FORMATS[name].parser(TOOLS), data.draw(texts(name)))
@@ -84,7 +84,7 @@ def test_calls_are_of_tools_and_arguments_follow_a_call(name: str, data: st.Data
             in_call = False
 
 
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50)
 @given(texts("hermes"), st.booleans())
 def test_how_reasoning_is_cut_does_not_matter(parts: list[str], is_open: bool) -> None:
     def pieces(parts: list[str]) -> object:

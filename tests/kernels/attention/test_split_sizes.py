@@ -25,7 +25,7 @@ def cut(lengths: list[int]) -> tuple[int, int]:
     return best_split(np.array(lengths, np.int32), OWN, KV_HEADS)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     lengths=st.lists(st.integers(0, 131_072) | st.integers(0, 300), max_size=256),
     kv_heads=st.sampled_from([1, 2, 8, 32]),

@@ -40,7 +40,7 @@ def expect_whole(tiles: PairTiles, experts: torch.Tensor) -> None:
     assert sorted(found) == list(range(num_pairs))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(
     tokens=st.integers(1, 60),
     top_k=st.integers(1, 4),

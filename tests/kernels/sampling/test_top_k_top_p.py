@@ -213,7 +213,7 @@ def test_searching_finds_what_sorting_finds_in_rows_of_all_kinds(
 
 
 @interpreted
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(-3, 3), min_size=1, max_size=30),
     st.integers(1, 32),

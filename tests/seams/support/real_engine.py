@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.config import DeviceName, EngineConfig, KvDtype
+from engine.config import DeviceName, EngineConfig, KvDtype, Quantization
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.link.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
-from engine.models.architecture import SERVED, ServedModels
+from engine.models.architectures.registry import SERVED, ServedModels
+from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.token_constraint import ConstraintOf, MaskMaker
@@ -28,6 +29,7 @@ from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
 from tests.engine.rigs.hand_driven import with_graphs
+from tests.engine.rigs.ranks import ThreadRanks
 
 CLIENT = b"gateway"
 
@@ -46,6 +48,8 @@ class Bounds:
     host_blocks: int = 0
     disk_bytes: int = 0
     kv_dtype: KvDtype = "auto"
+    ranks: int = 1  # that compute together, all but the first on threads
+    quantization: Quantization = "none"
 
 
 @dataclass
@@ -90,12 +94,21 @@ class RealEngine:
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
         config = _config(model_dir, bounds, disk)
-        opened = open_model(config, outline_model(config, served))
+        self.ranks = ThreadRanks(config) if bounds.ranks > 1 else None
+        opened = open_model(config, outline_model(config, served), self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
         self.grammars = opened.grammars
-        self.tiers = open_tiers(config, opened.pool, opened.num_blocks, self.fingerprint)
+        group = None if self.ranks is None else self.ranks.group
+        self.tiers = open_tiers(
+            config, opened.pool, opened.num_blocks, self.fingerprint, group=group
+        )
+        lower = self.tiers.lower
+        if self.ranks is not None:
+            lower = ranks_tiers(lower, self.ranks.others)
+            self.ranks.await_started()
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
+        self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
         self.core: EngineCore = assemble(
@@ -112,7 +125,7 @@ class RealEngine:
                 10.0,
                 bounds.overlap_scheduling,
             ),
-            CacheParts(digest=digest, lower=self.tiers.lower),
+            CacheParts(digest=digest, lower=lower),
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -169,6 +182,8 @@ class RealEngine:
 
     def close(self) -> None:
         """End the tiers below the device, and what compiles grammars."""
+        if self.ranks is not None:
+            self.ranks.close()
         self.tiers.close()
         self.grammars.close()
 
@@ -192,6 +207,8 @@ def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
         graph_tokens=bounds.graph_tokens,
         block_size=bounds.block_size,
         kv_dtype=bounds.kv_dtype,
+        quantization=bounds.quantization,
+        tensor_parallel=bounds.ranks,
         cache_tokens=bounds.num_blocks * bounds.block_size,
         num_threads=1,
         max_running=bounds.max_running,

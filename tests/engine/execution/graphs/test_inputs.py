@@ -62,7 +62,7 @@ def filled(scheduled: Scheduled) -> dict[str, list[int]]:
     return {name: inputs.field(name).tolist() for name in ROOM.sizes()}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(decodes, max_size=6), st.lists(chunks, max_size=4))
 def test_a_step_is_written_token_by_token(alone: list[Work], several: list[Work]) -> None:
     sequences = [work.sequence(batch_slot) for batch_slot, work in enumerate([*alone, *several])]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.graphs.capture import Launches
-from engine.models.architecture import ServedModels
+from engine.models.architectures.registry import ServedModels
 from kernels.linear import linear
 from kernels.ops import Ops
 from tests.doubles import alternating_architecture, odd_architecture

@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
 from engine.models.weight_formats.plain import PLAIN
-from engine.models.weights import load_parameters
 from engine.startup.loading import open_model, outline_model
 from kernels.ops import torch_ops
 from tests.doubles.int8_weights import NAME, SERVED, Int8ByChannel, quantised

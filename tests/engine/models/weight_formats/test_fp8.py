@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from engine.config import EngineConfig
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 from engine.models.modules import Allocator, LinearConfig, WeightFormat
 from engine.models.parameters import dummy_parameters
@@ -26,7 +27,6 @@ from engine.models.weight_formats.fp8 import Fp8Format, Fp8Linear
 from engine.models.weight_formats.fp8_checkpoints import read_float_quantized, read_fp8
 from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.plain import PLAIN, PlainLinear
-from engine.models.weights import load_parameters
 from engine.startup.loading import open_model, outline_model
 from kernels.e4m3 import E4M3, LARGEST
 from kernels.linear import fp8_rows

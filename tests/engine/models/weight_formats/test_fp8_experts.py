@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import UnsupportedModel
 from engine.models.modules import walk
 from engine.models.weight_formats.fp8 import Fp8Experts
-from engine.models.weights import load_parameters
 from tests.engine.models.weight_formats.test_fp8 import (
     KINDS,
     PROMPT,

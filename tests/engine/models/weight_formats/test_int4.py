@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architecture import SERVED, read_model_config
+from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 from engine.models.modules import Allocator, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
@@ -23,7 +24,6 @@ from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.int4 import Int4Format, Int4Linear
 from engine.models.weight_formats.int4_forms import Form
 from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
-from engine.models.weights import load_parameters
 from engine.startup.loading import open_model, outline_model
 from kernels.ops import torch_ops
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint

@@ -17,13 +17,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from engine.models.architecture import planned_format, read_model_config
+from engine.models.architectures.registry import planned_format, read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters
+from engine.models.shards import check_shards
 from engine.models.weight_formats.mxfp4 import Mxfp4Experts, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainExperts
-from engine.models.weights import load_parameters
 from kernels.mxfp4 import written_out
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (
@@ -271,3 +272,12 @@ def test_a_list_of_modules_that_is_none_is_named(names: object) -> None:
     with pytest.raises(BadConfig, match=r"quantization_config.*modules_to_not_convert"):
         read_mxfp4({**WORDS, "modules_to_not_convert": names})
     assert read_mxfp4(WORDS).name == "mxfp4"
+
+
+def test_ranks_read_whole_groups(model_dir: Path) -> None:
+    """Of an intermediate size of 96, one rank of three has 32 columns, and of two 48."""
+    model = read_model_config(model_dir)
+    for config in model.layers[0].matrices(0):
+        model.weight_format.check_shard(config)
+    with pytest.raises(UnsupportedModel, match="down_proj of 48 columns is not whole groups of 32"):
+        check_shards(model, 2)

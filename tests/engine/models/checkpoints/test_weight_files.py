@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.models.checkpoints.weight_files import refuse_other_weights, tensor_bytes, weight_files
 from engine.models.errors import CheckpointError, ModelError, UnsupportedModel
-from engine.models.weight_files import refuse_other_weights, tensor_bytes, weight_files
 
 SHARDS = [f"model-0000{shard}-of-00003.safetensors" for shard in (1, 2, 3)]
 

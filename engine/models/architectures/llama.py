@@ -12,7 +12,18 @@ from typing import Annotated, Any
 
 import msgspec
 
+from engine.models.architectures.rope_fields import check_rotary, parse_rope, stretched_positions
+from engine.models.architectures.windows import (
+    WindowFields,
+    WindowRule,
+    Windows,
+    by_layer,
+    in_every_layer_by_default,
+    in_use,
+    no_window,
+)
 from engine.models.attention import AttentionConfig
+from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.config import (
     ModelConfig,
     ModelSizes,
@@ -26,19 +37,8 @@ from engine.models.config import (
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.mlp import MlpConfig
-from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
-from engine.models.rope_fields import check_rotary, parse_rope, stretched_positions
-from engine.models.windows import (
-    WindowFields,
-    WindowRule,
-    Windows,
-    by_layer,
-    in_every_layer_by_default,
-    in_use,
-    no_window,
-)
 
 
 class LlamaFields(WindowFields, kw_only=True):

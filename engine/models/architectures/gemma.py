@@ -14,7 +14,23 @@ from typing import Any
 
 import msgspec
 
+from engine.models.architectures.rope_fields import (
+    PositiveFloat,
+    check_rotary,
+    parse_rope,
+    parse_rope_by_type,
+    stretched_positions,
+)
+from engine.models.architectures.windows import (
+    FULL,
+    SLIDING,
+    WindowFields,
+    by_type,
+    in_use,
+    windows_of,
+)
 from engine.models.attention import AttentionConfig
+from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.config import (
     TEXT,
     ModelConfig,
@@ -27,18 +43,9 @@ from engine.models.config import (
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.mlp import MlpConfig
-from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
-from engine.models.rope_fields import (
-    PositiveFloat,
-    check_rotary,
-    parse_rope,
-    parse_rope_by_type,
-    stretched_positions,
-)
 from engine.models.sandwich import SandwichLayerConfig
-from engine.models.windows import FULL, SLIDING, WindowFields, by_type, in_use, windows_of
 from kernels.experts.gate import GELU_TANH
 
 ACTIVATION = "gelu_pytorch_tanh"

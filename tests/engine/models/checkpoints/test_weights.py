@@ -13,7 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weight_files import weight_files
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import (
     CheckpointError,
 )
@@ -23,8 +25,6 @@ from engine.models.parameters import (
     dummy_parameters,
     empty_parameters,
 )
-from engine.models.weight_files import weight_files
-from engine.models.weights import load_parameters
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 

@@ -15,17 +15,17 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.config import Quantization
+from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
+from engine.models.architectures.gpt_oss import GPT_OSS
+from engine.models.architectures.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
+from engine.models.architectures.mixtures import MIXTRAL, QWEN3_MOE
+from engine.models.architectures.phi import PHI3
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
-from engine.models.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
-from engine.models.gpt_oss import GPT_OSS
 from engine.models.layers import LayerConfig
-from engine.models.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.mixture import MixtureConfig
-from engine.models.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.modules import WeightFormat
-from engine.models.phi import PHI3
 from engine.models.weight_formats.compressed_tensors import read_compressed_tensors
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_fp8
 from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4, read_awq, read_gptq

@@ -12,6 +12,21 @@ from typing import Any
 
 import msgspec
 
+from engine.models.architectures.mixtures import check_experts
+from engine.models.architectures.rope_fields import (
+    PositiveFloat,
+    check_rotary,
+    parse_rope,
+    stretched_positions,
+)
+from engine.models.architectures.windows import (
+    FULL,
+    SLIDING,
+    WindowFields,
+    Windows,
+    in_use,
+    windows_of,
+)
 from engine.models.attention import AttentionConfig
 from engine.models.config import (
     ModelConfig,
@@ -24,11 +39,8 @@ from engine.models.config import (
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.mixture import MixtureConfig
-from engine.models.mixtures import check_experts
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
-from engine.models.rope_fields import PositiveFloat, check_rotary, parse_rope, stretched_positions
-from engine.models.windows import FULL, SLIDING, WindowFields, Windows, in_use, windows_of
 from kernels.experts.gate import Gate
 
 USUAL_YARN = {

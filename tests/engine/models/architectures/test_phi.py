@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architecture import read_model_config
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.rope import LongRopeScaling, PairScaling, RopeConfig
-from engine.models.weights import load_parameters
 from engine.startup.loading import ModelOutline, open_model, outline_model
 from tests.engine.models.test_config import LLAMA
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint

@@ -14,12 +14,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engine.models.checkpoints.names import CheckpointNames, Surplus
+from engine.models.checkpoints.shard_slices import ShardSlices
+from engine.models.checkpoints.weight_files import tensor_bytes, weight_files
 from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
-from engine.models.names import CheckpointNames, Surplus
-from engine.models.parameters import Parameters, checkpoint_tensors, empty_parameters
-from engine.models.weight_files import tensor_bytes, weight_files
+from engine.models.parameters import (
+    Parameters,
+    checkpoint_tensors,
+    empty_parameters,
+    leave_biases_to_the_first,
+)
+from engine.models.shards import RankGroup
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
 TIED_HEAD = "lm_head.weight"
@@ -29,23 +36,43 @@ _log = logging.getLogger(__name__)
 
 @torch.inference_mode()
 def load_parameters(
-    model_dir: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+    model_dir: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    group: RankGroup | None = None,
 ) -> Parameters:
-    """Read all weights of `model_dir` onto `device` as `dtype`; raises ModelError."""
+    """Read the weights of `model_dir` onto `device` as `dtype`; raises ModelError.
+
+    All of them, or what this rank of a `group` has of each.
+    """
     files = weight_files(model_dir)
-    parameters = empty_parameters(config, dtype, device)
-    loading = _Loading(parameters, config.names)
+    parameters = empty_parameters(config, dtype, device, group)
+    slices = _slices(config, dtype, parameters, group)
+    loading = _Loading(parameters, config.names, slices)
     for path in files:
         loading.read_file(path, device)
     loading.finish()
+    leave_biases_to_the_first(parameters, group)
     return parameters
+
+
+def _slices(
+    config: ModelConfig, dtype: torch.dtype, parameters: Parameters, group: RankGroup | None
+) -> ShardSlices:
+    parts = checkpoint_tensors(parameters)
+    if group is None:
+        return ShardSlices(parts, parts, 0, 1)
+    whole = checkpoint_tensors(empty_parameters(config, dtype, torch.device("meta")))
+    return ShardSlices(whole, parts, group.rank, group.num_ranks)
 
 
 class _Loading:
     """What is still to be filled while the files are read one after the other."""
 
-    def __init__(self, parameters: Parameters, names: CheckpointNames) -> None:
+    def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names
+        self._slices = slices
         self._surplus = Surplus()
         self._unfilled = checkpoint_tensors(parameters)
         self._wanted = frozenset(self._unfilled)
@@ -60,9 +87,11 @@ class _Loading:
                 sizes = tensor_bytes(path)
                 for name in file.keys():  # noqa: SIM118 - not a mapping
                     own = self._names.own(name)
+                    if not self._slices.has(own):
+                        continue
                     kind = None if own in self._wanted else self._names.surplus_kind(own)
                     if kind is None:
-                        self._fill_all(own, file.get_tensor(name))
+                        self._fill_all(own, self._slices.read(file, name, own))
                     else:
                         self._surplus.add(kind, sizes[name])
         except (SafetensorError, OSError) as error:
@@ -71,18 +100,17 @@ class _Loading:
     def _fill_all(self, name: str, value: Tensor) -> None:
         """What a tensor of the file is, or the parts that its rows are; one number is of each."""
         parts = self._names.parts(name)
-        wanted = [self._unfilled[part].view for part in parts if part in self._unfilled]
-        if not parts or len(wanted) < len(parts):
+        if not parts or any(part not in self._unfilled for part in parts):
             self._fill(name, value)
             return
-        rows = [view.shape[0] for view in wanted]
+        rows = [self._slices.rows_of_whole(part) for part in parts]
         if value.numel() > 1 and value.shape[0] != sum(rows):
             raise CheckpointError(
                 f"{name} is {tuple(value.shape)}, the config gives {sum(rows)} rows"
             )
         values = value.split(rows) if value.numel() > 1 else (value,) * len(rows)  # type: ignore[no-untyped-call]
         for part, one in zip(parts, values, strict=True):
-            self._fill(part, one)
+            self._fill(part, self._slices.cut(part, one))
 
     def _fill(self, name: str, value: Tensor) -> None:
         wanted = self._unfilled.pop(name, None)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architecture import planned_layers, read_model_config
+from engine.models.architectures.registry import planned_layers, read_model_config
 from engine.models.decoder import unlike_layers
 from engine.models.errors import UnsupportedModel
 from engine.startup.kernel_warm_up import compute_each_once

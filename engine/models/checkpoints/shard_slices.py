@@ -1,0 +1,112 @@
+"""Reads of a checkpoint's tensors what one rank has of them.
+
+    shard_dim    rows of the first rank | of the second | ...      None: all of it on every rank
+
+Which part that is follows from the sizes: a tensor of the whole model that is n times as long as
+the rank's is n parts. There are fewer parts than ranks where several ranks have the same KV head.
+
+Knows: shapes, by the names of a checkpoint. Does not know: what a tensor is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Protocol
+
+from torch import Tensor
+
+from engine.models.errors import UnsupportedModel
+from engine.models.modules import CheckpointTensor
+
+
+class TensorSlice(Protocol):
+    """A tensor in a file, read as far as it is indexed."""
+
+    def get_shape(self) -> list[int]:
+        """Its sizes."""
+        ...
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
+        """A part of it."""
+        ...
+
+
+class TensorFile(Protocol):
+    """An open file of safetensors."""
+
+    def get_tensor(self, name: str) -> Tensor:
+        """All of a tensor."""
+        ...
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """A tensor to be read in part."""
+        ...
+
+
+class ShardSlices:
+    """Which part of each tensor `rank` of `num_ranks` has.
+
+    `whole` are the tensors of the model, `parts` those of the rank, both by name.
+    """
+
+    def __init__(
+        self,
+        whole: Mapping[str, CheckpointTensor],
+        parts: Mapping[str, CheckpointTensor],
+        rank: int,
+        num_ranks: int,
+    ) -> None:
+        """Raises UnsupportedModel for a tensor that is divided without a rule."""
+        self._cuts = {
+            name: cut
+            for name, part in parts.items()
+            if (cut := _cut(whole[name], part, rank, num_ranks)) is not None
+        }
+        self._whole = whole
+        self._left = whole.keys() - parts.keys()
+
+    def has(self, name: str) -> bool:
+        """Whether the rank has anything of this tensor, as far as it is the model's."""
+        return name not in self._left
+
+    def read(self, file: TensorFile, stored_name: str, name: str) -> Tensor:
+        """What the rank has of the tensor `name`, which `file` has under its stored name.
+
+        One that does not divide there, such as a scale of all rows, is read whole.
+        """
+        if name not in self._cuts:
+            return file.get_tensor(stored_name)
+        dim, index, count = self._cuts[name]
+        stored = file.get_slice(stored_name)
+        shape = stored.get_shape()
+        if len(shape) <= dim or shape[dim] % count or prod(shape) == 1:
+            return file.get_tensor(stored_name)
+        size = shape[dim] // count
+        return stored[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
+
+    def cut(self, name: str, value: Tensor) -> Tensor:
+        """What the rank has of the whole tensor `name`, or of one number for all of it."""
+        if name not in self._cuts or value.numel() == 1:
+            return value
+        dim, index, count = self._cuts[name]
+        return value.chunk(count, dim)[index]
+
+    def rows_of_whole(self, name: str) -> int:
+        """Of the tensor `name`, on all ranks together."""
+        return int(self._whole[name].view.shape[0])
+
+
+def _cut(
+    whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int
+) -> tuple[int, int, int] | None:
+    """Dimension, which part, of how many; None: the rank has all of it."""
+    of_whole, of_part, dim = list(whole.view.shape), list(part.view.shape), part.shard_dim
+    if of_whole == of_part:
+        return None
+    count = 0 if dim is None else of_whole[dim] // of_part[dim]
+    if dim is not None:
+        of_part[dim] *= count
+    if dim is None or of_whole != of_part or num_ranks % count:
+        raise UnsupportedModel(f"{part.name}: its weight format has no rule for shards")
+    return dim, rank * count // num_ranks, count

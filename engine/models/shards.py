@@ -1,0 +1,132 @@
+"""What each of several ranks has of a model (tensor parallel), as sizes.
+
+    heads      query heads divided evenly; KV heads too, or each kept by several ranks
+    MLP        rows of gate and up, columns of down; of every expert the same part
+    head       rows of the vocabulary, where they divide; else every rank has all
+    whole      embedding, norms, routers
+
+What a layer puts out is then the sum over the ranks (`RankGroup.total`), of which every rank gets
+the same bits, so that all ranks have the same residual.
+
+Knows: sizes, and what cannot be divided. Does not know: tensors (`checkpoints.shard_slices`),
+processes or libraries (`engine.ranks`). No torch: commands that only plan read it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from engine.models.attention import AttentionConfig
+from engine.models.config import ModelConfig
+from engine.models.errors import UnsupportedModel
+from engine.models.layers import LayerConfig
+from engine.models.mixture import MixtureConfig
+from engine.models.modules import WeightFormat
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+MOST_RANKS = 8
+
+
+class RankGroup(Protocol):
+    """The ranks that compute one model together, as one of them sees them.
+
+    All of them call the same methods in the same order, with tensors of the same shapes.
+    """
+
+    @property
+    def rank(self) -> int:
+        """From 0 on."""
+        ...
+
+    @property
+    def num_ranks(self) -> int:
+        """How many there are."""
+        ...
+
+    def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
+        """The sum of what the ranks have, in rank order; its bits are the same on all ranks.
+
+        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`, or with `in_parts` one of each rank.
+        """
+        ...
+
+    def gather(self, x: Tensor) -> Tensor:
+        """x (...) of each rank -> (num_ranks, ...)."""
+        ...
+
+    def share(self, x: Tensor) -> None:
+        """Give `x`, contiguous, the values that it has on rank 0."""
+        ...
+
+
+def check_shards(model: ModelConfig, num_ranks: int) -> None:
+    """Raises UnsupportedModel for a model that so many ranks cannot divide."""
+    check_layer_shards(model.layers, model.weight_format, num_ranks)
+
+
+def check_layer_shards(
+    layers: Sequence[LayerConfig], weight_format: WeightFormat, num_ranks: int
+) -> None:
+    """As `check_shards`, of layers in this format."""
+    if num_ranks == 1:
+        return
+    for index, layer in enumerate(layers):
+        _check_attention(layer.attention, num_ranks)
+        _check_mlp(layer, num_ranks)
+        part = shard_layer(layer, num_ranks)
+        for whole, cut in zip(layer.matrices(index), part.matrices(index), strict=True):
+            if cut != whole:
+                weight_format.check_shard(cut)
+
+
+def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
+    """The sizes that each rank has; the vocabulary is counted whole."""
+    return replace(model, layers=shard_layers(model.layers, num_ranks))
+
+
+def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerConfig, ...]:
+    """The layers as each rank has them."""
+    return tuple(shard_layer(layer, num_ranks) for layer in layers)
+
+
+def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
+    """A layer as each rank has it; for sizes that divide (`check_shards`)."""
+    if num_ranks == 1:
+        return layer
+    attention = replace(
+        layer.attention,
+        num_heads=layer.attention.num_heads // num_ranks,
+        num_kv_heads=max(layer.attention.num_kv_heads // num_ranks, 1),
+    )
+    return replace(
+        layer, attention=attention, mlp=replace(layer.mlp, size=layer.mlp.size // num_ranks)
+    )
+
+
+def vocabulary_rows(vocab_size: int, num_ranks: int) -> int:
+    """Rows of the output projection that each rank multiplies with."""
+    return vocab_size if vocab_size % num_ranks else vocab_size // num_ranks
+
+
+def _check_attention(attention: AttentionConfig, num_ranks: int) -> None:
+    heads, kv_heads = attention.num_heads, attention.num_kv_heads
+    if heads % num_ranks:
+        raise _refused(num_ranks, "num_attention_heads", heads)
+    if kv_heads % num_ranks and num_ranks % kv_heads:
+        raise _refused(num_ranks, "num_key_value_heads", kv_heads)
+
+
+def _check_mlp(layer: LayerConfig, num_ranks: int) -> None:
+    if layer.mlp.size % num_ranks:
+        mixture = isinstance(layer.mlp, MixtureConfig)
+        field = "the experts' intermediate size" if mixture else "intermediate_size"
+        raise _refused(num_ranks, field, layer.mlp.size)
+
+
+def _refused(num_ranks: int, field: str, size: int) -> UnsupportedModel:
+    return UnsupportedModel(f"tensor_parallel {num_ranks} does not divide {field} {size}")

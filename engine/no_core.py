@@ -1,0 +1,16 @@
+"""Keeps prompts out of core dumps."""
+
+from __future__ import annotations
+
+import resource
+
+
+def leave_no_core() -> None:
+    """Have no core dump written when this process or a child of it crashes: it would hold prompts.
+
+    The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
+    the limit, but for the special value 1 (fs/coredump.c).
+    """
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    most = 0 if hard == 0 else 1
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))

@@ -1,0 +1,154 @@
+"""What ranks exchange while they compute: over gloo on a CPU, over NCCL on GPUs.
+
+    total    all-gather of the ranks' products; who reads them next adds them, in rank order
+             of many numbers on more than two ranks: each rank adds up a part, then all-gather
+    gather   all-gather
+    share    broadcast of rank 0
+    least    of a number of each rank; before steps are computed
+
+Bytes are copied, and every sum is computed in one order, so all ranks have the same bits. What is
+copied is bytes whatever the dtype: a library that adds would need to know it.
+
+The group's ranks meet at a file; nothing here listens to the network but gloo and NCCL themselves,
+on the loopback interface and between GPUs.
+
+Knows: torch's process groups. Does not know: models, steps or processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.linear import split_k as parts
+
+c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types
+
+LOOPBACK = "127.0.0.1"
+# Of a rank that the others wait for. A start loads weights meanwhile, and compiles kernels.
+PATIENCE = timedelta(minutes=10)
+# What is gathered whole. Beyond, each rank adds up a part: less is sent, in two goes.
+MOST_GATHERED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the ranks of a group find each other: a file that was empty when it was made."""
+
+    path: str
+    rank: int
+    num_ranks: int
+    patience: timedelta = PATIENCE
+
+
+class Collectives:
+    """The ranks of one model, as one of them sees them; implements `RankGroup`.
+
+    One owner thread. On CUDA nothing waits for the device, and what is launched can be captured in
+    a graph; what all ranks capture, all replay.
+    """
+
+    def __init__(self, meeting: Meeting, device: torch.device) -> None:
+        """Wait for all ranks. Raises RuntimeError where one does not come or is gone."""
+        self.rank = meeting.rank
+        self.num_ranks = meeting.num_ranks
+        store = c10d.FileStore(meeting.path, meeting.num_ranks)
+        self._hosts = _gloo(c10d.PrefixStore("hosts", store), meeting)
+        self._group = self._hosts
+        self.least(0)  # or one that leaves soon would fail another that still connects
+        if device.type == "cuda":
+            self._group = _nccl(c10d.PrefixStore("devices", store), meeting)
+            self._warm_up(device)
+
+    def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
+        """As `RankGroup.total`."""
+        mine = parts.whole(product, dtype)
+        if self._is_small(mine):
+            gathered = self.gather(mine)
+            return gathered if in_parts else parts.whole(gathered, dtype)
+        # Slice r of what each rank has goes to rank r, which adds them up.
+        sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
+        options = c10d.AllToAllOptions()
+        self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options).wait()
+        return self.gather(sliced.sum(0)).view_as(mine)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """As `RankGroup.gather`."""
+        gathered = x.new_empty((self.num_ranks, *x.shape))
+        if gathered.numel():
+            self._group._allgather_base(_bytes(gathered), _bytes(x)).wait()
+        return gathered
+
+    def share(self, x: Tensor) -> None:
+        """As `RankGroup.share`."""
+        if x.numel():
+            self._group.broadcast([_bytes(x)], _from_first()).wait()
+
+    def least(self, number: int) -> int:
+        """The least of the ranks' numbers. Waits for all ranks."""
+        found = torch.empty(self.num_ranks, dtype=torch.int64)
+        self._hosts._allgather_base(found, torch.tensor([number])).wait()
+        return int(found.min())
+
+    def of_first(self, value: bytes) -> bytes:
+        """The bytes of rank 0, of a length that all ranks know. Waits for it."""
+        content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
+        self._hosts.broadcast([content], _from_first()).wait()
+        return content.numpy().tobytes()
+
+    def close(self) -> None:
+        """Leave the group without waiting for anybody; before the file it met at is closed.
+
+        Its calls in graphs are of no use then.
+        """
+        if self._group is not self._hosts:
+            self._group.abort()
+        self._hosts.shutdown()
+        # Torch's store looks at its file a last time when it goes.
+        self._group = self._hosts = None
+
+    def _is_small(self, x: Tensor) -> bool:
+        num_bytes = x.numel() * x.element_size()
+        return (
+            self.num_ranks == 2
+            or num_bytes <= MOST_GATHERED_BYTES
+            or x.numel() % self.num_ranks > 0
+        )
+
+    def _warm_up(self, device: torch.device) -> None:
+        """NCCL connects at the first use, which no graph can capture."""
+        numbers = torch.zeros(self.num_ranks, device=device)
+        self.gather(numbers)
+        self.share(numbers)
+        large = torch.zeros(MOST_GATHERED_BYTES // 4 + self.num_ranks, device=device)
+        self.total(large[: len(large) // self.num_ranks * self.num_ranks].view(1, -1), large.dtype)
+        torch.cuda.synchronize(device)
+
+
+def _gloo(store: Any, meeting: Meeting) -> Any:
+    options = c10d.ProcessGroupGloo._Options()
+    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
+    options._timeout = meeting.patience
+    return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
+
+
+def _nccl(store: Any, meeting: Meeting) -> Any:
+    options = c10d.ProcessGroupNCCL.Options()
+    options._timeout = meeting.patience
+    return c10d.ProcessGroupNCCL(store, meeting.rank, meeting.num_ranks, options)
+
+
+def _from_first() -> Any:
+    options = c10d.BroadcastOptions()
+    options.rootRank = options.rootTensor = 0
+    return options
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """All of it, (bytes,) uint8; a view where it is contiguous."""
+    return x.contiguous().view(-1).view(torch.uint8)

@@ -1,0 +1,148 @@
+"""Another rank's loop: does what the ring says, in its order, and reports the ends of copies.
+
+    ring    step n | copies | step n+1 | ...      each launched; on a GPU nothing waits for it
+    poll    copies that have ended are reported       between messages, as soon as they are seen
+
+It ends after `Close`, or once rank 0 is gone. Whatever goes wrong here ends the process, and with
+it the engine.
+
+Knows: messages. Does not know: why a step has its rows or why blocks move.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from engine.copies import COPY_WAIT_S, BlockMover, Disk
+from engine.ranks.messages import (
+    COMMANDS,
+    ENCODER,
+    MOST_MOVES,
+    MOST_SCANNED,
+    Close,
+    Command,
+    CopyBlocks,
+    DiskReport,
+    Ended,
+    ForgetOwner,
+    Launch,
+    LaunchForward,
+    RankMessage,
+    SampleRows,
+    ScanDisk,
+    Scanned,
+)
+from engine.ranks.ring import RingReader
+from engine.ranks.tiers import digest_of
+from engine.step import Forward, Runner
+from storage.disk.wire import Channel
+from storage.move import BlockRecord, Move
+
+DISK_LOOK_S = 0.5  # between looks at a disk that is asked for nothing: its process may have died
+
+
+@dataclass(frozen=True, slots=True)
+class RankParts:
+    """What a rank is made of, once it is ready."""
+
+    runner: Runner
+    mover: BlockMover
+    disk: Disk | None
+
+
+class Follower:
+    """One rank beside rank 0. One owner thread."""
+
+    def __init__(self, parts: RankParts, ring: RingReader, channel: Channel) -> None:
+        self._parts = parts
+        self._ring = ring
+        self._channel = channel
+        self._forward: Forward | None = None  # launched, and perhaps to be sampled
+        self._numbers: dict[Move, int] = {}  # of moves under way
+        self._num_started = 0
+        self._reported: DiskReport | None = None
+
+    def run(self) -> None:
+        """Follow rank 0 to its end. Raises WireBroken where that does not say so first."""
+        while True:
+            content = self._ring.read()
+            if content is None:
+                self._look_after_copies()
+                self._wait()
+                continue
+            command = COMMANDS.decode(content)
+            if isinstance(command, Close):
+                return
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Launch(step):
+                self._parts.runner.launch(step)
+            case LaunchForward(step):
+                self._forward = self._parts.runner.launch_forward(step)
+            case SampleRows():
+                if self._forward is not None:
+                    self._forward.sample(())
+                self._forward = None
+            case CopyBlocks():
+                self._copy(command)
+            case ForgetOwner(owner):
+                if self._parts.disk is not None:
+                    self._parts.disk.forget_owner(owner)
+            case ScanDisk():
+                self._scan()
+
+    def _copy(self, command: CopyBlocks) -> None:
+        for number, move in enumerate(command.moves, self._num_started):
+            self._numbers[move] = number
+        self._num_started += len(command.moves)
+        self._parts.mover.start(command.plan())
+
+    def _look_after_copies(self) -> None:
+        if self._parts.disk is None and not self._parts.mover.pending:
+            return
+        ended = self._parts.mover.poll()
+        reports = [
+            iter([self._numbers.pop(move) for move in moves])
+            for moves in (ended.done, ended.failed, ended.lost)
+        ]
+        while any(parts := [list(islice(numbers, MOST_MOVES)) for numbers in reports]):
+            self._send(Ended(*parts))
+        self._report_disk()
+
+    def _report_disk(self) -> None:
+        disk = self._parts.disk
+        if disk is None:
+            return
+        report = DiskReport(disk.state, disk.generation, disk.stats.forgetting)
+        if report != self._reported:
+            self._reported = report
+            self._send(report)
+
+    def _scan(self) -> None:
+        disk = self._parts.disk
+        records = iter(()) if disk is None else iter(disk.scan())
+        for part in _parts_of(records):
+            self._send(Scanned(*part, False))
+        self._send(Scanned([], b"", True))
+
+    def _send(self, report: RankMessage) -> None:
+        self._channel.send(ENCODER.encode(report))
+
+    def _wait(self) -> None:
+        """Until there is a message, or copies may have ended. Raises WireBroken."""
+        mover, disk = self._parts.mover, self._parts.disk
+        timeout_s = COPY_WAIT_S if mover.pending else None if disk is None else DISK_LOOK_S
+        ring, channel = self._ring.fileno(), self._channel.socket.fileno()
+        readable, _, _ = select.select([ring, channel], [], [], timeout_s)
+        if channel in readable:  # rank 0 sends nothing here any more
+            self._channel.receive()
+
+
+def _parts_of(records: Iterator[tuple[int, BlockRecord]]) -> Iterator[tuple[list[int], bytes]]:
+    while part := list(islice(records, MOST_SCANNED)):
+        yield [slot for slot, _ in part], b"".join(digest_of(record) for _, record in part)

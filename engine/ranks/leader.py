@@ -1,0 +1,95 @@
+"""Rank 0's end of the ring and of the sockets: what it tells all other ranks, and what they report.
+
+Knows: messages, in their order. Does not know: steps or copies (`runner`, `tiers`), or processes.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from engine.ranks.collectives import Collectives
+from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
+from engine.ranks.ring import RingWriter
+from storage.disk.wire import Channel, WireBroken
+
+R = TypeVar("R", bound=RankMessage)
+
+
+class RankGone(Exception):
+    """Another rank has ended, or does not answer: nothing can be computed any more."""
+
+
+class OtherRanks:
+    """The ranks from 1 on, in their order. One owner thread."""
+
+    def __init__(self, ring: RingWriter, channels: Sequence[Channel]) -> None:
+        self._ring = ring
+        self._channels = channels
+        self._reports: list[list[Report]] = [[] for _ in channels]
+        self._gone: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def tell(self, message: RankMessage) -> None:
+        """Give all ranks a message, after those before. Raises RankGone, RingStuck."""
+        for place in range(len(self)):
+            self._receive(place)
+        if self._gone:
+            raise RankGone(f"rank {min(self._gone) + 1} is gone")
+        self._ring.write(ENCODER.encode(message))
+
+    def take(self, kind: type[R]) -> list[tuple[int, R]]:
+        """What has come of this kind, each with the place of its rank, from 0. Never waits."""
+        taken: list[tuple[int, R]] = []
+        for place, reports in enumerate(self._reports):
+            self._receive(place)
+            taken += [(place, one) for one in reports if isinstance(one, kind)]
+            reports[:] = [one for one in reports if not isinstance(one, kind)]
+        return taken
+
+    def wait_for(self, kind: type[R], place: int, timeout_s: float) -> R:
+        """The next report of this kind of one rank. Raises RankGone, also after `timeout_s`."""
+        give_up = time.monotonic() + timeout_s
+        while True:
+            self._receive(place)
+            reports = self._reports[place]
+            found = next((one for one in reports if isinstance(one, kind)), None)
+            if found is not None:
+                reports.remove(found)
+                return found
+            left = give_up - time.monotonic()
+            if place in self._gone or left <= 0:
+                raise RankGone(f"rank {place + 1} is gone, or has not answered")
+            select.select([self._channels[place].socket], [], [], left)
+
+    def close(self) -> None:
+        """Close the ring and the sockets, upon which ranks that are still there end."""
+        for channel in self._channels:
+            channel.socket.close()
+        self._ring.close()
+
+    def _receive(self, place: int) -> None:
+        try:
+            while (content := self._channels[place].receive(socket.MSG_DONTWAIT)) is not None:
+                self._reports[place].append(REPORTS.decode(content))
+        except WireBroken:
+            self._gone.add(place)
+
+
+class Ranks(Protocol):
+    """The ranks of an engine, as its first one has them (`engine.ranks.team`)."""
+
+    @property
+    def group(self) -> Collectives:
+        """All of them."""
+        ...
+
+    @property
+    def others(self) -> OtherRanks:
+        """All but this one."""
+        ...

@@ -1,0 +1,146 @@
+"""What rank 0 tells the other ranks, and what they report.
+
+    ring      Launch, LaunchForward, SampleRows, CopyBlocks, ForgetOwner, ScanDisk, Close
+    socket    Start -->   <-- Started | NotStarted, Ended, DiskReport, Scanned
+
+What is in the ring is done in its order. Every message is typed; one that does not decode ends the
+process that got it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.config import EngineConfig
+from engine.ranks.ring import ReaderEnds
+from engine.step import Step
+from storage.disk.stats import DiskState
+from storage.move import BlockRecord, Move, Plan
+
+MOST_MOVES = 8192  # in one report
+MOST_SCANNED = 2048  # slots in one report
+DIGEST_BYTES = 16
+
+
+class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of all."""
+
+
+class Start(RankMessage, frozen=True):
+    """The first message on the socket: what to load, as which rank, and where the ranks meet.
+
+    `meeting` is the descriptor, inherited, of an empty file.
+    """
+
+    config: EngineConfig
+    rank: int
+    ring: ReaderEnds
+    meeting: int
+
+
+class Launch(RankMessage, frozen=True):
+    """Compute a step."""
+
+    step: Step
+
+
+class LaunchForward(RankMessage, frozen=True):
+    """Compute a step up to the sampling. `SampleRows` may follow."""
+
+    step: Step
+
+
+class SampleRows(RankMessage, frozen=True):
+    """The rows of the step before are sampled."""
+
+
+class CopyBlocks(RankMessage, frozen=True):
+    """Carry out a plan (`storage.move.Plan`). `records` has one of each move, or None."""
+
+    moves: tuple[Move, ...]
+    records: tuple[BlockRecord | None, ...]
+    erase: tuple[int, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> CopyBlocks:
+        """The plan as a message."""
+        records = tuple(plan.records.get(move) for move in plan.moves)
+        return cls(plan.moves, records, plan.erase)
+
+    def plan(self) -> Plan:
+        """The message as a plan."""
+        pairs = zip(self.moves, self.records, strict=True)
+        records = {move: record for move, record in pairs if record is not None}
+        return Plan(self.moves, records, self.erase)
+
+
+class ForgetOwner(RankMessage, frozen=True):
+    """Make all records of an owner unreadable."""
+
+    owner: str
+
+
+class ScanDisk(RankMessage, frozen=True):
+    """Which records are there?"""
+
+
+class Close(RankMessage, frozen=True):
+    """Let what was written reach the disk, and end."""
+
+
+class Started(RankMessage, frozen=True):
+    """Ready for steps."""
+
+
+class NotStarted(RankMessage, frozen=True):
+    """The start failed; `is_refused`: because of the model's files."""
+
+    text: str
+    is_refused: bool
+
+
+class Ended(RankMessage, frozen=True):
+    """Moves that have ended, by their numbers: plans' moves are counted from 0 on."""
+
+    done: list[int]
+    failed: list[int]
+    lost: list[int]
+
+
+class DiskReport(RankMessage, frozen=True):
+    """The state of a rank's disk, whenever it has changed."""
+
+    state: DiskState
+    generation: int
+    forgetting: int
+
+
+class Scanned(RankMessage, frozen=True):
+    """Slots that hold a record, and 16 bytes for each that tell one record from another."""
+
+    slots: list[int]
+    digests: bytes
+    is_last: bool
+
+
+Command = Launch | LaunchForward | SampleRows | CopyBlocks | ForgetOwner | ScanDisk | Close
+Report = Started | NotStarted | Ended | DiskReport | Scanned
+
+ENCODER = msgspec.msgpack.Encoder()
+COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+REPORTS: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+STARTS: msgspec.msgpack.Decoder[Start] = msgspec.msgpack.Decoder(Start)
+
+
+def without_texts(step: Step) -> Step:
+    """The step without tokens that only sampling reads, which rank 0 does alone."""
+    if not any(row.new is not None for row in step.rows):
+        return step
+    replace = msgspec.structs.replace
+    rows = [
+        row
+        if row.new is None
+        else replace(row, new=replace(row.new, prompt_ids=b"", output_ids=b""))
+        for row in step.rows
+    ]
+    return replace(step, rows=tuple(rows))

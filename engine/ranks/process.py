@@ -1,0 +1,123 @@
+"""The other ranks' processes as rank 0 controls them: started, watched, ended.
+
+A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
+ends with a rank: a thread waits for the end of each process, kills the others, and gives the engine
+a moment to tell its clients, or the operator why the rank could not start. Where it cannot, because
+it waits for the GPU or for the rank, the process ends at once; the supervisor starts another.
+
+A rank that hangs holds up the engine's steps. That is found as for any engine that hangs, by the
+heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import engine
+from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
+
+# After a rank's death, until the process ends: enough to tell all clients.
+GRACE_S = 2.0
+# The same after a start that failed: this rank sees it once it has loaded its own weights.
+START_GRACE_S = 60.0
+NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
+END_S = 10.0  # of ranks that were asked to end, until they are killed
+
+_log = logging.getLogger(__name__)
+
+
+class RankProcess:
+    """One rank's process. One owner thread."""
+
+    def __init__(self, rank: int, descriptors: Sequence[int]) -> None:
+        """Start it; it inherits `descriptors`. Raises OSError."""
+        self.rank = rank
+        self.socket, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-P", "-m", "engine.ranks", str(rank), str(os.getpid())]
+        with its_own:
+            self._child = subprocess.Popen(
+                [*command, str(its_own.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[its_own.fileno(), *descriptors],
+                env=_environment(),
+                start_new_session=True,  # else a Ctrl-C would end it before rank 0
+            )
+        self.descriptor = os.pidfd_open(self._child.pid)  # readable once it has ended
+
+    @property
+    def status(self) -> int | None:
+        """With which it has ended; None: it has not."""
+        return self._child.poll()
+
+    def kill(self) -> None:
+        """Kill it, stopped or not."""
+        self._child.kill()
+
+    def finish(self, deadline: float) -> None:
+        """Wait until it has ended, by `deadline` on the monotonic clock; then kill it."""
+        try:
+            self._child.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            _log.warning("rank %d did not end, and is killed", self.rank)
+            self._child.kill()
+            self._child.wait()
+        os.close(self.descriptor)
+        self.socket.close()
+
+
+class Watch:
+    """Ends the engine after the death of a rank. A thread of its own."""
+
+    def __init__(
+        self,
+        processes: Sequence[RankProcess],
+        end: Callable[[int], None],
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`end` ends this process at once, with that status; called on the thread."""
+        self._processes = processes
+        self._end = end
+        self._grace_s = grace_s
+        self._is_over, self._over = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="ranks-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.close(self._over)
+        self._thread.join()
+        os.close(self._is_over)
+
+    def _run(self) -> None:
+        ends = {one.descriptor: one for one in self._processes}
+        ready, _, _ = select.select([self._is_over, *ends], [], [])
+        if self._is_over in ready:
+            return
+        gone = ends[ready[0]]
+        status, grace_s = gone.status, self._grace_s
+        if status in NOT_STARTED:
+            grace_s = max(grace_s, START_GRACE_S)  # who waits for it says why
+        else:
+            status = EXIT_BROKEN
+            _log.error("rank %d has ended, so the engine ends", gone.rank)
+        for process in self._processes:
+            process.kill()  # whoever waits for them goes on
+        if not select.select([self._is_over], [], [], grace_s)[0]:
+            self._end(status)
+
+
+def _environment() -> dict[str, str]:
+    """An environment in which the child imports the same code, whatever its directory."""
+    root = str(Path(engine.__file__).parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    path = f"{root}{os.pathsep}{inherited}" if inherited else root
+    return {**os.environ, "PYTHONPATH": path}

@@ -1,0 +1,176 @@
+"""Messages from one process to several, through memory that all of them map.
+
+    memory    ...| frame | frame | free ...      used again from the start once it is full
+    frame     4 bytes: how long what follows is, and whether the message goes on | bytes
+    filled    an eventfd of each reader: the writer adds the bytes of each frame
+    freed     another: the reader adds them again when it has taken them
+
+The counters are the kernel's, so a reader sees what was written before it was counted, on any
+machine. A message longer than the ring comes in several frames, and the writer waits for whoever
+has read least.
+
+Knows: bytes. Does not know: what they mean (`messages`), or who reads them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+RING_BYTES = 8 << 20
+PATIENCE_S = 60.0  # with a reader that takes nothing, for room
+_HEADER = struct.Struct("<I")
+_GOES_ON = 1 << 31
+
+
+class RingStuck(Exception):
+    """A reader takes nothing, so there is no room for what is to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderEnds:
+    """The descriptors that one reader needs; of eventfds, but for the memory's."""
+
+    memory: int
+    filled: int
+    freed: int
+    num_bytes: int
+
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """All, for a process that is to inherit them."""
+        return self.memory, self.filled, self.freed
+
+
+class RingWriter:
+    """The writing end. One owner thread."""
+
+    def __init__(
+        self, num_readers: int, num_bytes: int = RING_BYTES, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Raises OSError."""
+        self._num_bytes = num_bytes
+        self._patience_s = patience_s
+        self._descriptor = os.memfd_create("ratoon-ring", os.MFD_CLOEXEC)
+        os.ftruncate(self._descriptor, num_bytes)
+        self._memory = mmap.mmap(self._descriptor, num_bytes)
+        self._readers = [_Counters(_eventfd(), _eventfd()) for _ in range(num_readers)]
+        self._end = 0  # bytes written so far
+
+    @property
+    def ends(self) -> list[ReaderEnds]:
+        """What each reader needs; open as long as this is."""
+        return [
+            ReaderEnds(self._descriptor, one.filled, one.freed, self._num_bytes)
+            for one in self._readers
+        ]
+
+    def write(self, message: bytes) -> None:
+        """Give every reader the message. Raises RingStuck."""
+        for frame in _frames(message, self._num_bytes // 2):
+            self._wait_for_room(len(frame))
+            _copy_in(self._memory, self._end % self._num_bytes, frame)
+            self._end += len(frame)
+            for reader in self._readers:
+                os.eventfd_write(reader.filled, len(frame))
+
+    def close(self) -> None:
+        """Give everything back; readers keep what they have mapped."""
+        self._memory.close()
+        os.close(self._descriptor)
+        for reader in self._readers:
+            os.close(reader.filled)
+            os.close(reader.freed)
+
+    def _wait_for_room(self, size: int) -> None:
+        for reader in self._readers:
+            give_up = time.monotonic() + self._patience_s
+            while self._end + size - reader.num_freed > self._num_bytes:
+                left = give_up - time.monotonic()
+                if left <= 0:
+                    raise RingStuck(f"a rank has taken nothing for {self._patience_s:g} s")
+                select.select([reader.freed], [], [], left)
+                reader.num_freed += _count(reader.freed)
+
+
+class RingReader:
+    """One reading end. One owner thread."""
+
+    def __init__(self, ends: ReaderEnds) -> None:
+        """Maps the memory; the descriptors stay the caller's. Raises OSError."""
+        self._ends = ends
+        self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
+        self._position = 0
+        self._filled = 0  # bytes that are there and not taken
+        self._begun = b""  # of a message that goes on
+
+    def fileno(self) -> int:
+        """For `select`: readable when something was written."""
+        return self._ends.filled
+
+    def read(self) -> bytes | None:
+        """The next message; None where it is not all there yet. Never waits."""
+        if not self._filled:
+            self._filled += _count(self._ends.filled)
+        while self._filled:
+            [header] = _HEADER.unpack(self._take(_HEADER.size))
+            self._begun += self._take(header & ~_GOES_ON)
+            if not header & _GOES_ON:
+                message, self._begun = self._begun, b""
+                return message
+            self._filled += _count(self._ends.filled)
+        return None
+
+    def close(self) -> None:
+        """Unmap the memory."""
+        self._memory.close()
+
+    def _take(self, size: int) -> bytes:
+        start = self._position % self._ends.num_bytes
+        first = self._memory[start : start + size]
+        content = first + self._memory[: size - len(first)]
+        self._position += size
+        self._filled -= size
+        if size:
+            os.eventfd_write(self._ends.freed, size)
+        return content
+
+
+@dataclass(slots=True)
+class _Counters:
+    filled: int
+    freed: int
+    num_freed: int = 0  # bytes, as far as was looked
+
+
+def _eventfd() -> int:
+    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+
+def _count(descriptor: int) -> int:
+    """What was added to a counter since it was looked at last."""
+    try:
+        return os.eventfd_read(descriptor)
+    except BlockingIOError:
+        return 0
+
+
+def _frames(message: bytes, most: int) -> Iterator[bytes]:
+    size = most - _HEADER.size
+    starts: Sequence[int] = range(0, len(message), size) or (0,)
+    for start in starts:
+        piece = message[start : start + size]
+        goes_on = _GOES_ON if start + size < len(message) else 0
+        yield _HEADER.pack(len(piece) | goes_on) + piece
+
+
+def _copy_in(memory: mmap.mmap, start: int, content: bytes) -> None:
+    first = content[: len(memory) - start]
+    memory[start : start + len(first)] = first
+    if len(first) < len(content):
+        memory[: len(content) - len(first)] = content[len(first) :]

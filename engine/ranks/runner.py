@@ -1,0 +1,55 @@
+"""The runner of several ranks: each step is told to the others, then computed here as well.
+
+A launch that fails on one rank leaves the others waiting for it, so it cannot be tried again: it
+ends the engine, also where the device has no memory.
+
+Knows: that every rank is told the same in the same order. Does not know: what a step computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.ranks.leader import OtherRanks
+from engine.ranks.messages import Launch, LaunchForward, SampleRows, without_texts
+from engine.step import Bitmask, Forward, Launched, Runner, Step
+
+
+class NeverRaised(Exception):
+    """In place of a runner's error that the device has no memory, where none is recovered from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanksRunner:
+    """Implements `Runner`; `own` is this rank's."""
+
+    own: Runner
+    others: OtherRanks
+
+    def launch(self, step: Step) -> Launched:
+        """As `Runner.launch`. Raises RankGone."""
+        self.others.tell(Launch(without_texts(step)))
+        return self.own.launch(step)
+
+    def launch_forward(self, step: Step) -> Forward:
+        """As `Runner.launch_forward`. Raises RankGone."""
+        self.others.tell(LaunchForward(without_texts(step)))
+        return RanksForward(self.own.launch_forward(step), self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class RanksForward:
+    """Implements `Forward`. Where nothing is sampled, the others are told nothing."""
+
+    own: Forward
+    others: OtherRanks
+
+    def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
+        """As `Forward.sample`."""
+        self.others.tell(SampleRows())
+        return self.own.sample(allowed)
+
+    def skip(self) -> Launched:
+        """As `Forward.skip`."""
+        return self.own.skip()

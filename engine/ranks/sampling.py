@@ -1,0 +1,109 @@
+"""Tokens are sampled on rank 0 alone, and given to the others.
+
+All ranks have the same logits. But what a request asks for, the noise of those without a seed, and
+the masks of grammars are rank 0's alone; the others need only the tokens, for the rows of the next
+step that begin with them. A broadcast of a few bytes costs less than all that on every rank, and
+tokens that are given cannot differ.
+
+Steps that are replayed as graphs have the broadcast in them (`graphs.steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.execution.staging import HostArray
+from engine.models.shards import RankGroup
+from engine.sampling.plan import Randomness
+from engine.sampling.results import HostCopy, LaunchedSample, pack
+from engine.sampling.sampler import Sampler
+from engine.step import Bitmask, Row
+
+
+@dataclass(frozen=True, slots=True)
+class GivingSampler(Sampler):
+    """Rank 0's: samples, and gives the tokens to all."""
+
+    group: RankGroup
+
+    @torch.inference_mode()
+    def launch(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None] = (),
+    ) -> LaunchedSample:
+        """As `Sampler.launch`."""
+        return self._given(self._alone.launch(logits, rows, inputs, allowed))
+
+    @torch.inference_mode()
+    def launch_masked(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        draw: Randomness[HostArray],
+        allowed: Sequence[Bitmask | None],
+        tokens: Tensor,
+        finite: Tensor,
+    ) -> LaunchedSample:
+        """As `Sampler.launch_masked`."""
+        return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))
+
+    @property
+    def _alone(self) -> Sampler:
+        return Sampler(self.planner, self.ops, self.tables)
+
+    def _given(self, launched: LaunchedSample) -> LaunchedSample:
+        self.group.share(launched.tokens)
+        return launched
+
+
+@dataclass(frozen=True, slots=True)
+class TakingSampler(Sampler):
+    """Another rank's: takes rank 0's tokens. What a step reports is not to be read from it."""
+
+    group: RankGroup
+
+    @torch.inference_mode()
+    def launch(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None] = (),
+    ) -> LaunchedSample:
+        """As `Sampler.launch`, but for log-probabilities; nothing is sampled here."""
+        del inputs, allowed
+        return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
+
+    @torch.inference_mode()
+    def launch_masked(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        draw: Randomness[HostArray],
+        allowed: Sequence[Bitmask | None],
+        tokens: Tensor,
+        finite: Tensor,
+    ) -> LaunchedSample:
+        """As `launch`."""
+        del logits, rows, draw, allowed, finite
+        return self._taken(tokens)
+
+    def _taken(self, tokens: Tensor) -> LaunchedSample:
+        self.group.share(tokens)
+        packed = pack(tokens, torch.ones_like(tokens))
+        return LaunchedSample(HostCopy(packed), len(tokens), None, tokens)
+
+
+def ranks_sampler(sampler: Sampler, group: RankGroup | None) -> Sampler:
+    """The sampler of this rank of a group; as it is where there is one rank alone."""
+    if group is None:
+        return sampler
+    kind = TakingSampler if group.rank else GivingSampler
+    return kind(sampler.planner, sampler.ops, sampler.tables, group)

@@ -1,0 +1,67 @@
+"""A rank's process from its first message to its end: loads its part, then follows rank 0.
+
+Loading is the same code as rank 0's, so all ranks agree on counts and record their graphs in the
+same order.
+
+Knows: the order of a rank's start. Does not know: how any part of it works.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, closing
+
+from engine.models.errors import ModelError, ModelNotServed
+from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
+from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.follower import Follower, RankParts
+from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
+from engine.ranks.ring import RingReader
+from engine.startup.enough_memory import enough_memory
+from engine.startup.loading import open_part, outline_model
+from engine.startup.lower_tiers import host_ahead, open_tiers
+from storage.disk.wire import Channel, WireBroken
+
+_log = logging.getLogger(__name__)
+
+
+def serve(channel: Channel) -> int:
+    """Be the rank that the first message says; the exit status."""
+    content = channel.receive()
+    if content is None:
+        return EXIT_CANNOT_START
+    start = STARTS.decode(content)
+    ring = RingReader(start.ring)
+    with ExitStack() as opened:
+        try:
+            with enough_memory():
+                parts = opened_rank(start, opened)
+        except (ModelError, OSError) as error:
+            is_refused = isinstance(error, ModelNotServed)
+            _send(channel, NotStarted(" ".join(str(error).split()), is_refused))
+            return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
+        _send(channel, Started())
+        try:
+            Follower(parts, ring, channel).run()
+        except WireBroken:
+            _log.error("this rank ends: rank 0 is gone")
+            return EXIT_BROKEN
+    return EXIT_STOPPED
+
+
+def opened_rank(start: Start, opened: ExitStack) -> RankParts:
+    """Load a rank's part of the model and open its tiers. Raises ModelError, OSError."""
+    config, rank = start.config, start.rank
+    outline = outline_model(config, rank=rank)
+    place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.tensor_parallel)
+    group = opened.enter_context(closing(Collectives(place, outline.device)))
+    ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
+    part = open_part(config, outline, group)
+    opened.callback(part.drop_graphs)
+    tiers = open_tiers(config, part.pool, part.num_blocks, part.fingerprint, ahead, group)
+    opened.enter_context(closing(tiers))
+    return RankParts(part.runner, tiers.lower.mover, tiers.disk)
+
+
+def _send(channel: Channel, message: RankMessage) -> None:
+    channel.send(ENCODER.encode(message))

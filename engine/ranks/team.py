@@ -1,0 +1,126 @@
+"""All ranks of an engine, as rank 0 starts and ends them.
+
+    start    processes, a ring and a socket for each | all meet | weights, pools, tiers, on all
+             at once, agreeing on counts | each says that it is ready
+    end      `dismiss` tells the ranks to write what is left to their disks; else they are killed
+
+Knows: who is started and in which order it ends. Does not know: what a rank loads (`serving`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+import torch
+
+from engine.config import EngineConfig
+from engine.models.errors import ModelError, UnsupportedModel
+from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.leader import OtherRanks
+from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
+from engine.ranks.process import END_S, RankProcess, Watch
+from engine.ranks.ring import RingWriter
+from storage.disk.wire import Channel
+
+START_PATIENCE_S = 600.0  # with a rank that is slower than this one
+
+
+class RankNotStarted(ModelError):
+    """Another rank could not start, for a reason that is not in the model's files."""
+
+
+class Team:
+    """The ranks beside this one, and the group of all. One owner thread."""
+
+    def __init__(self, others: OtherRanks, processes: list[RankProcess], watch: Watch) -> None:
+        self._others = others
+        self._processes = processes
+        self._watch = watch
+        self._group: Collectives | None = None
+        self._is_dismissed = False
+
+    @property
+    def others(self) -> OtherRanks:
+        """All ranks but this one."""
+        return self._others
+
+    @property
+    def group(self) -> Collectives:
+        """All ranks, once they have met."""
+        assert self._group is not None, "the ranks have not met"
+        return self._group
+
+    def meet(self, place: Meeting, device: torch.device) -> None:
+        """Wait for all ranks. Raises ModelError where one could not start."""
+        with why_not_started(self):
+            self._group = Collectives(place, device)
+
+    def await_started(self) -> None:
+        """Wait until all ranks are ready for steps. Raises ModelError, RankGone."""
+        for place in range(len(self.others)):
+            self.others.wait_for(Started, place, START_PATIENCE_S)
+
+    def dismiss(self) -> None:
+        """Have all ranks end, once they have done what they were told. Raises RankGone."""
+        self._watch.close()
+        self._is_dismissed = True
+        self.others.tell(Close())
+
+    def close(self) -> None:
+        """Wait for the ranks' ends; those that were not dismissed are killed."""
+        if not self._is_dismissed:
+            self._watch.close()
+            for process in self._processes:
+                process.kill()
+        deadline = time.monotonic() + END_S
+        for process in self._processes:
+            process.finish(deadline)
+        self.others.close()
+        if self._group is not None:
+            self._group.close()
+
+
+@contextmanager
+def started_ranks(
+    config: EngineConfig,
+    device: torch.device,
+    end: Callable[[int], None] = os._exit,
+) -> Iterator[Team | None]:
+    """Start the ranks from 1 on and meet them; None where there is one alone.
+
+    `end` ends this process, after the death of a rank, with a status. Raises ModelError where one
+    cannot start.
+    """
+    if config.tensor_parallel == 1:
+        yield None
+        return
+    with ExitStack() as opened:
+        meeting = os.memfd_create("ratoon-meeting", os.MFD_CLOEXEC)
+        opened.callback(os.close, meeting)
+        ring = RingWriter(config.tensor_parallel - 1)
+        processes = [
+            RankProcess(rank, (meeting, *ends.descriptors))
+            for rank, ends in enumerate(ring.ends, 1)
+        ]
+        channels = [Channel(process.socket) for process in processes]
+        for process, channel, ends in zip(processes, channels, ring.ends, strict=True):
+            channel.send(ENCODER.encode(Start(config, process.rank, ends, meeting)))
+        team = Team(OtherRanks(ring, channels), processes, Watch(processes, end))
+        opened.enter_context(closing(team))
+        team.meet(Meeting(f"/proc/self/fd/{meeting}", 0, config.tensor_parallel), device)
+        yield team
+
+
+@contextmanager
+def why_not_started(team: Team | None) -> Iterator[None]:
+    """Raise what another rank says of its failed start, in place of what it does to this one."""
+    try:
+        yield
+    except RuntimeError as error:
+        for place, report in [] if team is None else team.others.take(NotStarted):
+            kind = UnsupportedModel if report.is_refused else RankNotStarted
+            raise kind(f"rank {place + 1}: {report.text}") from error
+        raise

@@ -1,0 +1,181 @@
+"""The tiers of several ranks, as the one tree of rank 0 sees them.
+
+Each rank has a slice of every block, in tiers of its own, with the same slots. A plan is told to
+all ranks and carried out by all. A move has ended when it has on every rank: done where it is done
+on all, lost where one has lost the block, else failed.
+
+    disk     a record is found again where all ranks have it
+    lost     all records, once one rank has lost its own
+
+Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from engine.copies import BlockMover, Disk
+from engine.ranks.leader import OtherRanks
+from engine.ranks.messages import (
+    DIGEST_BYTES,
+    CopyBlocks,
+    DiskReport,
+    Ended,
+    ForgetOwner,
+    ScanDisk,
+    Scanned,
+)
+from engine.startup.lower_tiers import LowerTiers
+from storage.disk.stats import DiskProcessStats, DiskState
+from storage.move import BlockRecord, Completed, Copied, Move, Plan
+
+SCAN_PATIENCE_S = 60.0
+# From good to bad: several ranks' disks are as good as the worst.
+_STATES = (DiskState.UP, DiskState.STARTING, DiskState.DOWN, DiskState.OFF)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A move that has not ended on `left` of the ranks."""
+
+    number: int
+    left: int
+    is_failed: bool = False
+    is_lost: bool = False
+
+
+@dataclass(slots=True)
+class RanksMover:
+    """Moves blocks on all ranks; implements `BlockMover`. `own` is this rank's."""
+
+    own: BlockMover
+    others: OtherRanks
+    _moves: dict[int, Move] = field(default_factory=dict)  # open ones, by number
+    _open: dict[Move, _Open] = field(default_factory=dict)
+    _num_started: int = 0
+    _copied: list[Copied] = field(default_factory=list)  # here, and not yet on all ranks
+
+    @property
+    def pending(self) -> int:
+        """Moves that were started and have not been reported by `poll`."""
+        return len(self._open)
+
+    def start(self, plan: Plan) -> None:
+        """As `BlockMover.start`. Raises RankGone."""
+        for number, move in enumerate(plan.moves, self._num_started):
+            self._moves[number] = move
+            self._open[move] = _Open(number, 1 + len(self.others))
+        self._num_started += len(plan.moves)
+        self.others.tell(CopyBlocks.of(plan))
+        self.own.start(plan)
+
+    def poll(self) -> Completed:
+        """As `BlockMover.poll`. No rank releases a load before its end."""
+        ended = self.own.poll()
+        completed = Completed()
+        self._copied += ended.copied
+        self._note(ended.done, ended.failed, ended.lost, completed)
+        for _, report in self.others.take(Ended):
+            done, failed, lost = (
+                [self._moves[number] for number in numbers]
+                for numbers in (report.done, report.failed, report.lost)
+            )
+            self._note(done, failed, lost, completed)
+        ways = {(move.source_tier, move.target_tier) for move in completed.done}
+        completed.copied = [one for one in self._copied if (one.source, one.target) in ways]
+        self._copied = [one for one in self._copied if (one.source, one.target) not in ways]
+        return completed
+
+    def close(self) -> None:
+        """End this rank's copies."""
+        self.own.close()
+
+    def _note(
+        self, done: Iterable[Move], failed: Iterable[Move], lost: Iterable[Move], to: Completed
+    ) -> None:
+        for move in failed:
+            self._open[move].is_failed = True
+        for move in lost:
+            self._open[move].is_lost = True
+        for move in (*done, *failed, *lost):
+            one = self._open[move]
+            one.left -= 1
+            if not one.left:
+                del self._open[move], self._moves[one.number]
+                (to.lost if one.is_lost else to.failed if one.is_failed else to.done).append(move)
+
+
+class RanksDisk:
+    """The disks of all ranks; implements `Disk`. `own` is this rank's."""
+
+    def __init__(self, own: Disk, others: OtherRanks) -> None:
+        self._own = own
+        self._others = others
+        self._reports: dict[int, DiskReport] = {}  # the last, by the place of the rank
+
+    @property
+    def generation(self) -> int:
+        """As `Disk.generation`: of all ranks together."""
+        self._take()
+        return self._own.generation + sum(one.generation for one in self._reports.values())
+
+    @property
+    def state(self) -> DiskState:
+        """The worst of the ranks'."""
+        self._take()
+        states = (self._own.state, *(one.state for one in self._reports.values()))
+        return max(states, key=_STATES.index)
+
+    @property
+    def stats(self) -> DiskProcessStats:
+        """This rank's; owners count as long as some rank has not forgotten them."""
+        self._take()
+        stats = self._own.stats
+        forgetting = max((one.forgetting for one in self._reports.values()), default=0)
+        return replace(stats, forgetting=max(stats.forgetting, forgetting))
+
+    def scan(self) -> Iterator[tuple[int, BlockRecord]]:
+        """As `Disk.scan`: the records that all ranks have. Raises RankGone."""
+        self._others.tell(ScanDisk())
+        own = list(self._own.scan())
+        theirs = [self._scanned(place) for place in range(len(self._others))]
+        for slot, record in own:
+            digest = digest_of(record)
+            if all(one.get(slot) == digest for one in theirs):
+                yield slot, record
+
+    def forget_owner(self, owner: str) -> None:
+        """As `Disk.forget_owner`, on all ranks. Raises RankGone."""
+        self._others.tell(ForgetOwner(owner))
+        self._own.forget_owner(owner)
+
+    def _scanned(self, place: int) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        is_last = False
+        while not is_last:
+            part = self._others.wait_for(Scanned, place, SCAN_PATIENCE_S)
+            starts = range(0, len(part.digests), DIGEST_BYTES)
+            digests = (part.digests[start : start + DIGEST_BYTES] for start in starts)
+            found |= zip(part.slots, digests, strict=True)
+            is_last = part.is_last
+        return found
+
+    def _take(self) -> None:
+        for place, report in self._others.take(DiskReport):
+            self._reports[place] = report
+
+
+def ranks_tiers(own: LowerTiers, others: OtherRanks) -> LowerTiers:
+    """The tiers of all ranks, given this rank's, of which all have the same counts."""
+    disk = None if own.disk is None or not own.tiers.disk_blocks else RanksDisk(own.disk, others)
+    return replace(own, mover=RanksMover(own.mover, others), disk=disk)
+
+
+def digest_of(record: BlockRecord) -> bytes:
+    """16 bytes that tell one record from another, as they are compared."""
+    content = msgspec.msgpack.encode(replace(record, hits=0))
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,73 @@
+"""Sums of ranks: the same bits on all of them, however much is added, in rank order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.ranks import collectives
+from engine.ranks.collectives import Collectives
+from kernels.linear import split_k as parts
+from tests.engine.rigs.ranks import on_ranks
+
+
+def product_of(rank: int, rows: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(rows, 64, generator=torch.Generator().manual_seed(rank)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("num_ranks", "rows"), [(2, 5), (2, 9000), (4, 5), (4, 9000)])
+def test_totals_have_the_same_bits_on_all_ranks(
+    num_ranks: int, rows: int, dtype: torch.dtype
+) -> None:
+    def compute(group: Collectives) -> Tensor:
+        return group.total(product_of(group.rank, rows, dtype), dtype)
+
+    first, *others = on_ranks(num_ranks, compute)
+    assert all(torch.equal(other, first) for other in others)
+    large = num_ranks > 2 and rows > 5
+    assert first.dim() == (2 if large else 3), "the control: large ones are added in two goes"
+    expected = torch.stack([product_of(rank, rows, dtype) for rank in range(num_ranks)])
+    assert torch.equal(parts.whole(first, dtype), expected.sum(0).to(dtype))
+
+
+def test_what_a_rank_has_in_parts_is_added_first() -> None:
+    def compute(group: Collectives) -> Tensor:
+        both = torch.stack([product_of(group.rank, 3, torch.float32)] * 2)
+        return group.total(both, torch.float32)
+
+    first, second = on_ranks(2, compute)
+    assert torch.equal(first, second)
+    expected = 2 * (product_of(0, 3, torch.float32) + product_of(1, 3, torch.float32))
+    assert torch.equal(first.sum(0), expected)
+
+
+def test_everybody_gets_the_first_ones_values_and_the_least_number() -> None:
+    def compute(group: Collectives) -> tuple[list[int], int, bytes, list[list[int]]]:
+        tokens = torch.full((3,), group.rank + 7)
+        gathered = group.gather(torch.tensor([group.rank], dtype=torch.int64)).tolist()
+        group.share(tokens)
+        return (
+            tokens.tolist(),
+            group.least(5 - group.rank),
+            group.of_first(b"%d" % group.rank),
+            gathered,
+        )
+
+    assert on_ranks(3, compute) == [([7, 7, 7], 3, b"0", [[0], [1], [2]])] * 3
+
+
+def test_a_rank_that_is_gone_is_an_error_and_nothing_hangs() -> None:
+    assert collectives.PATIENCE.total_seconds() > 60, "the control: nobody waited for that"
+
+    def compute(group: Collectives) -> str:
+        if group.rank == 1:
+            return "gone"
+        try:
+            group.gather(torch.zeros(1))
+        except RuntimeError:
+            return "an error"
+        return "no error"
+
+    assert on_ranks(2, compute) == ["an error", "gone"]

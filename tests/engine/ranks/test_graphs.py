@@ -1,0 +1,119 @@
+"""Two ranks replay the same steps, padded to captured sizes, and have the same tokens.
+
+On a CPU what a graph captures is run again; what is tested is that all ranks exchange the same, in
+the same order, also where rows are sampled once more after a replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+
+import msgspec
+import pytest
+import torch
+
+from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.runner import GraphRunner
+from engine.execution.runner import ModelRunner
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.config import kv_layout
+from engine.models.decoder import build_decoder
+from engine.models.shards import shard_model
+from engine.ranks.collectives import Collectives
+from engine.ranks.messages import without_texts
+from engine.ranks.sampling import ranks_sampler
+from engine.step import Forward, Launched, Runner, Step
+from storage.device_pool import DevicePool, Mover
+from tests.doubles.engine.rerun import Rerun
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.hand_driven import (
+    BLOCK_SIZE,
+    EVERY_WISH,
+    HandDriven,
+    build_runner,
+    output,
+    random_prompt,
+    with_graphs,
+)
+from tests.engine.rigs.ranks import CPU, on_ranks
+
+NUM_BLOCKS = 32
+Frames = SimpleQueue[bytes | None]
+
+
+class Told:
+    """A runner whose steps are told to another rank as bytes, before they are launched."""
+
+    def __init__(self, runner: Runner, frames: Frames) -> None:
+        self._runner = runner
+        self._frames = frames
+
+    def launch(self, step: Step) -> Launched:
+        self._frames.put(msgspec.msgpack.encode(without_texts(step)))
+        return self._runner.launch(step)
+
+    def launch_forward(self, step: Step) -> Forward:
+        raise AssertionError("nobody has a grammar here")
+
+
+def rank_runner(model_dir: Path, group: Collectives) -> ModelRunner:
+    """`build_runner` for one rank."""
+    model = read_model_config(model_dir)
+    parameters = load_parameters(model_dir, model, torch.float32, CPU, group)
+    runner = build_runner(model_dir, NUM_BLOCKS)
+    layout = kv_layout(model.layers, "float32", BLOCK_SIZE).slice_of(group.rank, group.num_ranks)
+    pool = DevicePool(layout, NUM_BLOCKS, CPU)
+    part, ops = shard_model(model, group.num_ranks), runner.decoder.ops
+    return replace(
+        runner,
+        decoder=build_decoder(part, parameters, ops, model.max_positions, group),
+        sampler=ranks_sampler(runner.sampler, group),
+        pool=pool,
+        mover=Mover(pool, ops.copy_blocks),
+    )
+
+
+def served(driven: HandDriven) -> list[list[int]]:
+    """What each way to sample gives: prompts first, then decodes side by side."""
+    sequences = [
+        driven.add(random_prompt(9 + 3 * number, seed=number), wish)
+        for number, wish in enumerate(EVERY_WISH)
+    ]
+    for sequence in sequences:
+        driven.step((sequence, sequence.num_tokens))
+    for _ in range(7):
+        driven.step(*((sequence, 1) for sequence in sequences))
+    return [output(sequence) for sequence in sequences]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 4, 64])
+def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int) -> None:
+    """Without graphs, with the smallest alone, and with all steps replayed."""
+    model_dir = checkpoint("llama").model_dir
+    frames: Frames = SimpleQueue()
+
+    def run(group: Collectives) -> tuple[list[list[int]], list[int]]:
+        eager = rank_runner(model_dir, group)
+        runner: Runner = eager
+        if max_tokens:
+            runner = with_graphs(eager, Rerun(), max_tokens=max_tokens)
+        tokens: list[list[int]] = []
+        if group.rank == 0:
+            tokens = served(HandDriven(eager, Told(runner, frames)))
+            frames.put(None)
+        else:
+            for frame in iter(frames.get, None):
+                runner.launch(msgspec.msgpack.decode(frame, type=Step))
+        if isinstance(runner, GraphRunner):
+            runner.steps.drop()
+            with pytest.raises(AssertionError):
+                runner.steps.find(GraphBucket(1, 0, 0)).captured.replay()  # type: ignore[union-attr]
+        return tokens, eager.last_tokens[: len(EVERY_WISH)].tolist()
+
+    (tokens, first), (_, second) = on_ranks(2, run)
+    alone = served(HandDriven(build_runner(model_dir, NUM_BLOCKS)))
+    assert tokens == alone
+    assert first == second == [one[-1] for one in alone]

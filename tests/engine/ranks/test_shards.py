@@ -1,0 +1,224 @@
+"""A model divided between ranks computes what the whole one does, and all ranks the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.config import ModelConfig, kv_layout
+from engine.models.decoder import build_decoder
+from engine.models.errors import UnsupportedModel
+from engine.models.modules import WeightFormat
+from engine.models.parameters import dummy_parameters
+from engine.models.shards import RankGroup, check_shards, shard_model
+from engine.models.weight_formats.fp8 import Fp8Format
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
+from engine.startup.activation import largest_batch
+from kernels.ops import torch_ops
+from storage.device_pool import DevicePool
+from tests.doubles.alternating_architecture import SERVED as ALTERNATING
+from tests.doubles.alternating_architecture import make_alternating_checkpoint
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
+from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
+from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
+from tests.engine.rigs.ranks import CPU, on_ranks
+
+BLOCK_SIZE, NUM_TOKENS = 16, 40
+BLOCKS = Fp8Format("fp8", "block", "group")
+
+# By architecture, a model of it. Biases, ties, GQA whose KV heads are fewer than four ranks,
+# mixtures beside a dense layer. Mistral 3's decoder is Mistral's.
+DIVIDED = {
+    "Gemma2ForCausalLM": [("gemma2", 2)],
+    "Gemma3ForCausalLM": [("gemma3", 2)],
+    "Gemma3ForConditionalGeneration": [("gemma3", 2)],
+    "GptOssForCausalLM": [("gpt-oss", 2)],
+    "Phi3ForCausalLM": [("phi3", 2)],
+    "LlamaForCausalLM": [("llama-biases", 2), ("llama-tied-mha", 4)],
+    "MistralForCausalLM": [("mistral", 2)],
+    "Mistral3ForConditionalGeneration": [("mistral", 2)],
+    "MixtralForCausalLM": [("mixtral", 4)],
+    "Qwen2ForCausalLM": [("qwen2", 2)],
+    "Qwen3ForCausalLM": [("qwen3", 4)],
+    "Qwen3MoeForCausalLM": [("qwen3-moe", 2)],
+}
+
+
+@torch.inference_mode()
+def logits(model_dir: Path, model: ModelConfig, group: RankGroup | None = None) -> Tensor:
+    """Of a prompt of 40 tokens, computed at once."""
+    num_ranks = 1 if group is None else group.num_ranks
+    parameters = load_parameters(model_dir, model, torch.float32, CPU, group)
+    part = shard_model(model, num_ranks)
+    decoder = build_decoder(part, parameters, torch_ops(), model.max_positions, group)
+    layout = kv_layout(model.layers, "float32", BLOCK_SIZE)
+    pool = DevicePool(layout if group is None else layout.slice_of(group.rank, num_ranks), 4, CPU)
+    batch = largest_batch(NUM_TOKENS, 64, BLOCK_SIZE, CPU)
+    ids = torch.arange(NUM_TOKENS) * 7 % model.vocab_size
+    return decoder.logits(ids, batch.layout, pool.layers, torch.arange(NUM_TOKENS))
+
+
+def test_every_architecture_that_is_served_is_divided_below() -> None:
+    assert SERVED.architectures.keys() == DIVIDED.keys()
+
+
+@pytest.mark.parametrize(("name", "num_ranks"), sorted(set(chain(*DIVIDED.values()))))
+def test_ranks_compute_what_one_computes(
+    checkpoint: MakeCheckpoint, name: str, num_ranks: int
+) -> None:
+    model_dir = checkpoint(name).model_dir
+    expect_alike(model_dir, read_model_config(model_dir), num_ranks)
+
+
+def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
+    """All ranks have the same logits, and they are those of one."""
+    check_shards(model, num_ranks)
+    whole = logits(model_dir, model)
+    first, *others = on_ranks(num_ranks, lambda group: logits(model_dir, model, group))
+    assert all(torch.equal(other, first) for other in others), "bit for bit"
+    assert torch.allclose(first, whole, rtol=0, atol=1e-4)
+    assert torch.equal(first.argmax(1), whole.argmax(1))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_so_do_windows_sinks_four_norms_and_packed_experts_with_biases(
+    tmp_path: Path, num_ranks: int
+) -> None:
+    make_alternating_checkpoint(tmp_path)
+    model = read_model_config(tmp_path, ALTERNATING)
+    expect_alike(tmp_path, model, num_ranks)
+
+
+@pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
+def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
+    biases = {"attention_bias": True, "mlp_bias": True}  # of which the first rank alone adds some
+    wide = Recipe("Llama", {**SIZES, **biases, "head_dim": 64})
+    model_dir = make_int4(KINDS[kind], tmp_path, wide).int4.model_dir
+    model = read_model_config(model_dir)
+    expect_alike(model_dir, model, 2)
+    with pytest.raises(UnsupportedModel, match=r"down_proj has 64 columns: in int4 served are"):
+        check_shards(with_attention(model, head_dim=128), 4)
+
+
+def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:
+    sizes = {**RECIPES["gpt-oss"].fields, "hidden_size": 64, "intermediate_size": 64}
+    plain = make_checkpoint(Recipe("GptOss", sizes), tmp_path / "plain")
+    model_dir = in_mxfp4(plain, tmp_path / "mxfp4").model_dir
+    expect_alike(model_dir, read_model_config(model_dir), 2)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "mixtral"])
+def test_fp8_quantised_by_each_rank_is_as_near_to_the_plain_weights(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
+    """Scales are of what a rank has, so bits differ; the error is that of fp8."""
+    model_dir = checkpoint(name).model_dir
+    plain = read_model_config(model_dir)
+    model = replace(plain, weight_format=ONLINE_FP8)
+    truth, whole = logits(model_dir, plain), logits(model_dir, model)
+    first, second = on_ranks(2, lambda group: logits(model_dir, model, group))
+    assert torch.equal(first, second)
+    assert error(first, truth) < 1.25 * error(whole, truth)
+    assert error(whole, truth) > 0.01, "the control: it is not computed in full"
+
+
+def error(found: Tensor, truth: Tensor) -> float:
+    """Relative, in the mean."""
+    return float((found - truth).norm() / truth.norm())
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("name", "num_ranks", "says"),
+        [
+            ("llama", 3, "tensor_parallel 3 does not divide num_attention_heads 4"),
+            ("llama", 8, "tensor_parallel 8 does not divide num_attention_heads 4"),
+            ("qwen3-moe", 4, ""),
+        ],
+    )
+    def test_names_the_field(
+        self, checkpoint: MakeCheckpoint, name: str, num_ranks: int, says: str
+    ) -> None:
+        model = read_model_config(checkpoint(name).model_dir)
+        if not says:
+            check_shards(model, num_ranks)
+            return
+        with pytest.raises(UnsupportedModel, match=says):
+            check_shards(model, num_ranks)
+
+    @pytest.mark.parametrize(
+        ("changed", "says"),
+        [
+            ({"num_kv_heads": 3, "num_heads": 6}, "num_key_value_heads 3"),
+            ({"num_kv_heads": 1}, ""),
+        ],
+    )
+    def test_kv_heads_are_divided_or_kept_by_as_many_ranks_each(
+        self, checkpoint: MakeCheckpoint, changed: dict[str, int], says: str
+    ) -> None:
+        model = with_attention(read_model_config(checkpoint("llama").model_dir), **changed)
+        if not says:
+            check_shards(model, 2)
+            return
+        with pytest.raises(UnsupportedModel, match=says):
+            check_shards(model, 2)
+
+    @pytest.mark.parametrize(
+        ("size", "weight_format", "says"),
+        [
+            (81, None, "does not divide intermediate_size 81"),
+            (384, BLOCKS, "a rank's 192 rows of model.layers.0.mlp.gate_proj are not whole blocks"),
+            (512, BLOCKS, ""),
+        ],
+    )
+    def test_of_an_mlp_and_of_what_its_format_divides(
+        self, checkpoint: MakeCheckpoint, size: int, weight_format: WeightFormat | None, says: str
+    ) -> None:
+        model = read_model_config(checkpoint("llama").model_dir)
+        model = with_attention(model, head_dim=128)
+        layers = [replace(layer, mlp=replace(layer.mlp, size=size)) for layer in model.layers]
+        model = replace(model, layers=tuple(layers))
+        if weight_format is not None:
+            model = replace(model, weight_format=weight_format)
+        if not says:
+            check_shards(model, 2)
+            return
+        with pytest.raises(UnsupportedModel, match=says):
+            check_shards(model, 2)
+
+
+def with_attention(model: ModelConfig, **changed: int) -> ModelConfig:
+    layers = [
+        replace(layer, attention=replace(layer.attention, **changed))  # type: ignore[arg-type]
+        for layer in model.layers
+    ]
+    return replace(model, layers=tuple(layers))
+
+
+def test_dummy_weights_are_the_same_where_ranks_have_all_of_a_tensor(
+    checkpoint: MakeCheckpoint,
+) -> None:
+    """Though one rank alone draws the biases of sums."""
+    model = read_model_config(checkpoint("qwen3-moe").model_dir)
+    biased = with_attention(model, output_bias=True)
+
+    def router(group: RankGroup) -> Tensor:
+        made = dummy_parameters(biased, torch.float32, CPU, 0, group)
+        [weight] = [
+            one.view
+            for module in made.modules()
+            for one in module.checkpoint_tensors()
+            if one.name == "model.layers.2.mlp.gate.weight"
+        ]
+        return weight
+
+    first, second = on_ranks(2, router)
+    assert torch.equal(first, second)

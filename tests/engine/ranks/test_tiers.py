@@ -1,0 +1,188 @@
+"""A move has ended when it has on every rank; a record is found where all ranks have it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from engine.ranks.leader import OtherRanks, RankGone
+from engine.ranks.messages import (
+    COMMANDS,
+    ENCODER,
+    CopyBlocks,
+    DiskReport,
+    Ended,
+    ForgetOwner,
+    RankMessage,
+    ScanDisk,
+    Scanned,
+)
+from engine.ranks.ring import RingReader, RingWriter
+from engine.ranks.tiers import RanksDisk, RanksMover, digest_of
+from storage.disk.stats import DiskProcessStats, DiskState
+from storage.disk.wire import Channel
+from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
+
+UP = tuple(Move(Tier.HOST, slot, Tier.DEVICE, slot + 10) for slot in range(3))
+DOWN = tuple(Move(Tier.HOST, slot + 5, Tier.DISK, slot) for slot in range(2))
+RECORD = BlockRecord(b"k" * 16, b"p" * 16, b"n" * 16, "flow", b"t" * 64)
+
+
+class TwoRanks:
+    """Two other ranks that report what a test says, and what they are told."""
+
+    def __init__(self) -> None:
+        ring = RingWriter(2)
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
+        self.ends = [theirs for _, theirs in pairs]
+        self.reader = RingReader(ring.ends[1])
+
+    def report(self, rank: int, *messages: RankMessage) -> None:
+        for message in messages:
+            self.ends[rank - 1].send(ENCODER.encode(message))
+
+    def told(self) -> list[RankMessage]:
+        """What there is for rank 2 since the call before."""
+        return [COMMANDS.decode(content) for content in iter(self.reader.read, None)]
+
+    def close(self) -> None:
+        self.reader.close()
+        self.others.close()
+        for end in self.ends:
+            end.close()
+
+
+@pytest.fixture
+def ranks() -> Iterator[TwoRanks]:
+    with closing(TwoRanks()) as made:
+        yield made
+
+
+@dataclass
+class OwnMover:
+    """Ends what a test says."""
+
+    ended: Completed = field(default_factory=Completed)
+    plans: list[Plan] = field(default_factory=list)
+    pending: int = 0
+    is_closed: bool = False
+
+    def start(self, plan: Plan) -> None:
+        self.plans.append(plan)
+
+    def poll(self) -> Completed:
+        ended, self.ended = self.ended, Completed()
+        return ended
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class TestMover:
+    def test_tells_all_ranks_the_plan_and_carries_it_out(self, ranks: TwoRanks) -> None:
+        own = OwnMover()
+        plan = Plan(DOWN, dict.fromkeys(DOWN, RECORD), erase=(7,))
+        RanksMover(own, ranks.others).start(plan)
+        [told] = ranks.told()
+        assert isinstance(told, CopyBlocks)
+        assert told.plan() == plan
+        assert own.plans == [plan]
+
+    def test_a_move_is_done_when_all_ranks_have_done_it(self, ranks: TwoRanks) -> None:
+        own, copied = OwnMover(), Copied(Tier.HOST, Tier.DEVICE, 3, 0.5)
+        mover = RanksMover(own, ranks.others)
+        mover.start(Plan(UP))
+        own.ended = Completed(done=list(UP), copied=[copied])
+        ranks.report(1, Ended([2, 0, 1], [], []))
+        assert mover.poll() == Completed(), "one rank is not ready"
+        assert mover.pending == 3
+        ranks.report(2, Ended([1], [], []))
+        assert mover.poll() == Completed(done=[UP[1]], copied=[copied])
+        ranks.report(2, Ended([0, 2], [], []))
+        assert mover.poll() == Completed(done=[UP[0], UP[2]])
+        assert mover.pending == 0
+
+    def test_it_ends_as_on_the_rank_where_it_ends_worst(self, ranks: TwoRanks) -> None:
+        own = OwnMover()
+        mover = RanksMover(own, ranks.others)
+        mover.start(Plan(UP))
+        mover.start(Plan(DOWN, dict.fromkeys(DOWN, RECORD)))  # numbers go on: 3 and 4
+        ranks.report(1, Ended([0, 4], [1, 3], [2]))
+        ranks.report(2, Ended([0, 1, 2, 3, 4], [], []))
+        own.ended = Completed(done=[UP[0], UP[1], *DOWN], failed=[UP[2]])
+        ended = mover.poll()
+        assert ended.done == [UP[0], DOWN[1]]
+        assert ended.failed == [UP[1], DOWN[0]]
+        assert ended.lost == [UP[2]]
+
+    def test_the_same_move_may_be_made_again(self, ranks: TwoRanks) -> None:
+        own = OwnMover()
+        mover = RanksMover(own, ranks.others)
+        for number in range(2):
+            mover.start(Plan(UP[:1]))
+            for rank in (1, 2):
+                ranks.report(rank, Ended([number], [], []))
+            own.ended = Completed(done=[UP[0]])
+            assert mover.poll() == Completed(done=[UP[0]])
+
+    def test_with_a_rank_gone_nothing_is_started(self, ranks: TwoRanks) -> None:
+        own = OwnMover()
+        ranks.ends[1].close()
+        with pytest.raises(RankGone, match="rank 2 is gone"):
+            RanksMover(own, ranks.others).start(Plan(UP))
+        assert own.plans == []
+
+
+@dataclass
+class OwnDisk:
+    """A disk with some records."""
+
+    records: dict[int, BlockRecord] = field(default_factory=dict)
+    generation: int = 0
+    state: DiskState = DiskState.UP
+    stats: DiskProcessStats = field(default_factory=DiskProcessStats)
+    forgotten: list[str] = field(default_factory=list)
+
+    def scan(self) -> Iterable[tuple[int, BlockRecord]]:
+        return self.records.items()
+
+    def forget_owner(self, owner: str) -> None:
+        self.forgotten.append(owner)
+
+
+class TestDisk:
+    def test_is_as_good_as_the_worst_and_has_lost_what_any_has(self, ranks: TwoRanks) -> None:
+        disk = RanksDisk(OwnDisk(generation=1), ranks.others)
+        assert (disk.state, disk.generation) == (DiskState.UP, 1)
+        ranks.report(1, DiskReport(DiskState.UP, 0, 0), DiskReport(DiskState.DOWN, 2, 0))
+        ranks.report(2, DiskReport(DiskState.UP, 0, 3))
+        assert (disk.state, disk.generation) == (DiskState.DOWN, 3)
+        assert disk.stats.forgetting == 3
+        ranks.report(1, DiskReport(DiskState.OFF, 2, 0))
+        assert disk.state is DiskState.OFF
+
+    def test_finds_what_all_ranks_have(self, ranks: TwoRanks) -> None:
+        other = replace(RECORD, token_ids=b"u" * 64)
+        hit = replace(RECORD, hits=9)  # which no rank compares
+        disk = RanksDisk(OwnDisk({1: RECORD, 2: hit, 3: RECORD, 4: RECORD}), ranks.others)
+        ranks.report(1, scanned(False, {1: RECORD, 2: RECORD}))
+        ranks.report(1, scanned(True, {3: RECORD, 4: other, 5: RECORD}))
+        ranks.report(2, scanned(True, {1: RECORD, 2: RECORD, 4: RECORD}))
+        assert list(disk.scan()) == [(1, RECORD), (2, hit)]
+        assert ranks.told() == [ScanDisk()]
+
+    def test_owners_are_forgotten_on_all(self, ranks: TwoRanks) -> None:
+        own = OwnDisk()
+        RanksDisk(own, ranks.others).forget_owner("flow")
+        assert ranks.told() == [ForgetOwner("flow")]
+        assert own.forgotten == ["flow"]
+
+
+def scanned(is_last: bool, records: dict[int, BlockRecord]) -> Scanned:
+    digests = b"".join(digest_of(record) for record in records.values())
+    return Scanned(list(records), digests, is_last)

@@ -1,0 +1,100 @@
+"""Several ranks in one process: a thread each, that meet over gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+
+from engine.config import EngineConfig
+from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.follower import Follower, RankParts
+from engine.ranks.leader import OtherRanks
+from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
+from engine.ranks.ring import RingReader, RingWriter
+from engine.ranks.serving import opened_rank
+from storage.disk.wire import Channel
+
+T = TypeVar("T")
+CPU = torch.device("cpu")
+PATIENCE = timedelta(seconds=60)
+
+
+@contextmanager
+def meeting_place() -> Iterator[str]:
+    """The path of an empty file that goes with this process."""
+    descriptor = os.memfd_create("ranks", os.MFD_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
+    """What `compute` returns on each rank."""
+    with meeting_place() as path, ThreadPoolExecutor(num_ranks) as threads:
+
+        def run(rank: int) -> T:
+            with closing(Collectives(Meeting(path, rank, num_ranks, PATIENCE), CPU)) as group:
+                return compute(group)
+
+        return list(threads.map(run, range(num_ranks)))
+
+
+class ThreadRanks:
+    """The ranks of an engine whose others are threads of this process; as `Team`.
+
+    `parts` are those of the others, once they have started.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Start them; they load when this one does."""
+        num_ranks = config.tensor_parallel
+        self.parts: list[RankParts] = []
+        self._meeting = os.memfd_create("ranks", os.MFD_CLOEXEC)
+        ring = RingWriter(num_ranks - 1)
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in ring.ends]
+        self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
+        self._threads = ThreadPoolExecutor(num_ranks - 1)
+        self._ends = [
+            self._threads.submit(self._follow, Start(config, rank, ends, self._meeting), theirs)
+            for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
+        ]
+        meeting = Meeting(f"/proc/self/fd/{self._meeting}", 0, num_ranks, PATIENCE)
+        self.group = Collectives(meeting, CPU)
+
+    def await_started(self) -> None:
+        """Wait until all are ready."""
+        for place in range(len(self.others)):
+            self.others.wait_for(Started, place, PATIENCE.total_seconds())
+
+    def catch_up(self) -> None:
+        """Wait until the others have done what they were told."""
+        self.others.tell(ScanDisk())
+        for place in range(len(self.others)):
+            while not self.others.wait_for(Scanned, place, PATIENCE.total_seconds()).is_last:
+                pass
+
+    def close(self) -> None:
+        """End them in peace."""
+        self.others.tell(Close())
+        for end in self._ends:
+            end.result()
+        self._threads.shutdown()
+        self.others.close()
+        self.group.close()
+        os.close(self._meeting)
+
+    def _follow(self, start: Start, end: socket.socket) -> None:
+        with end, ExitStack() as opened:
+            channel = Channel(end)
+            parts = opened_rank(start, opened)
+            self.parts.append(parts)
+            channel.send(ENCODER.encode(Started()))
+            Follower(parts, RingReader(start.ring), channel).run()

@@ -1,0 +1,1 @@
+"""Several ranks as one engine: the same tokens, one cache, one life."""

@@ -1,0 +1,160 @@
+"""A rank dies, hangs, or is left alone: clients are told, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from engine.process import EXIT_BROKEN
+from engine.ranks.process import RankProcess, Watch
+from tests.doubles.waiting import wait_for
+from tests.seams.faults.test_engine_death import Stream
+from tests.seams.support.server import Server, running_server
+
+PROMPT: dict[str, Any] = {"model": "handbook", "prompt": list(range(300, 380)), "temperature": 0}
+SETTINGS = {
+    "RATOON_TENSOR_PARALLEL": "2",
+    "RATOON_ENGINE_SILENCE_S": "4",
+    "RATOON_NUM_THREADS": "1",
+    "RATOON_CACHE_TOKENS": "1024",
+    "RATOON_HOST_CACHE_TOKENS": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One whose ranks' disks hold PROMPT: it was found once, and others took its place."""
+    with running_server(tmp_path_factory.mktemp("ranks") / "data", SETTINGS) as running:
+        assert ask(running)[1] == 0
+        assert ask(running)[1] >= 64, "the control: it is cached"
+        for number in range(20):
+            other = {"prompt": list(range(100 + number, 180 + number)), "max_tokens": 1}
+            with running.client() as client:
+                client.post("/v1/completions", json=PROMPT | other).raise_for_status()
+        wait_for(lambda: running.stats()["tiers"]["disk"]["records"] >= 4, 30)
+        yield running
+
+
+def rank_of(server: Server) -> int:
+    """The process id of rank 1."""
+    found = children_of(server.children()["engine"], "engine.ranks")
+    assert len(found) == 1
+    return found[0]
+
+
+def children_of(parent: int, module: str) -> list[int]:
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if module in line]
+
+
+def ask(server: Server) -> tuple[str, int]:
+    """What follows PROMPT, and how many of its tokens were cached."""
+    with server.client() as client:
+        answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20})
+        answer.raise_for_status()
+    found = answer.json()
+    return found["choices"][0]["text"], found["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def expect_an_end_and_a_successor(server: Server, stream: Stream, engine: int, rank: int) -> None:
+    """The stream ends with a typed error, no process stays, and others take their places."""
+    stream.join(60)
+    assert not stream.is_alive()
+    assert stream.broken is None
+    assert '"error"' in stream.lines[-1]
+    assert '"code":"engine_' in stream.lines[-1].replace(" ", "")
+    wait_for(lambda: is_gone(engine) and is_gone(rank), 30)
+    wait_for(lambda: server.children().get("engine", engine) != engine, 30)
+    server.wait_until_ready(60)
+    assert rank_of(server) != rank
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGSTOP], ids=["a rank is killed", "a rank hangs"]
+)
+def test_clients_are_told_and_the_engine_comes_back(server: Server, number: signal.Signals) -> None:
+    """Of a rank that hangs, rank 0 is killed."""
+    before, _ = ask(server)
+    engine, rank = server.children()["engine"], rank_of(server)
+    stream = Stream(server, max_tokens=800)
+    stream.start()
+    wait_for(lambda: server.stats()["queue"]["running"] == 1, 30)
+    os.kill(rank, number)
+    expect_an_end_and_a_successor(server, stream, engine, rank)
+    after, cached = ask(server)
+    assert after == before
+    assert cached >= 64, "the successor is warm"
+
+
+def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Also one that is stopped, and so sees nothing of its socket."""
+    note = tmp_path / "pid"
+    code = (
+        "import sys, pathlib, time; from engine.ranks.process import RankProcess; "
+        "rank = RankProcess(1, ()); "
+        f"pathlib.Path({str(note)!r}).write_text(str(rank._child.pid)); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        wait_for(lambda: note.exists() and bool(note.read_text()), 30)
+        rank = int(note.read_text())
+        wait_for(lambda: is_tied(rank), 30)
+        os.kill(rank, signal.SIGSTOP)
+        assert not is_gone(rank), "the control: it lives"
+    finally:
+        parent.kill()
+        parent.wait(30)
+    wait_for(lambda: is_gone(rank), 30)
+
+
+def is_tied(pid: int) -> bool:
+    """Whether it has got to where it ignores SIGINT, which is after it has been tied."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [ignored] = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
+    return bool(int(ignored, 16) & 1 << (signal.SIGINT - 1))
+
+
+class TestWatch:
+    """Of processes that do nothing but wait."""
+
+    def test_the_death_of_one_ends_all_and_then_this_process(self) -> None:
+        ended = SimpleQueue[int]()
+        ranks = [waiting_rank(number) for number in (1, 2)]
+        watch = Watch(ranks, ended.put, grace_s=0.0)
+        os.kill(ranks[0]._child.pid, signal.SIGSTOP)  # a rank that is stopped can be killed
+        ranks[1].kill()
+        assert ended.get(timeout=30) == EXIT_BROKEN
+        watch.close()
+        for rank in ranks:
+            rank.finish(deadline=0.0)
+
+    def test_who_ends_in_time_is_not_ended(self) -> None:
+        ended = SimpleQueue[int]()
+        ranks = [waiting_rank(1)]
+        watch = Watch(ranks, ended.put, grace_s=60.0)
+        ranks[0].kill()
+        watch.close()
+        ranks[0].finish(deadline=0.0)
+        assert ended.empty()
+
+
+def waiting_rank(number: int) -> RankProcess:
+    """It waits for its first message."""
+    return RankProcess(number, ())

@@ -1,0 +1,143 @@
+"""Two ranks over host memory and disks: what one tree moves, both have moved, and find again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.link.messages import SamplingParams
+from engine.startup.lower_tiers import RANK_PREFIX
+from engine.startup.warm_up import warm_up
+from tests.doubles.waiting import wait_for
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+TWO = Bounds(12, 16, 64, 3, disk_bytes=4 << 20, ranks=2)
+PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
+GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
+DOWN, FURTHER_DOWN, UP = ("device", "host"), ("host", "disk"), ("disk", "device")
+
+
+@contextmanager
+def engine_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path) -> Iterator[RealEngine]:
+    with closing(RealEngine(str(checkpoint.model_dir), bounds, disk=disk)) as engine:
+        yield engine
+
+
+def ask_for(engine: RealEngine, name: str) -> list[int]:
+    engine.submit(name, PROMPT, GREEDY, namespace=NAMESPACES[0], loads="always")
+    engine.run()
+    return engine.tokens(name)
+
+
+def test_mixes_move_blocks_every_way_and_give_the_same_tokens(
+    tmp_path: Path, checkpoint: Checkpoint, alone: Alone
+) -> None:
+    mix = [Ask(i % 8, 30 + i % 10, (5, 6, i % 7), 12, NAMESPACES[i % 2], None) for i in range(16)]
+    bounds = replace(TWO, num_blocks=6, host_blocks=5)
+    with engine_on(checkpoint, bounds, tmp_path) as engine:
+        for _ in range(2):
+            run_mix(engine, mix)
+            assert [engine.tokens(str(n)) for n in range(16)] == [alone(ask) for ask in mix]
+            engine.link.sent.clear()
+        first = ask_for(engine, "first")
+        for number in range(8):
+            ask = Ask(0, number % 9, tuple(range(5 + number, 60 + number)), 2, NAMESPACES[1], None)
+            engine.submit(f"f{number}", ask.prompt, ask.sampling, namespace=ask.namespace)
+            engine.run()
+        assert ask_for(engine, "again") == first
+        ways = engine.core.stats().tiers.ways
+        moved = {(way.source, way.target): way.blocks for way in ways}
+        assert all(moved.get(way) for way in (DOWN, FURTHER_DOWN)), moved
+        engine.expect_nothing_left()
+
+
+@pytest.fixture(scope="module")
+def filled(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint
+) -> tuple[Path, list[int]]:
+    """The disks of two ranks that hold PROMPT, and what follows it."""
+    disk = tmp_path_factory.mktemp("filled") / "blocks"
+    with engine_on(checkpoint, TWO, disk) as engine:
+        tokens = ask_for(engine, "a")
+        ask_for(engine, "b")
+        engine.core.spill(5.0)
+    return disk, tokens
+
+
+def found_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path) -> tuple[int, list[int]]:
+    """How many tokens an engine that starts finds, and what follows PROMPT on it."""
+    with engine_on(checkpoint, bounds, disk) as engine:
+        warm_up(engine.core.components)
+        tokens = ask_for(engine, "again")
+        return engine.finished("again").reused.tokens, tokens
+
+
+def test_a_restart_is_warm(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    disk, tokens = filled
+    copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
+    assert found_on(checkpoint, TWO, copy) == (64, tokens)
+
+
+def test_what_one_rank_has_lost_is_computed(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    disk, tokens = filled
+    copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
+    shutil.rmtree(copy / f"{RANK_PREFIX}1")
+    assert found_on(checkpoint, TWO, copy) == (0, tokens)
+
+
+def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    """Nor does anything stay there that nobody will read."""
+    disk, tokens = filled
+    copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
+    one = replace(TWO, ranks=1)
+    assert found_on(checkpoint, one, copy) == (0, tokens)
+    assert not (copy / f"{RANK_PREFIX}1").exists()
+    with engine_on(checkpoint, one, copy) as engine:
+        ask_for(engine, "a")
+        ask_for(engine, "b")
+        engine.core.spill(5.0)
+    assert found_on(checkpoint, one, Path(shutil.copytree(copy, tmp_path / "one"))) == (64, tokens)
+    assert found_on(checkpoint, TWO, copy) == (0, tokens)
+
+
+def test_the_death_of_one_ranks_disk_loses_the_tier_and_no_token(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    disk, tokens = filled
+    copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
+    with engine_on(checkpoint, TWO, copy) as engine:
+        warm_up(engine.core.components)
+        assert engine.core.stats().tiers.disk is not None
+        others = engine.core.components.copies.disk
+        assert others is not None
+        before = others.generation
+        kill_disk_of_rank_1(engine)
+        wait_for(lambda: step(engine) and others.generation > before, 30)
+        assert ask_for(engine, "again") == tokens
+        engine.cache.check_invariants()
+
+
+def step(engine: RealEngine) -> bool:
+    engine.step()
+    return True
+
+
+def kill_disk_of_rank_1(engine: RealEngine) -> None:
+    assert engine.ranks is not None
+    disk = engine.ranks.parts[0].disk
+    assert disk is not None
+    process = disk._process  # type: ignore[attr-defined]
+    process.kill()
