@@ -33,6 +33,7 @@ WITHOUT_ENGINE := --excludes requirements/engine.in
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 CLIENTS := build/clients
+CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 	@anthropic-ai/claude-code
 
@@ -41,7 +42,7 @@ NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation \
 	--config-setting editable_mode=compat --editable .
 
-.PHONY: serve test test-clients test-gpu check docs audit sbom lock format clean redis chromium
+.PHONY: serve test test-clients test-cluster test-gpu check docs audit sbom lock format clean redis chromium
 
 serve: $(SERVING)
 	$(BIN)/ratoon serve
@@ -61,6 +62,12 @@ test-clients: $(STAMP)
 	OMP_NUM_THREADS=1 CLIENTS_NODE_MODULES=$(CURDIR)/$(CLIENTS)/node \
 		PYTHONPATH=$(CURDIR)/$(CLIENTS) \
 		$(BIN)/python -m pytest -n 2 tests/clients
+
+# A real Ray of several nodes on this machine, in a directory of its own: 0.3 GB, and only for this.
+test-cluster: $(STAMP) redis
+	$(BIN)/uv pip install -r requirements/cluster.in --quiet --compile-bytecode \
+		--python $(BIN)/python --target $(CLUSTER)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/$(CLUSTER) $(BIN)/python -m pytest tests/cluster
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

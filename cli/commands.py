@@ -144,6 +144,41 @@ PREFIXES = CommandGroup(
         ),
     },
 )
+ENGINES = CommandGroup(
+    "Engines on other machines, as gateways with --find-engines find them.",
+    {
+        "list": Command(
+            "cli.operating.engines:list_all",
+            "List the engines that are registered, and how the gateway sees each.",
+        ),
+        "add": Command(
+            "cli.operating.engines:add",
+            "Add an engine that does not register itself.",
+        ),
+        "remove": Command(
+            "cli.operating.engines:remove",
+            "Remove an engine: gateways send it nothing new; what it has begun goes on.",
+        ),
+    },
+)
+CLUSTER = CommandGroup(
+    "Engines on several machines, placed by Ray.",
+    {
+        "up": Command(
+            "cli.cluster.cluster:up",
+            "Run engines on the machines of a Ray cluster, and say what becomes of them.",
+        ),
+        "status": Command(
+            "cli.cluster.cluster:status",
+            "Show where each engine of a cluster runs, and how it is doing.",
+        ),
+        "down": Command(
+            "cli.cluster.cluster:down",
+            "End all engines of a cluster: each leaves the gateways and finishes what it has "
+            "begun.",
+        ),
+    },
+)
 CACHE = CommandGroup(
     "The prefix cache of a running server.",
     {
@@ -228,6 +263,8 @@ COMMANDS: Mapping[str, Commands] = {
         "groups": GROUPS,
         "prefixes": PREFIXES,
         "cache": CACHE,
+        "engines": ENGINES,
+        "cluster": CLUSTER,
     },
     "Measure": {
         "bench": Command(

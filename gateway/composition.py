@@ -61,7 +61,9 @@ from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
+from gateway.replicas.connecting import replica_client
 from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.finding import FoundEngines
 from gateway.sharing.remembered_turns import cleaned
 from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
@@ -127,6 +129,7 @@ async def composed(
         metrics = GatewayMetrics(shared_metrics, vllm_model)
         if isinstance(engine, EngineSet):
             engine.count_moves(metrics.moved)
+            await _find_engines(config, engine, state, stack)
         watch = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
         await stack.enter_async_context(watch.kept())
         bodies = BodyMemory(config.bounds)
@@ -179,6 +182,7 @@ async def composed(
                 operator, state.files.secrets.pepper, state.files.metrics_digest
             ),
             open_metrics=config.admin_port is not None,
+            finds_engines=config.find_engines,
         )
         admins = [admin]
         if config.page:
@@ -192,6 +196,16 @@ async def composed(
         front = _Front(metrics, Dialects(*dialects), _access_log(config, stack), refusals)
         binds = _binds(config, tenants, admins, shown, front, most)
         yield Gateway(binds, streams)
+
+
+async def _find_engines(
+    config: GatewayConfig, engines: EngineSet, state: KeptState, stack: AsyncExitStack
+) -> None:
+    """Let engines join that are registered in the state, if the config says so."""
+    if config.find_engines:
+        connect = partial(replica_client, config, engines)
+        found = FoundEngines(engines, state.home.store, connect, time.monotonic)
+        await stack.enter_async_context(found.kept())
 
 
 async def _admission(

@@ -95,6 +95,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     # Of each engine the path of a Unix socket, or tcp://host:port; several are replicas, which are
     # named by their places here.
     engines: tuple[str, ...]
+    find_engines: bool = False  # and those that are registered in the state, as they come and go
     link_key_file: str | None = None  # of engines over TCP; the same file as the engines have
     host: str = "127.0.0.1"
     port: int = 8000

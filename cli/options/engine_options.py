@@ -117,5 +117,33 @@ class ReplicaFlags:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterFlags:
+    """Whether gateways find a lone engine in the state, and where that is."""
+
+    register: bool = field(
+        False,
+        "Register the engine in the state, as long as it is ready, so that gateways with "
+        "--find-engines find it.",
+        panel="Engine",
+    )
+    advertise: str | None = field(
+        None,
+        "The address under which gateways reach a registered engine. "
+        "[dim]\\[default: --socket][/dim]",
+        panel="Engine",
+        show_default=False,
+    )
+    redis_url: str | None = field(
+        None,
+        "Redis with the state of the gateways. [dim]\\[default: SQLite in --data-dir][/dim]",
+        panel="Engine",
+        show_default=False,
+    )
+    redis_password_file: str | None = field(
+        None, "File with the password of --redis-url.", panel="Engine", show_default=False
+    )
+
+
 EngineFlags = Annotated[EngineConfig, ConfigFlags(ENGINE_DEFAULTS, ENGINE_FLAGS)]
 LoneEngineFlags = Annotated[EngineConfig, ConfigFlags(ENGINE_DEFAULTS, ALONE_FLAGS)]

@@ -40,6 +40,10 @@ GATEWAY_FLAGS = {
         "than any step. Left out: 10 on cuda, 120 on cpu.",
         min=1.0,
     ),
+    "find_engines": gateway_flag(
+        "Drive the engines that are registered in the state, too ('ratoon engines'), as they come "
+        "and go."
+    ),
     "router": gateway_flag(
         "Which of several engines (--replicas) a request is sent to: first-token predicts which "
         "one has the first token soonest, by what it has cached and has to do."

@@ -16,7 +16,7 @@ from cli.options.gateway_options import PriceFlags
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
 from engine.link.address import address, is_tcp
-from gateway.config import Bounds, GatewayConfig
+from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
 
@@ -122,7 +122,7 @@ def check_origins(text: str | None) -> None:
         raise BadSetting("--cors-origins", str(error)) from error
 
 
-def checked_redis_url(flags: GatewayConfig) -> None:
+def checked_redis_url(flags: Shared) -> None:
     """BadSetting if the URL is malformed or has a password, which others could see as argument."""
     if flags.redis_url is None:
         if flags.redis_password_file is not None:

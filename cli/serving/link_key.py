@@ -32,6 +32,19 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
     path = (given or data_dir / LINK_KEY_NAME).absolute()
     if make:
         _make(path)
+    return _checked(path)
+
+
+def key_of_found_engines(given: Path | None, data_dir: Path) -> str | None:
+    """The key's file of engines that may be found over TCP; None where there is no such file.
+
+    BadSetting where it is none.
+    """
+    path = (given or data_dir / LINK_KEY_NAME).absolute()
+    return _checked(path) if given is not None or path.exists() else None
+
+
+def _checked(path: Path) -> str:
     try:
         read_link_key(path)
     except BadLinkKey as error:

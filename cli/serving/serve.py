@@ -18,14 +18,14 @@ import typer
 from msgspec.structs import replace
 
 from cli.options.config_file import ConfigFile
-from cli.options.engine_options import EngineFlags, LoneEngineFlags, ReplicaFlags
+from cli.options.engine_options import EngineFlags, LoneEngineFlags, RegisterFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.address import ServerAddress, address_told
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
-from cli.serving.link_key import link_key_file
+from cli.serving.link_key import key_of_found_engines, link_key_file
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
 from cli.serving.replicas import (
@@ -98,6 +98,8 @@ def serve(
         socket, count = str(directory / SOCKET_NAME), replicas.replicas
         places = sockets(socket, count)
         config = gateway_config(source, model.data_dir, places, gateway, bounds, prices)
+        if gateway.find_engines:
+            config = replace(config, link_key_file=key_of_found_engines(None, model.data_dir))
         alone = engine_config(source, model.data_dir, socket, engine)
         lines = commands(alone, config, count, machine())
         made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
@@ -129,19 +131,25 @@ def gateway(
 
     For your own process supervisor, or to keep the gateway up while the engine is replaced. It
     waits for an engine at --socket, and answers 503 until there is one. Of several engines --socket
-    has all sockets, with commas.
+    has all sockets, with commas. With --find-engines it also finds those that are registered.
 
-    Examples: before one engine; before two:
+    Examples: before one engine; before two; before those that come and go:
 
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
 
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/a.sock,/run/ratoon/b.sock
+
+        ratoon gateway --model ~/models/qwen3-8b --find-engines --redis-url redis://redis:6379/0
     """
     del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-    places = meeting_place(model, socket).split(",")
-    over_tcp = next(filter(is_tcp, places), places[0])
-    key_file = link_key_file(over_tcp, socket.link_key_file, model.data_dir, make=False)
+    finds_all = gateway.find_engines and socket.socket is None
+    places = [] if finds_all else meeting_place(model, socket).split(",")
+    if gateway.find_engines:
+        key_file = key_of_found_engines(socket.link_key_file, model.data_dir)
+    else:
+        over_tcp = next(filter(is_tcp, places), places[0])
+        key_file = link_key_file(over_tcp, socket.link_key_file, model.data_dir, make=False)
     config = replace(
         gateway_config(source, model.data_dir, places, gateway, bounds, prices),
         link_key_file=key_file,
@@ -155,23 +163,30 @@ def engine(
     model: ModelFlags,
     socket: SocketFlags,
     engine: LoneEngineFlags,
+    registered: RegisterFlags,
     config_file: ConfigFile = None,
 ) -> None:
     """Run the engine alone: it owns the accelerator and the cache.
 
     For your own process supervisor. It serves the gateways that connect to --socket, and has no
-    HTTP interface.
+    HTTP interface. With --register gateways find it; it leaves them when it is asked to end.
 
-    Example:
+    Examples: for a gateway on this machine; for gateways on others:
 
         ratoon engine --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
+
+        ratoon engine --model ~/models/qwen3-8b --socket tcp://10.0.0.7:7300 --register --redis-url redis://redis:6379/0
     """
     del config_file  # its settings are the flags' defaults by now
     source = checked_source(model.model, engine)
     place = meeting_place(model, socket)
     key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
     config = replace(engine_config(source, model.data_dir, place, engine), link_key_file=key_file)
-    become("engine", config)
+    if not registered.register:
+        become("engine", config)
+    from cli.cluster.lone_host import host_engine
+
+    raise typer.Exit(host_engine(config, model.data_dir, registered))
 
 
 def commands(

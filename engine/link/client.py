@@ -97,6 +97,11 @@ class EngineClient(EngineQueries):
         return self._welcome
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way, nor the end of one that its caller has left."""
+        return not (self._requests or self._on_end)
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """None: this is one engine."""
         return {}

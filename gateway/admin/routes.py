@@ -13,6 +13,7 @@ from engine.link.interface import Engine
 from engine.link.stats_messages import EngineStats
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.cache import cache_router
+from gateway.admin.engines import engines_router
 from gateway.admin.keys import keys_router
 from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import groups_router, tenants_router
@@ -48,12 +49,13 @@ def admin_router(
     *,
     metrics_auth: MetricsAuthenticator | None = None,
     open_metrics: bool = False,
+    finds_engines: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
     """The admin routes and `/metrics`.
 
     `metrics_auth` lets more than the operator read `/metrics`; `open_metrics` leaves it without a
-    key, for a bind that tenants cannot reach.
+    key, for a bind that tenants cannot reach. `finds_engines`: in the state.
     """
     bounded = BoundedEngine(engine)
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
@@ -65,6 +67,7 @@ def admin_router(
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
+        engines_router(store, bounded, audit, clock, finds=finds_engines),
         cache_router(store, bounded, audit, memories, clock),
         overview_router(watched, bounded, names, store, clock),
         isolation_router(store, audit, clock),

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from engine.link.address import is_tcp
-from engine.link.cache_events import CacheEvents
+from engine.link.address import address, is_tcp
 from engine.link.client import EngineClient
 from engine.link.curve import LinkKey, read_link_key
 from engine.link.interface import Engine
@@ -21,7 +20,7 @@ from gateway.routing.by_name import router_by_name
 @asynccontextmanager
 async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
     """The engine, or all replicas as one; they may come later."""
-    if len(config.engines) > 1:
+    if config.find_engines or len(config.engines) > 1:
         async with _replicas(config) as engines:
             yield engines
         return
@@ -32,24 +31,32 @@ async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
         yield client
 
 
+def replica_client(config: GatewayConfig, engines: EngineSet, name: str, at: str) -> EngineClient:
+    """A client, not started, of the replica `name` of `engines`, which is at an address.
+
+    Raises ValueError where that is none, or is over TCP and there is no key; BadLinkKey.
+    """
+    address(at)
+    key = _key(config, at)
+    if is_tcp(at) and key is None:
+        raise ValueError(f"{at}: there is no key for links over TCP")
+    return EngineClient(
+        at,
+        silence_s=config.engine_silence_s,
+        key=key,
+        on_cache_events=partial(engines.heard, name),
+    )
+
+
 @asynccontextmanager
 async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
-    def heard(name: str, events: CacheEvents) -> None:
-        engines.heard(name, events)
-
-    clients = {
-        str(number): EngineClient(
-            engine,
-            silence_s=config.engine_silence_s,
-            key=_key(config, engine),
-            on_cache_events=partial(heard, str(number)),
-        )
-        for number, engine in enumerate(config.engines)
-    }
-    engines = EngineSet(clients, router_by_name(config.router, time.monotonic))
+    """Those of the config; what is found in the state joins them (`finding`)."""
+    engines = EngineSet({}, router_by_name(config.router, time.monotonic))
     async with AsyncExitStack() as stack:
-        for client in clients.values():
+        for number, at in enumerate(config.engines):
+            client = replica_client(config, engines, str(number), at)
             await _start(client, stack)
+            engines.join(str(number), client)
         await stack.enter_async_context(engines.kept())
         yield engines
 

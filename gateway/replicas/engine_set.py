@@ -35,6 +35,7 @@ class EngineSet(ReplicaQueries):
         self._members = Members(engines, router.gone)
         super().__init__(self._members)
         self._serving = Serving(self._members, router, moved)
+        self._flows: Mapping[str, FlowQuota] | None = None  # None: nobody has divided anything yet
 
     def count_moves(self, moved: Callable[[str], None]) -> None:
         """Call `moved` with the name of each replica whose request is sent to another one."""
@@ -66,11 +67,27 @@ class EngineSet(ReplicaQueries):
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
         """Divide the cache of each among these flows, now and in all that connect later."""
+        self._flows = flows
         for engine in self._members.engines.values():
             engine.partition(flows)
 
+    def join(self, name: str, engine: ReplicaEngine) -> None:
+        """Have one more from now on, or the one of this name that was about to leave."""
+        if self._flows is not None:
+            engine.partition(self._flows)
+        self._members.join(name, engine)
+
+    def leave(self, name: str) -> ReplicaEngine | None:
+        """Send it nothing new; its engine once it has nothing left, and is none of these any more.
+
+        May be asked again until then.
+        """
+        return self._members.leave(name)
+
     def heard(self, replica: str, events: CacheEvents) -> None:
         """Tell the router what has changed in a replica's cache."""
+        if replica not in self._members.engines:
+            return
         self._members.look()  # so that it has heard before that the engine is a new one
         self._router.heard(replica, events)
 

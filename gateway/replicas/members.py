@@ -5,6 +5,9 @@
       |                    |                              |
       `------ the connection ends, whichever state -------'
 
+Members may join and leave while others serve. One that leaves gets no new request, and is dropped
+once it has ended those that it has.
+
 One that serves with another fingerprint than the rest is refused: its blocks and answers would be
 another model's. The fingerprint is that of the first engine that connected. Another one counts only
 when all replicas that had it have come back with others: while one is merely away, it will be back.
@@ -37,6 +40,11 @@ _SERVES = frozenset(("ready", "stalled", "draining"))
 class ReplicaEngine(Engine, Protocol):
     """An engine whose requests can be taken away from it; `EngineClient` is one."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way, nor the end of one that its caller has left."""
+        ...
+
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel it in the engine.
 
@@ -57,8 +65,35 @@ class Members:
         self._gone = gone
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # of connected engines
         self._stopping: dict[str, str] = {}  # ids of engines that have said that they stop
+        self._leaving: set[str] = set()  # whatever their engines say
         self._last: dict[str, bytes] = {}  # fingerprints, of gone engines too
         self._fingerprint: bytes | None = None
+
+    def join(self, name: str, engine: ReplicaEngine) -> None:
+        """Have one more from now on, or the one of this name that was about to leave."""
+        self._leaving.discard(name)
+        if name not in self.engines:
+            self.engines[name] = engine
+            self._ids[name] = None
+
+    def leave(self, name: str) -> ReplicaEngine | None:
+        """Send it nothing new; its engine once it has nothing left, and is none of these any more.
+
+        May be asked again until then.
+        """
+        engine = self.engines[name]
+        self._leaving.add(name)
+        if engine.welcome is not None and not engine.is_idle:
+            return None
+        del self.engines[name]
+        self._leaving.discard(name)
+        self._stopping.pop(name, None)
+        if self._ids.pop(name) is not None:
+            self._gone(name)
+        self._last.pop(name, None)
+        for welcome in filter(None, (one.welcome for one in self.engines.values())):
+            self._agree(welcome.fingerprint)  # it may have been the last one with its own
+        return engine
 
     def ready(self) -> list[str]:
         """The names of those that take requests."""
@@ -101,7 +136,7 @@ class Members:
 
     def says_it_stops(self, name: str) -> None:
         """The replica's engine has refused a request, or given one back, because it stops."""
-        engine_id = self._ids[name]
+        engine_id = self._ids.get(name)  # it may have left meanwhile
         if engine_id is not None:
             self._stopping[name] = engine_id
 
@@ -140,7 +175,8 @@ class Members:
             return "refused"
         if engine.is_stalled:
             return "stalled"
-        return "draining" if self._stopping.get(name) == welcome.engine_id else "ready"
+        stops = name in self._leaving or self._stopping.get(name) == welcome.engine_id
+        return "draining" if stops else "ready"
 
     def _why(self, name: str, state: ReplicaState) -> str:
         if state != "refused":

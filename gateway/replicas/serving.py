@@ -57,8 +57,8 @@ class Serving:
         if not ready:
             return
         for attempt in list(self._unbegun.values()):
-            engine = self._members.engines[attempt.replica]
-            if engine.is_stalled:
+            engine = self._members.engines.get(attempt.replica)
+            if engine is not None and engine.is_stalled:
                 engine.give_up(attempt.request.request_id, "the engine does not answer")
 
     def _begin(self, attempts: Attempts) -> Attempt:

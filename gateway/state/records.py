@@ -175,6 +175,19 @@ class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
         return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
+class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that gateways are to drive, wherever it runs.
+
+    Who started it says again and again that it lives; one that an operator added by hand has no
+    heartbeat, and stays until it is removed.
+    """
+
+    address: str  # as `engine.link.address` has it
+    added_at: float
+    beat_at: float | None = None  # the last heartbeat, by the clock of who sent it; None: has none
+    fingerprint: str | None = None  # of what it serves, in hex, as who started it has seen it
+
+
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What was used. None means not measured, which is not 0.
 

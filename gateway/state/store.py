@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from msgspec.json import decode
+from msgspec.structs import replace
+
 from gateway.errors import Conflict, NotFound
 from gateway.state.records import (
     ApiKey,
@@ -19,6 +22,7 @@ from gateway.state.records import (
     Group,
     IsolationReport,
     PublishedPrefix,
+    RegisteredEngine,
     ResponseRoom,
     StoredResponse,
     Tenant,
@@ -155,7 +159,25 @@ class IsolationReports(Protocol):
         ...
 
 
-class Store(Records, ResponseStore, UsageStore, AuditLog, IsolationReports, Protocol):
+class EngineRegistry(Protocol):
+    """The engines that gateways find here as they come and go."""
+
+    async def register_engine(self, engine: RegisteredEngine) -> None:
+        """Add it, or put it in the place of the one with its address, whose `added_at` stays."""
+        ...
+
+    async def forget_engine(self, address: str) -> None:
+        """Remove it; NotFound when it is not there."""
+        ...
+
+    async def registered_engines(self) -> list[RegisteredEngine]:
+        """All of them, by address."""
+        ...
+
+
+class Store(
+    Records, ResponseStore, UsageStore, AuditLog, IsolationReports, EngineRegistry, Protocol
+):
     """All of the state."""
 
     async def close(self) -> None:
@@ -181,6 +203,18 @@ class Listener(Protocol):
 def missing(kind: type[Record]) -> NotFound:
     """The error where a record of this kind is not there."""
     return NotFound(f"no such {_NAMES[kind]}")
+
+
+def missing_engine() -> NotFound:
+    """The error where no engine is registered at an address."""
+    return NotFound("no such engine")
+
+
+def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
+    """The engine, added when the record `before` it at its address was; None: there is none."""
+    if before is None:
+        return engine
+    return replace(engine, added_at=decode(before, type=RegisteredEngine).added_at)
 
 
 def missing_response() -> NotFound:

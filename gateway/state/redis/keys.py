@@ -23,6 +23,7 @@ RESPONSE_BYTES = "ratoon:response-bytes"  # tenants, sorted by the bytes of thei
 RESPONSE_BYTES_OF_ALL = "ratoon:response-bytes-of-all"
 AUDIT = "ratoon:audit"  # newest first
 ISOLATION_REPORT = "ratoon:isolation-report"
+ENGINES = "ratoon:engines"  # from address to record
 CHANGES = "ratoon:changes"  # a channel: the id of a tenant or a prefix of which something changed
 
 

@@ -25,13 +25,13 @@ from redis.exceptions import RedisError
 
 from gateway.periodic import repeated
 from gateway.state.identity import Expected
-from gateway.state.records import AuditEntry, Counters, IsolationReport, UsageRow
+from gateway.state.records import AuditEntry, Counters, IsolationReport, RegisteredEngine, UsageRow
 from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.link import RedisLink
 from gateway.state.redis.responses import RedisResponses
 from gateway.state.redis.transaction import Changed, Transaction
-from gateway.state.store import AUDIT_KEPT, Listener
+from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
 
 RECONNECT_S = 0.5
 PING_S = 5.0
@@ -114,6 +114,30 @@ class RedisStore(RedisResponses):
         """The last one; None before the first."""
         found = await self.link.command("GET", at.ISOLATION_REPORT)
         return None if found is None else msgspec.json.decode(found, type=IsolationReport)
+
+    async def register_engine(self, engine: RegisteredEngine) -> None:
+        """Add it, or put it in the place of the one with its address.
+
+        Whoever starts an engine at an address is alone in saying so: no transaction is needed.
+        """
+        before = await self.link.command("HGET", at.ENGINES, engine.address)
+        transaction = Transaction()
+        record = msgspec.json.encode(since(engine, before))
+        transaction.write("HSET", at.ENGINES, engine.address, record)
+        await self.link.apply(transaction)
+
+    async def forget_engine(self, address: str) -> None:
+        """Remove it; NotFound when it is not there."""
+        transaction = Transaction()
+        transaction.expect(["HEXISTS", at.ENGINES, address], 1, missing_engine())
+        transaction.write("HDEL", at.ENGINES, address)
+        await self.link.apply(transaction)
+
+    async def registered_engines(self) -> list[RegisteredEngine]:
+        """All of them, by address."""
+        found = await self.link.command("HVALS", at.ENGINES)
+        engines = [msgspec.json.decode(record, type=RegisteredEngine) for record in found]
+        return sorted(engines, key=lambda engine: engine.address)
 
     async def close(self) -> None:
         """Close the connections."""

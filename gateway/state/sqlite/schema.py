@@ -5,7 +5,7 @@ which records are found, or by which lists are ordered. Each counter of usage is
 so that a new counter does not change the schema either.
 
 A release that changes it raises VERSION and brings files of older releases to it. Version 1 was in
-none; version 3 added stored responses, version 4 reports.
+none; version 3 added stored responses, version 4 reports, version 5 engines.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-VERSION = 4
-_BEFORE_RESPONSES, _BEFORE_REPORTS = 2, 3
+VERSION = 5
+_OLDEST = 2
 
 
 class SchemaTooNew(Exception):
@@ -25,13 +25,13 @@ def make_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Bring a new or older file to the schema; raises SchemaTooNew. In the caller's transaction."""
     connection.execute("PRAGMA secure_delete = ON")  # what is deleted is no more in the file
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version not in (0, _BEFORE_RESPONSES, _BEFORE_REPORTS, VERSION):
+    if version != 0 and not _OLDEST <= version <= VERSION:
         raise SchemaTooNew(f"{path} has schema version {version}, this release knows {VERSION}")
     if version == VERSION:
         return
-    made = {0: (*_TABLES, *_RESPONSES), _BEFORE_RESPONSES: _RESPONSES}.get(version, ())
-    for statement in (*made, _REPORTS):
-        connection.execute(statement)
+    for added, statements in _ADDED.items():
+        for statement in statements if version < added else ():
+            connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {VERSION}")  # takes no parameters
 
 
@@ -108,5 +108,12 @@ _RESPONSES = (
 )
 
 _REPORTS = (
-    "CREATE TABLE reports (name TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
+    "CREATE TABLE reports (name TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID",
 )
+
+_ENGINES = (
+    "CREATE TABLE engines (address TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID",
+)
+
+# What each version added, by its number.
+_ADDED = {2: _TABLES, 3: _RESPONSES, 4: _REPORTS, 5: _ENGINES}

@@ -30,6 +30,7 @@ from gateway.state.records import (
     Group,
     IsolationReport,
     PublishedPrefix,
+    RegisteredEngine,
     Tenant,
     UsageRow,
 )
@@ -47,6 +48,8 @@ from gateway.state.store import (
     has_members,
     live_group,
     missing,
+    missing_engine,
+    since,
     taken,
 )
 
@@ -58,6 +61,9 @@ _TABLES: dict[type[Record], str] = {
     Group: "groups",
     PublishedPrefix: "prefixes",
 }
+
+
+_ENGINE = "SELECT record FROM engines WHERE address = ?"
 
 
 class SqliteStore(SqliteResponses):
@@ -218,6 +224,29 @@ class SqliteStore(SqliteResponses):
         """The last one; None before the first."""
         found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
         return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
+
+    @on_worker
+    def register_engine(self, connection: sqlite3.Connection, engine: RegisteredEngine) -> None:
+        """Add it, or put it in the place of the one with its address."""
+        with transaction(connection):
+            before = connection.execute(_ENGINE, (engine.address,)).fetchone()
+            connection.execute(
+                "INSERT OR REPLACE INTO engines (address, record) VALUES (?, ?)",
+                (engine.address, msgspec.json.encode(since(engine, before and before[0]))),
+            )
+
+    @on_worker
+    def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:
+        """Remove it; NotFound when it is not there."""
+        statement = "DELETE FROM engines WHERE address = ?"
+        if not connection.execute(statement, (address,)).rowcount:
+            raise missing_engine()
+
+    @on_worker
+    def registered_engines(self, connection: sqlite3.Connection) -> list[RegisteredEngine]:
+        """All of them, by address."""
+        found = connection.execute("SELECT record FROM engines ORDER BY address")
+        return [msgspec.json.decode(record, type=RegisteredEngine) for (record,) in found]
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:

@@ -101,6 +101,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         workers=3,
         engine_silence_s=4.0,
         gateways=2,
+        find_engines=True,
         router="random",
         share_all=True,
         tool_format="hermes",

@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from typer.main import get_command
 
 from cli.main import build_app
@@ -86,3 +87,37 @@ def test_the_front_knows_every_gateway_on_both_ports() -> None:
     for gateway in gateways():
         for port in (8000, 8001):
             assert f"server {gateway} {gateway}:{port}" in front
+
+
+def test_two_engines_share_what_one_has_and_have_their_own_places() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    one, two = services["engine"], services["engine-2"]
+    assert ("profiles" in one, two.pop("profiles")) == (False, ["two-engines"])
+    own = ("environment", "healthcheck")
+    assert {k: v for k, v in one.items() if k not in own} == {
+        k: v for k, v in two.items() if k not in own
+    }
+    places = ("RATOON_SOCKET", "RATOON_DISK_CACHE_DIR")
+    assert not {one["environment"].get(name) for name in places} & {
+        two["environment"][name] for name in places
+    }
+    assert two["environment"]["RATOON_SOCKET"] in two["healthcheck"]["test"]
+    assert one["environment"].items() - two["environment"].items() == {
+        ("RATOON_DISK_CACHE_DIR", "/var/cache/ratoon/blocks")
+    }
+
+
+def test_every_setting_on_kubernetes_is_one_and_every_secret_is_mounted() -> None:
+    parts = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/ratoon.yaml").read_text()))
+    [shared] = [part["data"] for part in parts if part["kind"] == "ConfigMap"]
+    assert shared.keys() <= understood()
+    specs = [part["spec"] for part in parts if "spec" in part]
+    pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
+    for pod in pods:
+        [container] = pod["containers"]
+        given = {one["name"] for one in container.get("env", ())}
+        assert given - understood() - OTHERS <= {"POD_IP"}
+        mounted = {one["name"] for one in container["volumeMounts"]}
+        volumes = {one["name"] for one in pod["volumes"]} | {"data"}  # that is claimed
+        assert mounted <= volumes
+    assert len(pods) == 3

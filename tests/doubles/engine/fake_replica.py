@@ -54,6 +54,11 @@ class FakeReplica(FakeEngine):
         for told in self._told.values():
             told.put_nowait(EngineDied("the engine died"))
 
+    @property
+    def is_idle(self) -> bool:
+        """As `EngineClient.is_idle`."""
+        return not (self._told or self._hearing)
+
     def give_up(self, request_id: str, why: str) -> bool:
         """As `EngineClient.give_up`."""
         told = self._told.get(request_id)

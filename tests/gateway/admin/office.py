@@ -114,6 +114,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             [turns],
             watched,
             open_metrics=open_metrics,
+            finds_engines=True,
             clock=clock,
         ),
         _tenant_router(Authenticator(keyring)),

@@ -29,6 +29,9 @@ ROUTES = {
     ("GET", "/admin/prefixes"),
     ("GET", "/admin/prefixes/{prefix_id}"),
     ("DELETE", "/admin/prefixes/{prefix_id}"),
+    ("GET", "/admin/engines"),
+    ("POST", "/admin/engines"),
+    ("DELETE", "/admin/engines/{place}"),
     ("GET", "/admin/audit"),
     ("GET", "/admin/overview"),
     ("PUT", "/admin/isolation/report"),
@@ -62,6 +65,7 @@ async def test_only_the_operator_gets_in(office: Office) -> None:
         "key_id": issued["record"]["id"],
         "group_id": "gr_1",
         "prefix_id": "px_1",
+        "place": "/e.sock",
     }
     for key in (None, issued["key"], "sk-" + "a" * 43, office.admin_key[:-1]):
         async with client_of(office.app, key) as http:
@@ -86,11 +90,16 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
             key_id=issued["record"]["id"],
             group_id=named.json()["id"],
             prefix_id=published.json()["id"],
+            place="/e.sock",
         )
         named_only = path in ("/admin/tenants", "/admin/groups/{group_id}", "/admin/groups")
         content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
         if (method, path) == ("POST", "/admin/prefixes"):
             content = {"name": "new", "text": TEXT}
+        if (method, path) == ("POST", "/admin/engines"):
+            content = {"address": "/new.sock"}
+        if method == "DELETE" and "engines" in path:
+            await office.operator.post("/admin/engines", json={"address": "/e.sock"})
         if method == "PUT":
             answer = await office.operator.put(
                 url, json={"verdict": "passed", "samples": 9, "report": "# Fine"}

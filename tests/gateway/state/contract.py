@@ -24,6 +24,7 @@ from gateway.state.records import (
     IsolationReport,
     PrefixSource,
     PublishedPrefix,
+    RegisteredEngine,
     ResponseRoom,
     StoredResponse,
     Tenant,
@@ -603,6 +604,28 @@ class StoreContract:
             report = IsolationReport(at=1.5, verdict="passed", samples=9, report=text)
             await store.keep_isolation_report(report)
             assert await store.isolation_report() == report
+
+    async def test_engines_come_beat_and_go(self, store: Store) -> None:
+        assert await store.registered_engines() == []
+        first, second = (
+            RegisteredEngine(
+                address=f"tcp://gpu{n}:7300", added_at=1.0, beat_at=1.0, fingerprint="ab"
+            )
+            for n in (2, 1)
+        )
+        by_hand = RegisteredEngine(address="/run/é 🌱.sock", added_at=2.0)
+        for engine in (first, by_hand, second):
+            await store.register_engine(engine)
+        assert await store.registered_engines() == [by_hand, second, first]
+        await store.register_engine(replace(first, added_at=9.0, beat_at=9.0))
+        assert (await store.registered_engines())[2] == replace(first, beat_at=9.0)
+        await store.forget_engine(second.address)
+        with pytest.raises(NotFound):
+            await store.forget_engine(second.address)
+        assert [one.address for one in await store.registered_engines()] == [
+            by_hand.address,
+            first.address,
+        ]
 
     async def test_the_audit_log_is_read_newest_first(self, store: Store) -> None:
         assert await store.list_audit(limit=10) == []

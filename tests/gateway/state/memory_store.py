@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.errors import Conflict, NotFound
 from gateway.state.records import (
@@ -18,6 +19,7 @@ from gateway.state.records import (
     Group,
     IsolationReport,
     PublishedPrefix,
+    RegisteredEngine,
     ResponseRoom,
     StoredResponse,
     Tenant,
@@ -39,6 +41,7 @@ class MemoryStore:
         self.batches: list[str] = []
         self.report: IsolationReport | None = None
         self.audit_log: list[AuditEntry] = []
+        self.engines: dict[str, RegisteredEngine] = {}
         self.lookups = 0
 
     async def create(self, record: R) -> None:
@@ -155,6 +158,17 @@ class MemoryStore:
 
     async def isolation_report(self) -> IsolationReport | None:
         return self.report
+
+    async def register_engine(self, engine: RegisteredEngine) -> None:
+        before = self.engines.get(engine.address, engine)
+        self.engines[engine.address] = replace(engine, added_at=before.added_at)
+
+    async def forget_engine(self, address: str) -> None:
+        if self.engines.pop(address, None) is None:
+            raise NotFound("no such engine")
+
+    async def registered_engines(self) -> list[RegisteredEngine]:
+        return [self.engines[address] for address in sorted(self.engines)]
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
         return self.audit_log[::-1][skip : skip + limit]

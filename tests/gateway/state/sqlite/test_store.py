@@ -14,7 +14,14 @@ import pytest
 
 from gateway.auth.private_file import FileExposed
 from gateway.errors import Conflict, NotFound, StateLost, Unavailable
-from gateway.state.records import AuditEntry, Counters, IsolationReport, ResponseRoom, Tenant
+from gateway.state.records import (
+    AuditEntry,
+    Counters,
+    IsolationReport,
+    RegisteredEngine,
+    ResponseRoom,
+    Tenant,
+)
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.state.sqlite.store import SqliteStore
 from tests.gateway.state.contract import (
@@ -123,7 +130,7 @@ async def test_an_unknown_schema_is_refused_and_left_alone(path: Path, version: 
 async def test_the_schema_says_its_version_and_keeps_a_wal(path: Path) -> None:
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (5,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
@@ -132,7 +139,7 @@ async def test_a_file_from_before_stored_responses_gets_them(path: Path) -> None
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("responses", "response_bytes", "reports"):
+        for table in ("responses", "response_bytes", "reports", "engines"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
@@ -152,7 +159,8 @@ async def test_a_file_from_before_reports_gets_them_and_keeps_the_rest(path: Pat
     await store.close()
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("DROP TABLE reports")
+        for table in ("reports", "engines"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 3")
     connection.close()
     store = SqliteStore(path)
@@ -161,6 +169,24 @@ async def test_a_file_from_before_reports_gets_them_and_keeps_the_rest(path: Pat
         IsolationReport(at=1.0, verdict="passed", samples=9, report="# Fine")
     )
     assert await store.every(Tenant) == [a_tenant()]
+    await store.close()
+
+
+async def test_a_file_from_before_engines_gets_them_and_keeps_the_rest(path: Path) -> None:
+    store = SqliteStore(path)
+    report = IsolationReport(at=1.0, verdict="passed", samples=9, report="# Fine")
+    await store.keep_isolation_report(report)
+    await store.close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("DROP TABLE engines")
+        connection.execute("PRAGMA user_version = 4")
+    connection.close()
+    store = SqliteStore(path)
+    engine = RegisteredEngine(address="tcp://gpu1:7300", added_at=1.0)
+    await store.register_engine(engine)
+    assert await store.registered_engines() == [engine]
+    assert await store.isolation_report() == report
     await store.close()
 
 

@@ -1,0 +1,136 @@
+"""What Ray runs for each engine, on the machine that it has chosen: one host, in a thread.
+
+    started --> hosting --the engine dies--> this process ends, and Ray starts another, anywhere
+                   |----the engine says that it never can start--> failed, with its reason
+                   `----drained--> drained, until it is taken away
+
+The thread and not Ray's event loop is the parent of the engine's process, which so dies with this
+one. No request and no token passes through here.
+
+Knows: a host and its end. Does not know: Ray; it is made an actor in `placing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from cli.cluster.host import EngineHost, HostState
+from cli.cluster.registry import open_registry
+from cli.cluster.settings import ClusterSettings
+from cli.errors import CliError
+from cli.serving.compose import engine_config
+from cli.serving.link_key import link_key_file
+from cli.serving.model_check import checked_source
+from engine.config import EngineConfig
+from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
+
+SHORT_RUN_S = 10.0
+PAUSE_S = 5.0  # after a short run, so that one that dies at once is not started again and again
+
+ActorState = HostState | Literal["failed", "drained"]
+
+
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine is doing; `why` it has failed, "" where it has not."""
+
+    state: ActorState
+    address: str
+    pid: int  # of the actor
+    wait_s: float | None = None  # of a new request, predicted; None: not known, or not asked
+    why: str = ""
+
+
+class EngineActor:
+    """One engine. Its methods may be called from any thread, and wait for nothing."""
+
+    def __init__(self, settings: bytes, number: int, host: str) -> None:
+        """`settings`: a `ClusterSettings` in JSON; `host`: this machine's address."""
+        self._settings = msgspec.json.decode(settings, type=ClusterSettings)
+        self._number = number
+        self.address = f"tcp://{host}:{self._settings.port(number)}"
+        self._host: EngineHost | None = None
+        self._loop = asyncio.new_event_loop()
+        self._why = ""
+        self._drains = False
+        self._last_line = ""
+        threading.Thread(target=self._run, name="engine-host", daemon=True).start()
+
+    def report(self) -> bytes:
+        """An `EngineReport` in JSON."""
+        said = EngineReport(
+            state=self._state(),
+            address=self.address,
+            pid=os.getpid(),
+            wait_s=None if self._host is None else self._host.wait_s,
+            why=self._why,
+        )
+        return msgspec.json.encode(said)
+
+    def drain(self) -> None:
+        """Leave the gateways, and end the engine once it has nothing left."""
+        self._drains = True
+        if (host := self._host) is not None and host.state != "ended":
+            asyncio.run_coroutine_threadsafe(host.stop(drain=True), self._loop)
+
+    def _state(self) -> ActorState:
+        if self._why:
+            return "failed"
+        state = "starting" if self._host is None else self._host.state
+        return "drained" if state == "ended" and self._drains else state
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        try:
+            status = self._loop.run_until_complete(self._run_engine())
+        except CliError as error:
+            self._why = error.message
+            return
+        finally:
+            self._loop.close()
+        if self._drains:
+            return
+        if status in (EXIT_CANNOT_START, EXIT_NOT_SERVED):
+            self._why = self._last_line
+            return
+        if time.monotonic() - started < SHORT_RUN_S:
+            time.sleep(PAUSE_S)
+        os._exit(1)  # Ray starts another one; a normal end would mean that none is wanted
+
+    async def _run_engine(self) -> int:
+        settings = self._settings
+        async with open_registry(Path(settings.data_dir), settings.shared) as registry:
+            config = composed(settings, self._number, self.address)
+            self._host = EngineHost(
+                config, self.address, registry, self._show, predicts=settings.scaling is not None
+            )
+            if self._drains:
+                return 0
+            return await self._host.run()
+
+    def _show(self, line: str) -> None:
+        self._last_line = line
+        sys.stderr.write(f"{line}\n")
+
+
+def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:
+    """The config of an engine on this machine; raises CliError where it cannot run here."""
+    data_dir = Path(settings.data_dir)
+    source = checked_source(settings.model, settings.engine)
+    given = settings.link_key_file
+    key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
+    config = engine_config(source, data_dir, address, settings.engine)
+    blocks = Path(config.disk_cache_dir or data_dir)
+    return replace(
+        config,
+        link_key_file=key_file,
+        disk_cache_dir=str(blocks.with_name(f"{blocks.name}-{number}")),
+    )

@@ -1,0 +1,160 @@
+"""`ratoon cluster`: engines on the machines of a Ray cluster, which gateways find by themselves."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Set
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cli.cluster.actor import EngineReport
+from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
+from cli.cluster.registry import make_state
+from cli.cluster.scaler import Scaler
+from cli.cluster.settings import ClusterSettings, read_settings
+from cli.errors import BadSetting, ServingFailed
+from cli.options.options import Json, argument
+from cli.output import print_rows
+from cli.serving.link_key import link_key_file
+from cli.serving.model_check import checked_source
+
+LOOK_S = 1.0
+NO_MACHINE = "waiting"
+
+SettingsFile = Annotated[Path, argument("FILE", "The cluster's settings, in YAML.")]
+RayAddress = Annotated[
+    str,
+    typer.Option("--ray-address", help="Ray's HOST:PORT. [dim]\\[default: the one here][/dim]"),
+]
+DrainS = Annotated[
+    float,
+    typer.Option(
+        "--drain-s", help="Most seconds for what engines have begun; then it is cut off.", min=0.0
+    ),
+]
+
+
+def up(file: SettingsFile) -> None:
+    """Run engines on the machines of a Ray cluster, and say what becomes of them.
+
+    Ray chooses a machine for each engine, and another one when that is lost. Engines register
+    themselves; gateways with --find-engines find them. Ctrl-C leaves engines running in a Ray that
+    was there before ('ratoon cluster down' ends them); one that was started here ends with them.
+
+    Example:
+
+        ratoon cluster up cluster.yaml
+    """
+    settings = read_settings(file)
+    if settings.ray_address is None:
+        checked_source(settings.model, settings.engine)  # else each machine says it of itself
+    if settings.is_one_machine:
+        _make_files(settings)
+    stop = threading.Event()
+    with ray_at(settings.ray_address) as ray:
+        for one in (signal.SIGTERM, signal.SIGINT):  # Ray has put its own handlers there
+            signal.signal(one, lambda *_: stop.set())
+        check_machines(settings, machines(ray))
+        for number in range(settings.engines):
+            place(ray, settings, number)
+        _watch(ray, settings, stop)
+        if settings.ray_address is None:
+            typer.echo("stopping: what engines have begun may finish")
+            _end(ray, engine_names(ray), settings.engine.grace_s)
+
+
+def status(ray_address: RayAddress = "auto", json: Json = False) -> None:
+    """Show where each engine of a cluster runs, and how it is doing.
+
+    Example:
+
+        ratoon cluster status
+    """
+    with ray_at(ray_address) as ray:
+        found = reports(ray, engine_names(ray))
+    rows = [_row(number, report) for number, report in found.items()]
+    columns = ("engine", "state", "address", "predicted wait", "why")
+    print_rows("Engines", columns, rows, _cells, as_json=json)
+
+
+def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
+    """End all engines of a cluster: each leaves the gateways and finishes what it has begun.
+
+    Example:
+
+        ratoon cluster down
+    """
+    with ray_at(ray_address) as ray:
+        numbers = engine_names(ray)
+        _end(ray, numbers, drain_s)
+    typer.echo(f"Ended {len(numbers)} engines.")
+
+
+def check_machines(settings: ClusterSettings, found: Set[str]) -> None:
+    """BadSetting where engines would register in a file that is not their gateways'."""
+    if settings.is_one_machine and len(found) > 1:
+        raise BadSetting("redis_url", f"Ray has {len(found)} machines, which need one to share")
+
+
+def _make_files(settings: ClusterSettings) -> None:
+    """State, keys and the links' key: what engines and gateways of one machine have in common."""
+    data_dir, given = Path(settings.data_dir), settings.link_key_file
+    make_state(data_dir, settings.shared)
+    link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)
+
+
+def _watch(ray: Any, settings: ClusterSettings, stop: threading.Event) -> None:
+    """Say what changes, and have as many engines as are needed, until asked to stop.
+
+    ServingFailed where every engine has failed.
+    """
+    known: dict[int, str] = {}
+    scaler = None if settings.scaling is None else Scaler(ray, settings, settings.scaling)
+    while not stop.wait(LOOK_S):
+        found = reports(ray, engine_names(ray))
+        for number, report in found.items():
+            row = _row(number, report)
+            told = " ".join((f"engine {number}: {row['state']}", *_cells(row)[2::2])).rstrip(" -")
+            if known.get(number) != told:
+                known[number] = told
+                typer.echo(told)
+        if found and all(one is not None and one.state == "failed" for one in found.values()):
+            raise ServingFailed("no engine can start; why is above")
+        if scaler is not None:
+            scaler.look(found)
+
+
+def _end(ray: Any, numbers: list[int], drain_s: float) -> None:
+    for number in numbers:
+        drain(ray, number)
+    give_up = time.monotonic() + drain_s
+    left = numbers
+    while left and time.monotonic() < give_up:
+        found = reports(ray, left)
+        # One without a machine has nothing to drain; one that has failed, neither.
+        left = [n for n, one in found.items() if one and one.state not in ("drained", "failed")]
+        time.sleep(0.2)
+    for number in numbers:
+        remove(ray, number)
+
+
+def _row(number: int, report: EngineReport | None) -> dict[str, Any]:
+    if report is None:
+        return {"engine": number, "state": NO_MACHINE}
+    return {"engine": number, **msgspec.structs.asdict(report)}
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    wait = row.get("wait_s")
+    return (
+        str(row["engine"]),
+        row["state"],
+        row.get("address", "-"),
+        "-" if wait is None else f"{wait:.1f} s",
+        row.get("why", ""),
+    )

@@ -1,0 +1,183 @@
+"""One engine process and its place in the state: registered while it is ready, and no longer.
+
+    starting --welcome--> ready <--silent, answers again--> silent --SILENT_S--> killed
+                            `--asked to stop--> stopping: not registered any more, then drained
+
+The host asks the engine as gateways do: over its link. An engine that ends is not started again
+here: who has started the host does that, on this machine or on another one.
+
+Knows: the process, the link, the heartbeat. Does not know: Ray, signals, or what gateways do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from cli.cluster.wait import PredictedWait
+from cli.serving.child import Child, OnLine, python_command
+from engine.config import EngineConfig
+from engine.errors import EngineError
+from engine.link.client import EngineClient
+from engine.link.curve import read_link_key
+from gateway.errors import NotFound, Unavailable
+from gateway.state.records import RegisteredEngine
+from gateway.state.store import EngineRegistry
+
+BEAT_S = 5.0
+PREDICT_S = 1.0
+ANSWER_S = 5.0
+LOOK_S = 0.2
+SILENT_S = 5.0  # after its link was given up
+FORGOTTEN_S = 3600.0  # since the last heartbeat of one that nobody has removed
+
+HostState = Literal["starting", "ready", "silent", "stopping", "ended"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class EngineHost:
+    """Runs an engine once. For one event loop."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        address: str,
+        registry: EngineRegistry,
+        on_line: OnLine,
+        clock: Callable[[], float] = time.time,
+        *,
+        predicts: bool = False,
+    ) -> None:
+        """`address` is where gateways reach it; `on_line` is given each line of its output.
+
+        `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
+        """
+        self.state: HostState = "starting"
+        self.wait_s: float | None = None  # of a new request, predicted; None: not known
+        self._predicts = predicts
+        self._config = config
+        self._address = address
+        self._registry = registry
+        self._on_line = on_line
+        self._clock = clock
+        self._child: Child | None = None
+        self._is_registered = self._has_complained = False
+        self._beat_at = float("-inf")
+        self._lost_at: float | None = None  # when the link to a ready engine was given up
+        self._asked: Literal["terminate", "drain"] | None = None
+
+    async def run(self) -> int:
+        """Start the engine, and return its exit status once it has ended."""
+        await self._forget_the_dead()
+        command = python_command("engine", msgspec.json.encode(self._config).decode())
+        child = self._child = await Child.start(command, self._on_line)
+        client = self._client()
+        await client.start()
+        tasks = [asyncio.create_task(self._watch(child, client), name="engine-host")]
+        if self._predicts:
+            tasks.append(asyncio.create_task(self._predict(client), name="predicted-wait"))
+        try:
+            if self._asked is not None:
+                self._ask(child)
+            return await child.wait()
+        finally:
+            child.kill()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await client.close()
+            await self._deregister()
+            self.state = "ended"
+
+    async def stop(self, *, drain: bool) -> None:
+        """Be found no more, and end the engine: within its grace, or when it has nothing left.
+
+        Asked to drain, it may be asked again to end within its grace.
+        """
+        self.state = "stopping"
+        self._asked = "drain" if drain else "terminate"
+        await self._deregister()
+        if self._child is not None:
+            self._ask(self._child)
+
+    def _ask(self, child: Child) -> None:
+        if self._asked == "drain":
+            child.drain()
+        else:
+            child.terminate()
+
+    def _client(self) -> EngineClient:
+        key_file = self._config.link_key_file
+        key = None if key_file is None else read_link_key(Path(key_file))
+        return EngineClient(self._config.socket, key=key)
+
+    async def _watch(self, child: Child, client: EngineClient) -> None:
+        while True:
+            if self.state != "stopping":
+                await self._look(child, client)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self, child: Child, client: EngineClient) -> None:
+        now, welcome = time.monotonic(), client.welcome
+        if welcome is not None:
+            self.state, self._lost_at = "silent" if client.is_stalled else "ready", None
+            if self.state == "ready" and now - self._beat_at >= BEAT_S:
+                self._beat_at = now
+                await self._register(welcome.fingerprint.hex())
+        elif self.state != "starting":
+            self.state = "silent"
+            self._lost_at = self._lost_at or now
+            if now - self._lost_at >= SILENT_S:
+                _LOG.error("the engine does not answer, and is ended")
+                child.kill()
+
+    async def _predict(self, client: EngineClient) -> None:
+        predicted = PredictedWait()
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    self.wait_s = await predicted.look(client)
+            except (EngineError, TimeoutError):
+                self.wait_s = None
+            await asyncio.sleep(PREDICT_S)
+
+    async def _register(self, fingerprint: str) -> None:
+        now = self._clock()
+        engine = RegisteredEngine(
+            address=self._address, added_at=now, beat_at=now, fingerprint=fingerprint
+        )
+        try:
+            await self._registry.register_engine(engine)
+        except Unavailable as error:  # the next one may get through
+            self._complain(error)
+            return
+        self._is_registered, self._has_complained = True, False
+        if self.state == "stopping":  # meanwhile
+            await self._deregister()
+
+    def _complain(self, error: Unavailable) -> None:
+        if not self._has_complained:
+            _LOG.warning("the engine cannot be registered now: %s", error)
+        self._has_complained = True
+
+    async def _deregister(self) -> None:
+        if not self._is_registered:
+            return
+        self._is_registered = False
+        with suppress(NotFound, Unavailable):  # then gateways notice that it is gone
+            await self._registry.forget_engine(self._address)
+
+    async def _forget_the_dead(self) -> None:
+        """Of hosts that could not say that their engine has ended."""
+        with suppress(NotFound, Unavailable):
+            for one in await self._registry.registered_engines():
+                if one.beat_at is not None and self._clock() - one.beat_at > FORGOTTEN_S:
+                    await self._registry.forget_engine(one.address)

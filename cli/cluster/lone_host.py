@@ -1,0 +1,64 @@
+"""`ratoon engine --register`: the engine under a host, which signals end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from cli.cluster.host import EngineHost
+from cli.cluster.registry import REDIS_TIMEOUT_S, make_state, open_registry
+from cli.errors import BadSetting
+from cli.options.engine_options import RegisterFlags
+from cli.serving.compose import checked_redis_url
+from engine.config import EngineConfig
+from engine.link.address import address
+from engine.process import DRAIN_SIGNAL
+from gateway.config import Shared
+
+_EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
+
+
+def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
+    """Run the engine until it ends or a signal ends it; its exit status, 1 for a signal's.
+
+    SIGTERM ends it within its grace, SIGUSR1 once it has nothing left. BadSetting.
+    """
+    shared = Shared(
+        redis_url=flags.redis_url,
+        redis_password_file=flags.redis_password_file,
+        redis_timeout_s=REDIS_TIMEOUT_S,
+    )
+    checked_redis_url(shared)
+    make_state(data_dir, shared)
+    return asyncio.run(_host(config, advertised(config.socket, flags.advertise), data_dir, shared))
+
+
+def advertised(socket: str, given: str | None) -> str:
+    """The address that gateways are given; BadSetting where it is none that they could reach."""
+    place = given or socket
+    try:
+        path = address(place).path
+    except ValueError as error:
+        raise BadSetting("--advertise", str(error)) from error
+    if place.startswith(_EVERYWHERE):
+        raise BadSetting("--advertise", f"{place} is no address that gateways could connect to")
+    return place if path is None else str(path.absolute())
+
+
+async def _host(config: EngineConfig, place: str, data_dir: Path, shared: Shared) -> int:
+    loop, stops = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    async with open_registry(data_dir, shared) as registry:
+        host = EngineHost(config, place, registry, partial(typer.echo, err=True))
+
+        def stop(*, drain: bool) -> None:
+            stops.add(asyncio.create_task(host.stop(drain=drain)))
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, partial(stop, drain=False))
+        loop.add_signal_handler(DRAIN_SIGNAL, partial(stop, drain=True))
+        status = await host.run()
+    return status if status >= 0 else 1

@@ -1,0 +1,130 @@
+"""Engines as actors of Ray: placed, asked, taken away. All that is known of Ray is here.
+
+Actors are detached: they outlive who has placed them, and are found by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from cli.cluster.actor import EngineActor, EngineReport
+from cli.cluster.settings import ClusterSettings
+from cli.errors import CliError
+
+NAMESPACE = "ratoon"
+OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
+ANSWER_S = 5.0
+
+Ray: TypeAlias = Any  # the module, which has no types
+PlacedState = Literal["waits for a machine"]
+
+
+class NoRay(CliError):
+    """Ray is not installed, or the one that is asked for does not answer."""
+
+
+@contextmanager
+def ray_at(address: str | None) -> Iterator[Ray]:
+    """Ray, connected to `address`; None: one that is started here, and ends with this. NoRay."""
+    ray = _imported()
+    local = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    try:
+        ray.init(
+            address=address or "local",
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            **({} if address else local),
+        )
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise NoRay(
+            f"Ray at {address or 'this machine'}: {' '.join(str(error).split())}"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def machines(ray: Ray) -> set[str]:
+    """The addresses of the machines that Ray has now."""
+    return {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+
+
+def engine_names(ray: Ray) -> list[int]:
+    """The numbers of the engines that have an actor."""
+    found = ray.util.list_named_actors()
+    names = [name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX)]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def place(ray: Ray, settings: ClusterSettings, number: int) -> None:
+    """Have an actor for an engine; Ray starts it once a machine has what it needs.
+
+    One that is there stays as it is, whatever the settings are now.
+    """
+    actor = ray.remote(NodeActor).options(
+        name=f"{_PREFIX}{number}",
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=settings.num_cpus,
+        num_gpus=settings.num_gpus,
+        resources=settings.resources,
+        max_restarts=-1,
+        max_concurrency=4,
+    )
+    actor.remote(msgspec.json.encode(settings), number)
+
+
+def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
+    """What each says of itself; None while it has no machine, or does not answer."""
+    asked = {}
+    for number in numbers:
+        try:
+            asked[number] = ray.get_actor(f"{_PREFIX}{number}").report.remote()
+        except ValueError:  # gone meanwhile
+            continue
+    ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_S) if asked else None
+    return {number: _answer(ray, answer) for number, answer in asked.items()}
+
+
+def drain(ray: Ray, number: int) -> None:
+    """Ask an engine to leave the gateways and to end; its actor stays until `remove`."""
+    ray.get_actor(f"{_PREFIX}{number}").drain.remote()
+
+
+def remove(ray: Ray, number: int) -> None:
+    """Take its actor away, and what still runs in it."""
+    try:
+        ray.kill(ray.get_actor(f"{_PREFIX}{number}"), no_restart=True)
+    except ValueError:
+        return  # it is gone
+
+
+class NodeActor(EngineActor):
+    """The actor, which knows the address of the machine that it was placed on."""
+
+    def __init__(self, settings: bytes, number: int) -> None:
+        super().__init__(settings, number, _imported().util.get_node_ip_address())
+
+
+_PREFIX = "engine-"
+
+
+def _answer(ray: Ray, answer: Any) -> EngineReport | None:
+    try:
+        return msgspec.json.decode(ray.get(answer, timeout=0), type=EngineReport)
+    except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+        return None
+
+
+def _imported() -> Ray:
+    try:
+        import ray
+    except ImportError as error:
+        raise NoRay("Ray is not installed: pip install 'ratoon[cluster]'") from error
+    return ray

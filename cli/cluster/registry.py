@@ -1,0 +1,50 @@
+"""Opens the state for who registers engines: where the gateways have theirs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from cli.errors import BadSetting
+from cli.serving.installation import first_start
+from gateway.auth.private_file import PrivateFileError
+from gateway.config import Shared
+from gateway.state.home import STATE_FILE
+from gateway.state.identity import Expected
+from gateway.state.sqlite.store import SqliteStore
+from gateway.state.store import EngineRegistry, Store
+
+REDIS_TIMEOUT_S = 2.0  # nobody waits for a heartbeat
+
+
+def make_state(data_dir: Path, shared: Shared) -> None:
+    """Make state and keys as a gateway of this machine would, which may start later; BadSetting.
+
+    A state in Redis is a gateway's to begin.
+    """
+    if shared.redis_url is None:
+        first_start(data_dir, None)
+
+
+@asynccontextmanager
+async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineRegistry]:
+    """The engines of the state; Redis need not answer, nor hold a state yet. BadSetting."""
+    try:
+        store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
+    except (PrivateFileError, OSError, ValueError) as error:
+        raise BadSetting("--redis-url or --data-dir", str(error)) from error
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _redis(shared: Shared) -> Store:
+    """Nothing is marked on this machine: it may have no other part of the installation."""
+    # Imported here: the client takes 0.2 s to load, and one machine needs no Redis.
+    from gateway.state.redis.identity import REDIS
+    from gateway.state.redis.link import open_link
+    from gateway.state.redis.store import RedisStore
+
+    return RedisStore(open_link(shared), Expected("state", REDIS, was_there=True))

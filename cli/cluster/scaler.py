@@ -1,0 +1,64 @@
+"""Adds engines to a cluster and takes them away, as `scaling` decides.
+
+Knows: which engines are ready, and which one goes. Does not know: when (`scaling`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import typer
+
+from cli.cluster.actor import EngineReport
+from cli.cluster.placing import drain, place, remove
+from cli.cluster.scaling import Bounds, Fleet, Since, decide
+from cli.cluster.settings import ClusterSettings
+
+Reports = Mapping[int, EngineReport | None]
+
+
+class Scaler:
+    """Of one cluster. An engine that has failed counts as one that is changing: it is looked at."""
+
+    def __init__(
+        self,
+        ray: Any,
+        settings: ClusterSettings,
+        bounds: Bounds,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ray = ray
+        self._settings = settings
+        self._bounds = bounds
+        self._monotonic = monotonic
+        self._since = Since()
+
+    def look(self, found: Reports) -> None:
+        """Change the number of engines by one, if that is due."""
+        ended = [number for number, one in found.items() if one and one.state == "drained"]
+        for number in ended:
+            remove(self._ray, number)
+        left = {number: one for number, one in found.items() if number not in ended}
+        change, self._since = decide(fleet(left), self._since, self._bounds, self._monotonic())
+        if change > 0:
+            number = next(n for n in range(len(found) + 1) if n not in found)
+            typer.echo(f"engine {number}: added, requests wait longer than they may")
+            place(self._ray, self._settings, number)
+        elif change < 0:
+            number = max(number for number, one in left.items() if is_ready(one))
+            typer.echo(f"engine {number}: leaves, the others are enough")
+            drain(self._ray, number)
+
+
+def fleet(found: Reports) -> Fleet:
+    """The engines as `scaling` sees them."""
+    ready = [one.wait_s for one in found.values() if one is not None and is_ready(one)]
+    waits = [wait for wait in ready if wait is not None]
+    return Fleet(waits, len(found) - len(waits))
+
+
+def is_ready(report: EngineReport | None) -> bool:
+    """Whether it takes requests, and says how long they wait."""
+    return report is not None and report.state == "ready" and report.wait_s is not None

@@ -1,0 +1,81 @@
+"""How many engines there should be, by how long a new request would wait for its first token.
+
+    more    the engine that would be soonest takes longer than the target, for UP_AFTER_S
+    fewer   all that waits would be computed by one engine fewer, in a quarter of the target, for
+            DOWN_AFTER_S
+
+One at a time, and none while another one is still coming or going: what it changes must be seen
+first. Between the two there is room, so that the number comes to rest.
+
+Pure: knows numbers and a clock's readings. Does not know: Ray, or how a wait is predicted (`wait`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+UP_AFTER_S = 5.0
+DOWN_AFTER_S = 120.0
+SLACK = 0.25  # of the target
+
+Change = Literal[-1, 0, 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the operator wants; seconds."""
+
+    least: int
+    most: int
+    target_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The engines as they are now."""
+
+    waits: Sequence[float]  # predicted, of each engine that is ready; seconds
+    changing: int  # engines that start, or end
+
+    @property
+    def engines(self) -> int:
+        """All of them."""
+        return len(self.waits) + self.changing
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """From when on it has been too slow, or more than is needed; None: it is not."""
+
+    slow: float | None = None
+    idle: float | None = None
+
+
+def decide(fleet: Fleet, since: Since, bounds: Bounds, now: float) -> tuple[Change, Since]:
+    """How many engines to add, and what to remember until the next look. `now` in seconds."""
+    if fleet.engines < bounds.least:
+        return 1, Since()
+    if fleet.changing or not fleet.waits:
+        return 0, Since()
+    since = replace(
+        since,
+        slow=(since.slow or now) if _is_slow(fleet, bounds) else None,
+        idle=(since.idle or now) if _is_idle(fleet, bounds) else None,
+    )
+    if since.slow is not None and now - since.slow >= UP_AFTER_S:
+        return 1, Since()
+    if since.idle is not None and now - since.idle >= DOWN_AFTER_S:
+        return -1, Since()
+    return 0, since
+
+
+def _is_slow(fleet: Fleet, bounds: Bounds) -> bool:
+    return fleet.engines < bounds.most and min(fleet.waits) > bounds.target_wait_s
+
+
+def _is_idle(fleet: Fleet, bounds: Bounds) -> bool:
+    if fleet.engines <= bounds.least or fleet.engines <= 1:
+        return False
+    return sum(fleet.waits) / (fleet.engines - 1) < SLACK * bounds.target_wait_s

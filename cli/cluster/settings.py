@@ -1,0 +1,173 @@
+"""`cluster.yaml`: what runs in a cluster, and what each engine of it needs.
+
+Its keys are names of flags with underscores, as in every other file of settings: those of `ratoon
+engine`, and `ClusterFlags`. They are read and refused by the same code (`options.config_file`).
+
+Knows: the file, and which values exclude each other. Does not know: Ray.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from typer.models import OptionInfo
+
+from cli.cluster.registry import REDIS_TIMEOUT_S
+from cli.cluster.scaling import Bounds
+from cli.errors import BadSetting
+from cli.options.config_file import Options, settings_in
+from cli.options.engine_options import LoneEngineFlags
+from cli.options.flags import field, flattened
+from cli.options.options import ModelFlags
+from cli.serving.compose import checked_redis_url
+from engine.config import EngineConfig
+from engine.link.address import MAX_PORT
+from gateway.config import Shared
+
+PORTS = 2  # of an engine: its messages, its heartbeat
+_of_cluster = partial(field, panel="Cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFlags:
+    """Keys of cluster.yaml beside the engine's."""
+
+    engines: int = _of_cluster(1, "Engines to run.", min=1, max=1024)
+    min_engines: int | None = _of_cluster(
+        None, "Fewest engines, where their number follows the load. Left out: engines.", min=1
+    )
+    max_engines: int | None = _of_cluster(
+        None, "Most engines. Left out: their number does not follow the load.", min=1, max=1024
+    )
+    target_wait_s: float = _of_cluster(
+        2.0,
+        "Seconds that a new request may wait: where it would wait longer in every engine, one is "
+        "added, up to max_engines.",
+        min=0.01,
+    )
+    num_gpus: float = _of_cluster(0.0, "GPUs of each engine.", min=0.0)
+    num_cpus: float = _of_cluster(1.0, "CPU cores of each engine.", min=0.0)
+    resources: dict[str, float] | None = _of_cluster(None, "Ray's own resources of each engine.")
+    engine_port: int = _of_cluster(
+        7300,
+        "Port of the first engine on its machine; each engine has two ports of its own.",
+        min=1,
+        max=MAX_PORT,
+    )
+    link_key_file: Path | None = _of_cluster(
+        None, "The key of the links, on every machine. Left out: made in data_dir, for one machine."
+    )
+    redis_url: str | None = _of_cluster(
+        None, "Redis with the state of the gateways. Left out: SQLite in data_dir, for one machine."
+    )
+    redis_password_file: str | None = _of_cluster(
+        None, "File with the password of redis_url, on every machine."
+    )
+    ray_address: str | None = _of_cluster(
+        None, "Ray to use: HOST:PORT, or auto for the one that runs here. Left out: one is started."
+    )
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that cluster.yaml says. Paths are those of every machine."""
+
+    model: str
+    data_dir: str
+    engine: EngineConfig  # without the model, the address and the key
+    shared: Shared
+    engines: int  # to begin with
+    scaling: Bounds | None  # None: their number stays
+    num_gpus: float
+    num_cpus: float
+    resources: dict[str, float]
+    engine_port: int
+    link_key_file: str | None
+    ray_address: str | None
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether what engines share lies in files of this machine."""
+        return self.shared.redis_url is None
+
+    def port(self, number: int) -> int:
+        """The first port of an engine: the same on whichever machine it runs."""
+        return self.engine_port + PORTS * number
+
+
+def read_settings(path: Path) -> ClusterSettings:
+    """What the file says; raises BadConfig or BadSetting, naming the key."""
+    groups: list[tuple[ModelFlags, EngineConfig, ClusterFlags]] = []
+
+    def take(model: ModelFlags, engine: LoneEngineFlags, cluster: ClusterFlags) -> None:
+        groups.append((model, engine, cluster))
+
+    build = flattened(take)
+    keys = inspect.signature(build).parameters
+    given = settings_in(path, options_of(build.__annotations__))
+    build(**{name: given.get(name, key.default) for name, key in keys.items()})
+    return checked(*groups[0])
+
+
+def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> ClusterSettings:
+    """The settings; BadSetting where values exclude each other."""
+    shared = Shared(
+        redis_url=cluster.redis_url,
+        redis_password_file=cluster.redis_password_file,
+        redis_timeout_s=REDIS_TIMEOUT_S,
+    )
+    checked_redis_url(shared)
+    if cluster.redis_url is not None and cluster.link_key_file is None:
+        raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
+    ranks = engine.tensor_parallel
+    if 0 < cluster.num_gpus < ranks:
+        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than tensor_parallel, {ranks}")
+    scaling = _scaling(cluster)
+    most = cluster.engines if scaling is None else scaling.most
+    last = cluster.engine_port + PORTS * (most - 1)
+    if last > MAX_PORT:
+        raise BadSetting("engine_port", f"the last engine's would be {last}")
+    return ClusterSettings(
+        model=model.model,
+        data_dir=str(model.data_dir.absolute()),
+        engine=engine,
+        shared=shared,
+        engines=cluster.engines,
+        scaling=scaling,
+        num_gpus=cluster.num_gpus,
+        num_cpus=cluster.num_cpus,
+        resources=cluster.resources or {},
+        engine_port=cluster.engine_port,
+        link_key_file=None if cluster.link_key_file is None else str(cluster.link_key_file),
+        ray_address=cluster.ray_address,
+    )
+
+
+def _scaling(cluster: ClusterFlags) -> Bounds | None:
+    least, most = cluster.min_engines, cluster.max_engines
+    if most is None:
+        if least is not None:
+            raise BadSetting("min_engines", "it needs max_engines")
+        return None
+    least = cluster.engines if least is None else least
+    if not least <= cluster.engines <= most:
+        raise BadSetting(
+            "engines",
+            f"{cluster.engines} is not from min_engines ({least}) to max_engines ({most})",
+        )
+    return Bounds(least, most, cluster.target_wait_s)
+
+
+def options_of(hints: dict[str, Any]) -> Options:
+    """The keys, with their types and bounds."""
+    return {
+        name: (kind, note)
+        for name, hint in hints.items()
+        for kind, *notes in [get_args(hint)]
+        for note in notes
+        if isinstance(note, OptionInfo)
+    }

@@ -1,0 +1,152 @@
+"""Replicas that are registered in the state: found as they come, left as they go.
+
+    registered --> joins, and is connected to --removed--> gets nothing new --idle--> dropped
+                        ^                                        |
+                        `------------ registered again ----------'
+
+One that a heartbeat keeps there is forgotten when no new one has come for LEASE_S and it is not
+connected. While it is connected it counts as alive, whoever fails to say so. Heartbeats are
+compared with each other and never with a clock, since that of another machine may be wrong.
+
+While the state does not answer nobody joins or leaves.
+
+Knows: addresses. Does not know: who registers them (`cli/cluster/host.py`, the operator); requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from engine.link.address import TCP
+from engine.link.curve import BadLinkKey
+from gateway.errors import Unavailable
+from gateway.periodic import repeated
+from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.members import ReplicaEngine
+from gateway.state.records import RegisteredEngine
+from gateway.state.store import EngineRegistry
+
+LOOK_S = 1.0
+LEASE_S = 20.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class FoundEngine(ReplicaEngine, Protocol):
+    """A replica's client, which is started when it is found; `EngineClient` is one."""
+
+    async def start(self) -> None:
+        """Begin connecting."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+Connect = Callable[[str, str], FoundEngine]
+"""Makes a client from a name and an address; raises ValueError or BadLinkKey where it cannot."""
+
+
+class Leases:
+    """Whose heartbeat still comes. `monotonic` gives seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._seen: dict[str, tuple[float | None, float]] = {}  # the last beat, since when
+
+    def alive(self, registered: list[RegisteredEngine]) -> set[str]:
+        """The addresses of those that an operator has added, and whose heartbeat is a new one."""
+        now = self._monotonic()
+        before, self._seen = self._seen, {}
+        for one in registered:
+            beat, since = before.get(one.address, (None, now))
+            self._seen[one.address] = (one.beat_at, since if beat == one.beat_at else now)
+        return {
+            one.address
+            for one in registered
+            if one.beat_at is None or now - self._seen[one.address][1] < LEASE_S
+        }
+
+
+class FoundEngines:
+    """Keeps a set of replicas as the state has them. For one event loop."""
+
+    def __init__(
+        self,
+        engines: EngineSet,
+        registry: EngineRegistry,
+        connect: Connect,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._engines = engines
+        self._registry = registry
+        self._connect = connect
+        self._leases = Leases(monotonic)
+        self._clients: dict[str, FoundEngine] = {}  # by name
+        self._unreachable: set[str] = set()  # addresses, so that each is logged once
+
+    async def look(self) -> None:
+        """Let engines join and leave as the state has them now."""
+        try:
+            registered = await self._registry.registered_engines()
+        except Unavailable:
+            return
+        alive = self._leases.alive(registered)
+        wanted = {}
+        for one in registered:
+            name = replica_name(one.address)
+            client = self._clients.get(name)
+            if one.address in alive or (client is not None and client.welcome is not None):
+                wanted[name] = one.address
+        self._unreachable &= set(wanted.values())
+        for name, address in wanted.items():
+            await self._join(name, address)
+        for name in [name for name in self._clients if name not in wanted]:
+            await self._leave(name)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Look every LOOK_S seconds while this is open; then close what was found."""
+        try:
+            async with repeated(self._look_and_wait, "found-engines"):
+                yield
+        finally:
+            await asyncio.gather(*(client.close() for client in self._clients.values()))
+
+    async def _look_and_wait(self) -> None:
+        await self.look()
+        await asyncio.sleep(LOOK_S)
+
+    async def _join(self, name: str, address: str) -> None:
+        client = self._clients.get(name)
+        if client is None:
+            try:
+                client = self._connect(name, address)
+            except (ValueError, BadLinkKey) as error:  # looked at again at the next look
+                self._refuse(address, error)
+                return
+            self._clients[name] = client
+            await client.start()
+            _LOG.info("replica %s is registered", name)
+        self._engines.join(name, client)
+
+    def _refuse(self, address: str, error: ValueError | BadLinkKey) -> None:
+        if address not in self._unreachable:
+            self._unreachable.add(address)
+            _LOG.error("a registered engine is left out: %s", error)
+
+    async def _leave(self, name: str) -> None:
+        if self._engines.leave(name) is None:
+            return
+        _LOG.info("replica %s is no longer registered, and has nothing left to do", name)
+        await self._clients.pop(name).close()
+
+
+def replica_name(address: str) -> str:
+    """What a found replica is called: `host:port`, or its socket's path."""
+    return address.removeprefix(TCP)

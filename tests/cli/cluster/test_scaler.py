@@ -1,0 +1,90 @@
+"""Engines that are added and taken away, through a Ray that only notes it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.cluster.cluster import check_machines
+from cli.cluster.placing import NoRay, engine_names, machines, place, ray_at, reports
+from cli.cluster.scaler import Scaler
+from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
+from cli.cluster.settings import ClusterSettings, read_settings
+from cli.errors import BadSetting
+from tests.doubles.fake_ray import FakeRay
+from tests.gateway.support.manual_clock import ManualClock
+
+
+class Rig:
+    """A cluster of one engine that may become three."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        assert settings.scaling is not None
+        self.ray, self.clock = FakeRay(), ManualClock()
+        place(self.ray, settings, 0)
+        self.scaler = Scaler(self.ray, settings, settings.scaling, self.clock)
+
+    def look(self, seconds: float = 0.0) -> list[int]:
+        self.clock.advance(seconds)
+        self.scaler.look(reports(self.ray, engine_names(self.ray)))
+        return engine_names(self.ray)
+
+    def wait(self, number: int, seconds: float) -> None:
+        self.ray.actors[f"engine-{number}"].become("ready", seconds)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("max_engines: 3\nnum_gpus: 1\nresources: {fast: 2}\ntarget_wait_s: 2")
+    return Rig(read_settings(path))
+
+
+def test_an_actor_asks_for_what_its_engine_needs_and_outlives_who_made_it(rig: Rig) -> None:
+    options = rig.ray.actors["engine-0"].options
+    assert (options["num_gpus"], options["num_cpus"], options["resources"]) == (1, 1, {"fast": 2})
+    assert (options["lifetime"], options["max_restarts"]) == ("detached", -1)
+    assert reports(rig.ray, engine_names(rig.ray)) == {0: None}, "it has no machine yet"
+
+
+def test_engines_come_while_requests_wait_and_go_when_none_does(rig: Rig) -> None:
+    assert rig.look(UP_AFTER_S) == [0]
+    rig.wait(0, 9.0)
+    assert rig.look() == [0]
+    assert rig.look(UP_AFTER_S) == [0, 1]
+    assert rig.look(UP_AFTER_S) == [0, 1], "what the new one changes is not known yet"
+    rig.wait(0, 0.1)
+    rig.wait(1, 0.1)
+    assert rig.look() == [0, 1]
+    assert rig.look(DOWN_AFTER_S) == [0, 1]
+    assert rig.ray.actors["engine-1"].drains == 1, "it ends what it has begun"
+    assert rig.ray.actors["engine-0"].drains == 0
+    rig.ray.actors["engine-1"].become("drained")
+    assert rig.look() == [0]
+    assert rig.look(2 * DOWN_AFTER_S) == [0]
+
+
+def test_an_engine_that_cannot_start_is_not_answered_by_more_of_them(rig: Rig) -> None:
+    rig.ray.actors["engine-0"].become("failed")
+    assert rig.look(UP_AFTER_S) == [0]
+    assert rig.look(UP_AFTER_S) == [0]
+
+
+def test_without_ray_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(NoRay, match=r"pip install 'ratoon\[cluster\]'"), ray_at(None):
+        pass
+
+
+def test_engines_on_several_machines_need_a_state_that_all_reach(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("engines: 2")
+    ray = FakeRay()
+    check_machines(read_settings(path), machines(ray))
+    ray.machines = ("a", "b")
+    with pytest.raises(BadSetting, match="redis_url: Ray has 2 machines"):
+        check_machines(read_settings(path), machines(ray))
+    path.write_text("engines: 2\nredis_url: redis://r:6379/0\nlink_key_file: /k")
+    check_machines(read_settings(path), machines(ray))

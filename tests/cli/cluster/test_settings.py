@@ -1,0 +1,82 @@
+"""cluster.yaml: what it may say, and what is said of what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.cluster.scaling import Bounds
+from cli.cluster.settings import ClusterSettings, read_settings
+from cli.errors import CliError
+
+FULL = """
+model: Qwen/Qwen3-8B
+engines: 2
+max_engines: 4
+target_wait_s: 1.5
+num_gpus: 1
+resources: {h100: 1}
+engine_port: 7400
+redis_url: redis://redis:6379/0
+link_key_file: /etc/ratoon/link.key
+ray_address: auto
+dtype: bfloat16
+max_running: 64
+"""
+
+
+def read(tmp_path: Path, text: str) -> ClusterSettings:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    return read_settings(path)
+
+
+def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
+    settings = read(tmp_path, FULL)
+    assert (settings.model, settings.engines, settings.resources) == (
+        "Qwen/Qwen3-8B",
+        2,
+        {"h100": 1.0},
+    )
+    assert settings.scaling == Bounds(least=2, most=4, target_wait_s=1.5)
+    assert (settings.engine.dtype, settings.engine.max_running) == ("bfloat16", 64)
+    assert [settings.port(number) for number in range(3)] == [7400, 7402, 7404]
+    assert not settings.is_one_machine
+
+
+def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> None:
+    settings = read(tmp_path, "engines: 1\n")
+    assert (settings.model, settings.scaling, settings.num_gpus) == ("handbook", None, 0.0)
+    assert settings.is_one_machine
+    assert settings.engine.max_running == 256
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("engine: 2", "engine is no setting; the nearest is engines"),
+        ("max_runing: 2", "max_runing is no setting; the nearest is max_running"),
+        ("socket: a.sock", "socket is no setting"),
+        ("engines: many", "engines is 'many'"),
+        ("engines: 0", "engines is 0"),
+        ("dtype: float8", "dtype is 'float8'"),
+        ("resources: {h100: a lot}", "resources"),
+        ("min_engines: 2", "min_engines: it needs max_engines"),
+        ("engines: 5\nmax_engines: 4", "engines: 5 is not from"),
+        ("engine_port: 65534\nengines: 2", "engine_port: the last engine's would be 65536"),
+        ("redis_url: redis://r:6379", "link_key_file: engines on several machines"),
+        ("num_gpus: 1\ntensor_parallel: 2", "num_gpus: 1 is less than tensor_parallel, 2"),
+        ("redis_url: r:6379", "--redis-url: it must start"),
+    ],
+)
+def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(CliError) as refused:
+        read(tmp_path, text)
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"absent\.yaml"):
+        read_settings(tmp_path / "absent.yaml")

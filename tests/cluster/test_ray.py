@@ -1,0 +1,231 @@
+"""Engines that Ray places on nodes of its own, behind a gateway that finds them.
+
+`make test-cluster` installs Ray for this; elsewhere it is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from cli.serving.link_key import link_key_file
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.gateway.redis_server import redis_server
+from tests.doubles.ports import two_free_ports
+from tests.doubles.waiting import until, wait_for
+from tests.seams.support.lone_gateway import Gateway, started
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+    pytest.mark.timeout(600),
+]
+
+COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]
+# Memory is others' too. Ray gives the agents of a node 15 s to start, which a busy machine exceeds.
+ATTEMPTS = 4
+RAY_VARIABLES = {
+    "PYTHONDONTWRITEBYTECODE": "",  # each node starts four processes
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_raylet_start_wait_time_s": "40",
+}
+START_S = 180.0
+LOSS_S = 120.0
+TOKENS = 400  # of an answer: they must not be over before the node is lost
+PROMPTS = 12
+
+
+@dataclass
+class Nodes:
+    """The process that has Ray's nodes."""
+
+    process: subprocess.Popen[str]
+    address: str = ""
+
+    def tell(self, words: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+        assert self.hear() == "done"
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+@contextmanager
+def nodes(count: int, log: Path) -> Iterator[Nodes]:
+    for _ in range(ATTEMPTS):
+        process = start_nodes(count, log)
+        try:
+            made = Nodes(process)
+            made.address = made.hear()
+            if made.address:
+                yield made
+                return
+        finally:
+            process.communicate()  # the end of its input ends it
+            process.wait(60)
+    raise AssertionError(log.read_text())
+
+
+def start_nodes(count: int, log: Path) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.nodes", str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**environment, **RAY_VARIABLES},
+        )
+
+
+@contextmanager
+def cluster_up(settings: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*COMMAND, "cluster", "up", str(settings)], stdout=output, stderr=output
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def ratoon(*words: str) -> str:
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def placed(ray_address: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        ratoon("cluster", "status", "--ray-address", ray_address, "--json")
+    )
+    return found
+
+
+def states(gateway: Gateway) -> list[str]:
+    """Of the engines that were found."""
+    replicas = httpx.get(gateway.url + "/readyz", timeout=20).json().get("replicas", {})
+    return sorted(one["state"] for name, one in replicas.items() if name != "0")
+
+
+def moved(gateway: Gateway) -> float:
+    """Requests that were sent to another engine before they began."""
+    lines = gateway.ask("/metrics", gateway.key("RATOON_ADMIN_KEY")).text.splitlines()
+    named = [line for line in lines if line.startswith("ratoon_requests_moved_total{")]
+    return sum(float(line.split()[-1]) for line in named)
+
+
+def body(number: int) -> dict[str, Any]:
+    prompt = [65 + number] * 20 + list(range(65, 113))
+    return {
+        "model": "tiny", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0,
+        "ignore_eos": True, "logprobs": 0, "stream": True,
+    }  # fmt: skip
+
+
+@dataclass
+class Stream:
+    """One answer, as far as it has come."""
+
+    tokens: list[str] = field(default_factory=list)
+    status: int = 0
+    error: str | None = None
+
+    async def run(self, client: httpx.AsyncClient, number: int) -> None:
+        async with client.stream("POST", "/v1/completions", json=body(number)) as answer:
+            self.status = answer.status_code
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    said = json.loads(line[6:])
+                    self.error = said.get("error", {}).get("code")
+                    for choice in said.get("choices", []):
+                        self.tokens += (choice["logprobs"] or {}).get("tokens", [])
+
+
+@dataclass
+class Load:
+    """Streams that run beside each other."""
+
+    gateway: Gateway
+    streams: list[Stream] = field(default_factory=list)
+
+    async def run(self, meanwhile: Any = None) -> list[Stream]:
+        key = {"authorization": "Bearer " + self.gateway.key("RATOON_DEMO_KEY")}
+        self.streams = [Stream() for _ in range(PROMPTS)]
+        async with httpx.AsyncClient(
+            base_url=self.gateway.url, headers=key, timeout=LOSS_S
+        ) as client:
+            running = [
+                asyncio.create_task(one.run(client, number))
+                for number, one in enumerate(self.streams)
+            ]
+            if meanwhile is not None:
+                await until(lambda: any(one.tokens for one in self.streams), LOSS_S)
+                await asyncio.to_thread(meanwhile)
+            await asyncio.gather(*running)
+        return self.streams
+
+
+def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    data_dir, settings = tmp_path / "data", tmp_path / "cluster.yaml"
+    data_dir.mkdir(mode=0o700)
+    key_file = link_key_file("tcp://any:1", None, data_dir, make=True)
+    with redis_server(tmp_path) as redis, nodes(3, tmp_path / "nodes.log") as ray:
+        said = {
+            "model": str(model), "data_dir": str(tmp_path / "engines"), "engines": 2,
+            "resources": {"room": 1}, "engine_port": two_free_ports(),
+            "link_key_file": key_file, "redis_url": redis.url, "ray_address": ray.address,
+            "load_format": "dummy", "num_threads": 1, "max_running": 2, "disk_cache_gib": 0,
+            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
+        }  # fmt: skip
+        settings.write_text(yaml.safe_dump(said))
+        flags = ["--model", str(model), "--find-engines", "--redis-url", redis.url]
+        with started(data_dir, *flags) as gateway:
+            with cluster_up(settings, tmp_path / "up.log"):
+                wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
+            # From here on Ray is alone with them.
+            right = [one.tokens for one in asyncio.run(Load(gateway).run())]
+            assert all(len(tokens) == TOKENS for tokens in right)
+            before = {one["address"]: one["pid"] for one in placed(ray.address)}
+            assert len(before) == 2
+            lost = sorted(before)[0]
+
+            load = asyncio.run(Load(gateway).run(lambda: ray.tell(f"lose {before[lost]}")))
+            for number, one in enumerate(load):
+                if one.error is None:
+                    assert (one.status, one.tokens) == (200, right[number])
+                else:  # it had begun
+                    assert one.error == "engine_died"
+                    assert 0 < len(one.tokens) < TOKENS
+                    assert one.tokens == right[number][: len(one.tokens)]
+            assert any(one.error is None for one in load)
+            assert moved(gateway) > 0, "the control: the node had some that had not begun"
+
+            wait_for(lambda: states(gateway) == ["ready", "ready"], LOSS_S)
+            after = {one["address"]: one["pid"] for one in placed(ray.address)}
+            assert after.keys() == before.keys()  # each has its port on whichever node
+            assert after[lost] != before[lost]
+            assert [one.tokens for one in asyncio.run(Load(gateway).run())] == right
+
+            assert "Ended 2 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
+            wait_for(lambda: states(gateway) == [], 30)

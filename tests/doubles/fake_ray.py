@@ -1,0 +1,90 @@
+"""What is used of Ray, without any process: named actors that say what a test has them say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from cli.cluster.actor import ActorState, EngineReport
+
+
+class GetTimeoutError(Exception):
+    """No answer in time."""
+
+
+class RayActorError(Exception):
+    """The actor has died."""
+
+
+@dataclass
+class FakeActor:
+    """An engine's actor. `says` None: it has no machine."""
+
+    options: dict[str, Any]
+    says: EngineReport | None = None
+    drains: int = 0
+
+    @property
+    def report(self) -> Any:
+        return SimpleNamespace(remote=lambda: self.says)
+
+    @property
+    def drain(self) -> Any:
+        return SimpleNamespace(remote=self._drain)
+
+    def _drain(self) -> None:
+        self.drains += 1
+        self.become("stopping")
+
+    def become(self, state: ActorState, wait_s: float | None = None) -> None:
+        self.says = EngineReport(state=state, address="tcp://n:1", pid=1, wait_s=wait_s)
+
+
+@dataclass
+class FakeRay:
+    """The module."""
+
+    actors: dict[str, FakeActor] = field(default_factory=dict)
+    machines: tuple[str, ...] = ("a", "lost")
+    exceptions: Any = field(
+        default_factory=lambda: SimpleNamespace(
+            GetTimeoutError=GetTimeoutError, RayActorError=RayActorError
+        )
+    )
+
+    @property
+    def util(self) -> Any:
+        return SimpleNamespace(list_named_actors=lambda: list(self.actors))
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeManagerAddress": one, "Alive": one != "lost"} for one in self.machines]
+
+    def remote(self, kind: type) -> Any:
+        def options(**given: Any) -> Any:
+            def start(*_: Any) -> None:
+                self.actors.setdefault(given["name"], FakeActor(given))
+
+            return SimpleNamespace(remote=start)
+
+        return SimpleNamespace(options=options)
+
+    def get_actor(self, name: str) -> FakeActor:
+        if name not in self.actors:
+            raise ValueError(name)
+        return self.actors[name]
+
+    def kill(self, actor: FakeActor, *, no_restart: bool) -> None:
+        assert no_restart
+        del self.actors[actor.options["name"]]
+
+    def wait(self, asked: Sequence[Any], **_: Any) -> None:
+        return None
+
+    def get(self, answer: EngineReport | None, *, timeout: float) -> bytes:
+        if answer is None:
+            raise GetTimeoutError
+        return msgspec.json.encode(answer)
