@@ -43,7 +43,8 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
                 )
             except openai.RateLimitError as error:
                 return error
-            assert said.choices[0].message.content
+            # What is sampled may be no word at all: that it is an answer is what counts here.
+            assert said.choices[0].finish_reason in ("stop", "length")
             return None
 
         assert ask(0) is None
