@@ -26,8 +26,8 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
-from benchmarks.engine.handbook_answers import AskedEngine, Case, draw_cases, room_for
 from benchmarks.engine.rounded_int4 import write_int4
+from benchmarks.handbook_answers import AskedEngine, Case, draw_cases, room_for
 from benchmarks.record import emit, progress
 from engine.config import EngineConfig
 from engine.execution.runner import ModelRunner

@@ -34,6 +34,8 @@ def address(text: str) -> Address:
     """The address that `text` says, a path or `tcp://host:port`; raises ValueError in a line."""
     if not text.startswith(TCP):
         path = Path(text)
+        if not path.name:
+            raise ValueError(f"{text!r} is no path of a socket")
         return Address(f"ipc://{path}", f"ipc://{_beside(path)}", path)
     host, port = _host_and_port(text)
     return Address(f"{TCP}{host}:{port}", f"{TCP}{host}:{port + 1}", None)

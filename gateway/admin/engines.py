@@ -45,7 +45,11 @@ def _checked(text: str) -> str:
 class NewEngine(AdminBody):
     """Body of POST: an absolute path of a Unix socket, or tcp://HOST:PORT."""
 
-    address: Annotated[str, Field(min_length=1, max_length=MAX_ADDRESS), AfterValidator(_checked)]
+    address: Annotated[
+        str,
+        Field(min_length=1, max_length=MAX_ADDRESS, json_schema_extra={"pattern": "^(/|tcp://)"}),
+        AfterValidator(_checked),
+    ]
 
 
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ def test_over_tcp_the_heartbeat_has_the_port_after_it(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("/", "is no path of a socket"),
         ("tcp://", "is not tcp://HOST:PORT"),
         ("tcp://gpu1", "is not tcp://HOST:PORT"),
         ("tcp://:7300", "is not tcp://HOST:PORT"),

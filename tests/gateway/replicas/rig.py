@@ -12,7 +12,7 @@ from engine.link.messages import Failed, Finished, Generate, Reused, Timing, Tok
 from gateway.replicas.engine_set import EngineSet
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from tests.doubles.engine.fake_engine import hanging_at
-from tests.doubles.engine.fake_replica import FakeReplica
+from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate
 
 

@@ -13,7 +13,7 @@ from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import LEASE_S, FoundEngines
 from gateway.state.records import RegisteredEngine
 from tests.doubles.engine.fake_engine import WELCOME, hanging_at
-from tests.doubles.engine.found_replica import FoundReplica
+from tests.doubles.replicas.found_replica import FoundReplica
 from tests.gateway.replicas.rig import Fleet, NotingRouter, asking, served_once, settled
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock

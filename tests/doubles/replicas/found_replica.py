@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.doubles.engine.fake_replica import FakeReplica
+from tests.doubles.replicas.fake_replica import FakeReplica
 
 
 class FoundReplica(FakeReplica):

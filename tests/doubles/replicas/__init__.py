@@ -1,0 +1,1 @@
+"""Engines as a gateway with several sees them."""
