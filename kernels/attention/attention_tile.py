@@ -102,7 +102,7 @@ def attend_tile(
         scores = tl.dot(q[0], low_numbers(k, q[0].dtype, PAIRS), input_precision="ieee")
         scores = tl.dot(q[1], high_numbers(k, q[1].dtype, PAIRS), scores, input_precision="ieee")
     else:
-        if SCALED:  # by float32: to bfloat16 alone it takes as long as to read
+        if SCALED:  # by float32: straight to bfloat16 goes one number at a time
             k, v = k.to(tl.float32).to(q.dtype), v.to(tl.float32).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SCALED:

@@ -286,7 +286,8 @@ def test_what_is_not_computed_is_refused_by_its_field(
 
 @pytest.mark.parametrize("name", ["lm_head", "re:.*lm_head", "language_model.lm_head"])
 def test_a_head_that_is_plain_may_be_named_in_several_ways(name: str) -> None:
-    read_float_quantized(changed(FP8_BY_CHANNEL, "ignore", ["model.layers.0", name]))
+    read = read_float_quantized(changed(FP8_BY_CHANNEL, "ignore", ["model.layers.0", name]))
+    assert read.name == "compressed-tensors"
 
 
 def test_a_config_that_is_malformed_is_bad() -> None:
