@@ -1,0 +1,97 @@
+"""Weights in host memory on a CUDA device: the same bits, eager and in graphs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.execution.graphs.capture import cuda_capture
+from engine.execution.graphs.runner import GraphRunner
+from engine.execution.runner import ModelRunner
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.config import ModelConfig
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
+from engine.offload.fetch import fetch_of
+from engine.offload.host_layers import HostLayers
+from engine.step import Runner
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.checkpoints import Recipe, make_checkpoint
+from tests.engine.rigs.hand_driven import (
+    HandDriven,
+    build_runner,
+    output,
+    random_prompt,
+    sampling,
+    with_graphs,
+)
+from tests.engine.rigs.offloading import host_layers, logits
+
+pytestmark = pytest.mark.gpu
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize("name", ["llama-biases", "gemma3", "qwen3-moe", "gpt-oss"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_eager_steps_have_the_same_bits(
+    checkpoint: MakeCheckpoint, name: str, dtype: torch.dtype
+) -> None:
+    model_dir = checkpoint(name).model_dir
+    expect_alike(model_dir, read_model_config(model_dir), dtype)
+
+
+def test_so_have_products_in_fp8(checkpoint: MakeCheckpoint) -> None:
+    model_dir = checkpoint("qwen3").model_dir
+    model = replace(read_model_config(model_dir), weight_format=ONLINE_FP8)
+    expect_alike(model_dir, model, torch.bfloat16)
+
+
+def expect_alike(model_dir: Path, model: ModelConfig, dtype: torch.dtype) -> None:
+    wanted = logits(load_parameters(model_dir, model, dtype, CUDA), model)
+    with closing(host_layers(model, device=CUDA, dtype=dtype)) as layers:
+        parameters = load_parameters(model_dir, model, dtype, CUDA, homes=layers)
+        assert torch.equal(logits(parameters, model, fetch_of(layers)), wanted)
+
+
+def offloaded(runner: ModelRunner, model_dir: Path, layers: HostLayers) -> ModelRunner:
+    model = runner.decoder.config
+    parameters = load_parameters(model_dir, model, torch.bfloat16, CUDA, homes=layers)
+    decoder = replace(runner.decoder, parameters=parameters, fetch=fetch_of(layers))
+    return replace(runner, decoder=decoder)
+
+
+def captured(runner: ModelRunner) -> GraphRunner:
+    """The same runner with steps of up to 64 tokens in graphs."""
+    with cuda_capture() as capture:
+        return with_graphs(runner, capture, max_tokens=64)
+
+
+def served(eager: ModelRunner, launcher: Runner) -> list[list[int]]:
+    """Prompts one after the other, then many decodes side by side."""
+    driven = HandDriven(eager, launcher)
+    sequences = [driven.add(random_prompt(30 + n, seed=n), sampling(40)) for n in range(4)]
+    for one in sequences:
+        driven.step((one, one.num_tokens))
+    for _ in range(39):
+        driven.step(*((one, 1) for one in sequences))
+    return [output(one) for one in sequences]
+
+
+def test_graphs_capture_the_copies(tmp_path: Path) -> None:
+    """Layers wide enough that a copy takes longer than computing what is before it."""
+    sizes = {"num_hidden_layers": 7, "hidden_size": 1024, "intermediate_size": 4096}
+    model_dir = make_checkpoint(Recipe("Llama", {**sizes, "head_dim": 64}), tmp_path).model_dir
+    resident = build_runner(model_dir, device=CUDA, dtype=torch.bfloat16)
+    wanted = served(resident, captured(resident))
+    model = resident.decoder.config
+    with closing(host_layers(model, 5, device=CUDA, dtype=torch.bfloat16)) as layers:
+        eager = offloaded(resident, model_dir, layers)
+        graphs = captured(eager)
+        assert served(eager, graphs) == wanted
+        assert served(eager, eager) == wanted
+        graphs.steps.drop()
