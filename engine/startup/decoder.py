@@ -109,8 +109,8 @@ def described(placement: Placement, num_layers: int) -> str:
     """What the log says of it."""
     return (
         f"weights in host memory: {len(placement.layers)} of {num_layers} layers, "
-        f"{placement.host_bytes / GIB:.2f} GiB, which every step copies to the device; "
-        f"{placement.freed_bytes / GIB:.2f} GiB of the device are freed"
+        f"{placement.host_bytes / GIB:.4g} GiB, which every step copies to the device; "
+        f"{placement.freed_bytes / GIB:.4g} GiB of the device are freed"
     )
 
 

@@ -80,7 +80,8 @@ def test_tokens_and_fingerprint_are_those_of_weights_on_the_device(
         assert runner_of(part).decoder.fetch is not None
     assert runner_of(plain).decoder.fetch is None
     [line] = [one for one in caplog.messages if "host memory" in one]
-    assert line.startswith("weights in host memory: 4 of 4 layers, 0.00 GiB, which every step")
+    assert line.startswith("weights in host memory: 4 of 4 layers, 0.000")
+    assert "GiB, which every step copies to the device" in line
 
 
 def test_replayed_steps_copy_as_eager_ones_do(checkpoint: MakeCheckpoint) -> None:
