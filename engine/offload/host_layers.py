@@ -51,6 +51,11 @@ class HostLayers:
         """Of the device."""
         return NUM_BUFFERS * self.placement.buffer_bytes
 
+    @property
+    def seconds(self) -> float:
+        """What taking and pinning the host memory took."""
+        return self._pool.seconds
+
     def host(self, index: int) -> RunMemory | None:
         """As `LayerHomes.host`."""
         return RunMemory(self.runs[index]) if index in self.runs else None

@@ -101,8 +101,10 @@ def open_host_layers(
         check_room(config, sizes, placement, free_bytes(device))
     if placement is None:
         return None
-    _log.info("%s", described(placement, len(sizes.layers)))
-    return HostLayers(placement, sizes.layers, device)
+    host_layers = HostLayers(placement, sizes.layers, device)
+    what = described(placement, len(sizes.layers))
+    _log.info("%s; made ready in %.1f s", what, host_layers.seconds)
+    return host_layers
 
 
 def described(placement: Placement, num_layers: int) -> str:
