@@ -124,7 +124,9 @@ def check_room(
     if needed <= free:
         return
     room = free * min(config.memory_fraction, ROOM_PART) - sizes.others
-    least = least_placement(sizes.layers, room)
+    least = least_placement(sizes.layers, room) or least_placement(
+        sizes.layers, free - sizes.others
+    )
     advice = (
         "and no cpu_offload_gb would make them fit"
         if least is None

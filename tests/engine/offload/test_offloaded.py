@@ -73,8 +73,10 @@ def expect_alike(model_dir: Path, model: ModelConfig) -> None:
     """With copies that are done at once, and as late as they may be."""
     wanted = logits_from_device(model_dir, model)
     assert torch.equal(logits_from_host(model_dir, model), wanted)
-    late = logits_from_host(model_dir, model, fetch=lambda one: LayerFetch(one, LateCopies()))
+    copies = LateCopies()
+    late = logits_from_host(model_dir, model, fetch=lambda one: LayerFetch(one, copies))
     assert torch.equal(late, wanted)
+    assert not copies.started, "a captured stream is joined: a step waits for all that it began"
 
 
 def test_every_architecture_that_is_served_is_below() -> None:

@@ -149,5 +149,7 @@ class TestRoom:
 
     def test_a_device_without_room_for_two_layers_and_the_tables_cannot(self) -> None:
         with pytest.raises(NotEnoughMemory, match="no cpu_offload_gb would make them fit"):
+            check_room(self.CONFIG, self.SIZES, None, 4 * GIB - 1)
+        with pytest.raises(NotEnoughMemory, match="cpu_offload_gb 39.98 would keep enough"):
             check_room(self.CONFIG, self.SIZES, None, 4 * GIB)
         check_room(self.CONFIG, replace(self.SIZES, layers=(GIB,)), None, 4 * GIB)
