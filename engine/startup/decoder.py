@@ -123,10 +123,9 @@ def check_room(
     needed = sizes.on_device(placement)
     if needed <= free:
         return
-    room = free * min(config.memory_fraction, ROOM_PART) - sizes.others
-    least = least_placement(sizes.layers, room) or least_placement(
-        sizes.layers, free - sizes.others
-    )
+    most = free * config.memory_fraction  # with more, no block of KV would fit beside them
+    rooms = (part - sizes.others for part in (min(most, free * ROOM_PART), most))
+    least = next(filter(None, (least_placement(sizes.layers, room) for room in rooms)), None)
     advice = (
         "and no cpu_offload_gb would make them fit"
         if least is None

@@ -20,6 +20,8 @@ from engine.offload.fetch import fetch_of
 from engine.offload.host_layers import HostLayers
 from engine.step import Runner
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.offload.test_start import config_of, generated, opened
+from tests.engine.offload.test_start import offloaded as from_host
 from tests.engine.rigs.checkpoints import Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,
@@ -56,6 +58,19 @@ def expect_alike(model_dir: Path, model: ModelConfig, dtype: torch.dtype) -> Non
     with closing(host_layers(model, device=CUDA, dtype=dtype)) as layers:
         parameters = load_parameters(model_dir, model, dtype, CUDA, homes=layers)
         assert torch.equal(logits(parameters, model, fetch_of(layers)), wanted)
+
+
+@pytest.mark.parametrize("load_format", ["safetensors", "dummy"])
+def test_an_engine_that_is_started_has_the_same_tokens(
+    checkpoint: MakeCheckpoint, load_format: str
+) -> None:
+    """Measured, warmed up and captured with weights in host memory."""
+    settings = {"device": "cuda", "cache_tokens": None, "load_format": load_format}
+    tokens = []
+    for config in (config_of, from_host):
+        with closing(opened(config(checkpoint, **settings))) as part:
+            tokens.append(generated(part))
+    assert tokens[0] == tokens[1]
 
 
 def offloaded(runner: ModelRunner, model_dir: Path, layers: HostLayers) -> ModelRunner:
