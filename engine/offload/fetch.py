@@ -10,6 +10,11 @@ itself: a CUDA graph captures copies and kernels together, and replays and eager
 other in any order. Nothing is copied from one step for the next; what that would save is the time
 of head and sampling, little beside the copies.
 
+Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
+for the kernel before. The first kernel of a layer begins after the copy, and the next ones are not
+launched before that has begun: so what they read early is there. And since each waits for the one
+before in the end, the end of a layer's last kernel is the end of all that read its buffer.
+
 Knows: the order of copies and kernels. Does not know: what a layer computes.
 """
 

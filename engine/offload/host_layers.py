@@ -74,7 +74,10 @@ class HostLayers:
         self.runs[index].copy_(self.target(index))
 
     def close(self) -> None:
-        """Give the host memory back; nothing is computed any more. May be repeated."""
+        """Give the host memory back; no step is launched any more. May be repeated."""
+        device = self.buffers[0].device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # copies under way read it
         self.runs = {}
         self._pool.close()
 

@@ -16,7 +16,7 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
-from engine.offload.fetch import fetch_of
+from engine.offload.fetch import LayerFetch, StreamCopies, fetch_of
 from engine.offload.host_layers import HostLayers
 from engine.step import Runner
 from tests.engine.conftest import MakeCheckpoint
@@ -73,6 +73,34 @@ def test_an_engine_that_is_started_has_the_same_tokens(
     assert tokens[0] == tokens[1]
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of seven layers so wide that a copy takes longer than computing what is before it."""
+    sizes = {"num_hidden_layers": 7, "hidden_size": 1024, "intermediate_size": 4096}
+    directory = tmp_path_factory.mktemp("wide")
+    return make_checkpoint(Recipe("Llama", {**sizes, "head_dim": 64}), directory).model_dir
+
+
+class Unawaited(StreamCopies):
+    """Copies that nobody waits for."""
+
+    def wait(self, index: int) -> None:
+        pass
+
+
+def test_steps_wait_for_copies_that_take_longer_than_they_do(wide: Path) -> None:
+    """Again and again: each time the buffers hold other layers when a step begins."""
+    model = read_model_config(wide)
+    wanted = logits(load_parameters(wide, model, torch.bfloat16, CUDA), model)
+    with closing(host_layers(model, 5, device=CUDA, dtype=torch.bfloat16)) as layers:
+        parameters = load_parameters(wide, model, torch.bfloat16, CUDA, homes=layers)
+        fetch = fetch_of(layers)
+        for _ in range(20):
+            assert torch.equal(logits(parameters, model, fetch), wanted)
+        hurried = LayerFetch(layers, Unawaited(CUDA))
+        assert not torch.equal(logits(parameters, model, hurried), wanted), "the control"
+
+
 def offloaded(runner: ModelRunner, model_dir: Path, layers: HostLayers) -> ModelRunner:
     model = runner.decoder.config
     parameters = load_parameters(model_dir, model, torch.bfloat16, CUDA, homes=layers)
@@ -97,16 +125,16 @@ def served(eager: ModelRunner, launcher: Runner) -> list[list[int]]:
     return [output(one) for one in sequences]
 
 
-def test_graphs_capture_the_copies(tmp_path: Path) -> None:
-    """Layers wide enough that a copy takes longer than computing what is before it."""
-    sizes = {"num_hidden_layers": 7, "hidden_size": 1024, "intermediate_size": 4096}
-    model_dir = make_checkpoint(Recipe("Llama", {**sizes, "head_dim": 64}), tmp_path).model_dir
-    resident = build_runner(model_dir, device=CUDA, dtype=torch.bfloat16)
-    wanted = served(resident, captured(resident))
-    model = resident.decoder.config
-    with closing(host_layers(model, 5, device=CUDA, dtype=torch.bfloat16)) as layers:
-        eager = offloaded(resident, model_dir, layers)
-        graphs = captured(eager)
-        assert served(eager, graphs) == wanted
-        assert served(eager, eager) == wanted
+def test_graphs_capture_the_copies_and_eager_steps_may_follow(wide: Path) -> None:
+    """Graphs are compared with graphs: they pad steps, and products of other rows round apart."""
+    resident = build_runner(wide, device=CUDA, dtype=torch.bfloat16)
+    in_graphs, eagerly = served(resident, captured(resident)), served(resident, resident)
+    with closing(
+        host_layers(resident.decoder.config, 5, device=CUDA, dtype=torch.bfloat16)
+    ) as kept:
+        runner = offloaded(resident, wide, kept)
+        graphs = captured(runner)
+        for _ in range(3):
+            assert served(runner, graphs) == in_graphs
+            assert served(runner, runner) == eagerly
         graphs.steps.drop()
