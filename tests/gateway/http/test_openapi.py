@@ -141,6 +141,7 @@ BEYOND_SCHEMAS = [
     r"`[\w.]+` is not valid JSON",
     r"`(structured_outputs.structural_tag|response_format)`: ",
     r"`structured_outputs` says nothing",
+    r"`[\w.]+` and `[\w.]+` exclude each other",
     r"has no `json_schema.schema`",
     r"a stop string (is empty|has more)",
     r"only one prompt at a time can be explained",
