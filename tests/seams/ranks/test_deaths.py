@@ -125,10 +125,13 @@ def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def is_tied(pid: int) -> bool:
-    """Whether it has got to where it ignores SIGINT, which is after it has been tied."""
+    """Whether it has got to where it ignores SIGTERM, which is after it has been tied.
+
+    Not SIGINT: a test run in a shell's background ignores that, and so does all that it starts.
+    """
     status = Path(f"/proc/{pid}/status").read_text()
     [ignored] = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
-    return bool(int(ignored, 16) & 1 << (signal.SIGINT - 1))
+    return bool(int(ignored, 16) & 1 << (signal.SIGTERM - 1))
 
 
 class TestWatch:
