@@ -19,13 +19,15 @@ from engine.models.modules import Allocator, CheckpointTensor, Experts, Module, 
 from engine.models.norms import RmsNorm
 from engine.models.shards import RankGroup, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
+from storage.stage import Stage, whole
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """All tensors of a decoder. `head` is `embedding` itself where the config ties them.
 
-    Of several ranks each has its part, and of a head that is not tied its rows.
+    Of several ranks each has its part, and of a head that is not tied its rows. A stage has its own
+    layers; of a table that it does not read it has no rows.
     """
 
     embedding: Tensor  # (V, H)
@@ -55,17 +57,19 @@ def empty_parameters(
     dtype: torch.dtype,
     device: torch.device,
     group: RankGroup | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
-    """Allocate a decoder's tensors, or this rank's of a `group`, uninitialised."""
+    """Allocate a decoder's tensors, or this rank's of a `group` and a stage's, uninitialised."""
     new = Allocator(config.weight_format, dtype, device, group)
     num_ranks = 1 if group is None else group.num_ranks
-    layers, head_rows = config.layers, vocabulary_rows(config.vocab_size, num_ranks)
-    embedding = new.empty(config.vocab_size, config.hidden_size)
+    stage = stage or whole(len(config.layers))
+    layers, vocab_size = shard_layers(config.layers, num_ranks), config.vocab_size
+    embeds = stage.is_first or (stage.is_last and config.tied)
+    embedding = new.empty(vocab_size if embeds else 0, config.hidden_size)
+    head_rows = vocabulary_rows(vocab_size, num_ranks) if stage.is_last else 0
     return Parameters(
         embedding=embedding,
-        layers=tuple(
-            layer.build(index, new) for index, layer in enumerate(shard_layers(layers, num_ranks))
-        ),
+        layers=tuple(layers[index].build(index, new) for index in stage.layers),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
         head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
     )
@@ -73,9 +77,11 @@ def empty_parameters(
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
     """The tensors of a checkpoint, by name; the views cover every parameter once."""
-    tensors = [CheckpointTensor("model.embed_tokens.weight", parameters.embedding, 0)]
+    tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
-        tensors.append(CheckpointTensor("lm_head.weight", parameters.head, 0))
+        tables["lm_head.weight"] = parameters.head
+    # A stage before the last has no head, and one after the first embeds nothing.
+    tensors = [CheckpointTensor(name, table, 0) for name, table in tables.items() if len(table)]
     for module in parameters.modules():
         tensors += module.checkpoint_tensors()
     return {tensor.name: tensor for tensor in tensors}
@@ -88,12 +94,14 @@ def dummy_parameters(
     device: torch.device,
     seed: int,
     group: RankGroup | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
     """Random parameters, made on `device`; the same for the same seed, dtype and device type.
 
-    What every rank of a `group` has whole is the same on all; and so are their parts of the rest.
+    What every rank of a `group` has whole is the same on all; and so are their parts of the rest,
+    and of stages the layers in the same places.
     """
-    parameters = empty_parameters(config, dtype, device, group)
+    parameters = empty_parameters(config, dtype, device, group, stage)
     generator = torch.Generator(device).manual_seed(seed)
     fill_matrix(parameters.embedding, generator)
     for index, module in enumerate(parameters.modules()):
