@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import Launch, LaunchForward, SampleRows, without_texts
+from engine.ranks.stages import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
 
@@ -36,6 +37,11 @@ class RanksRunner:
         """As `Runner.launch_forward`. Raises RankGone."""
         self.others.tell(LaunchForward(without_texts(step)))
         return RanksForward(self.own.launch_forward(step), self.others)
+
+    def catch_up(self) -> None:
+        """Launch here, too, whatever the others were told."""
+        if isinstance(self.own, DeferringRunner):
+            self.own.catch_up()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.copies import BlockMover, Disk, NoTiers
-from engine.ranks.collectives import Collectives
+from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
 from engine.startup.pool_size import OPENING_BYTES, blocks_ahead, host_blocks
 from prefix_cache.tiers.tier_pools import Tiers
@@ -111,7 +111,7 @@ def open_tiers(
     num_blocks: int,
     fingerprint: bytes,
     ahead: HostAhead | None = None,
-    group: Collectives | None = None,
+    group: RankGroups | None = None,
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
@@ -168,10 +168,10 @@ def _open_disk(
         return None
     directory = Path(config.disk_cache_dir)
     if not rank:
-        _remove_ranks(directory, config.tensor_parallel)
+        _remove_ranks(directory, config.num_ranks)
     settings = DiskConfig(
         directory=directory / f"{RANK_PREFIX}{rank}" if rank else directory,
-        max_bytes=int(config.disk_cache_gib * GIB) // config.tensor_parallel,
+        max_bytes=int(config.disk_cache_gib * GIB) // config.num_ranks,
         block_bytes=pool.block_bytes,
         fingerprint=fingerprint,
         encrypt=config.disk_encryption,

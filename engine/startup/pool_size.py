@@ -51,9 +51,9 @@ def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, fr
     if config.host_cache_tokens is not None:
         return config.host_cache_tokens // config.block_size
     if config.host_cache_gib is not None:
-        return int(config.host_cache_gib * 1024**3) // config.tensor_parallel // bytes_per_block
+        return int(config.host_cache_gib * 1024**3) // config.num_ranks // bytes_per_block
     share = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
-    return share // config.tensor_parallel // bytes_per_block
+    return share // config.num_ranks // bytes_per_block
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
