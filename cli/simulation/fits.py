@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.options import MemoryFlags
+from cli.simulation.stages import stages_of
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
@@ -49,9 +50,9 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """None where one rank has all; raises UnsupportedModel for a model that does not divide."""
+    """None where one rank has all layers' all; raises UnsupportedModel where it does not divide."""
     ranks = memory.tensor_parallel
-    if ranks == 1:
+    if ranks == 1 or memory.pipeline_parallel > 1:
         return None
     one = decoder.of_rank(ranks)
     tokens = _device_tokens(decoder, memory)
@@ -59,11 +60,20 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Of all GPUs, without the weights; negative where these do not fit."""
-    ranks = memory.tensor_parallel
-    if ranks > 1:
-        return ranks * (memory.gpu_gib * GIB - decoder.of_rank(ranks).weight_bytes)
+    """Of all GPUs, without the weights; negative where these do not fit.
+
+    Of stages, as many times what the fullest one has.
+    """
+    if memory.num_ranks > 1:
+        fullest = max(part.weight_bytes for part in _parts(decoder, memory))
+        return memory.num_ranks * (memory.gpu_gib * GIB - fullest)
     return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
+
+
+def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
+    """What a rank of each stage has."""
+    stages = stages_of(decoder, memory.pipeline_parallel)
+    return [one.of_rank(memory.tensor_parallel) for one in stages]
 
 
 def weights_fits(
@@ -112,8 +122,14 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def _device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    free, ranks = free_bytes(decoder, memory) * memory.memory_fraction, memory.tensor_parallel
-    return max(0, int(free / (ranks * decoder.of_rank(ranks).kv_bytes_per_token)))
+    """As many as fit every rank."""
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
+    room = memory.gpu_gib * gpus * GIB
+    fitting = [
+        (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
+        for part in _parts(decoder, memory)
+    ]
+    return max(0, int(min(fitting)))
 
 
 def rank_rows(fit: RankFit) -> list[tuple[str, str]]:

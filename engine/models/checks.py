@@ -46,15 +46,20 @@ def check_served(
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
     """Raises UnsupportedModel for a model that such ranks cannot divide or compute."""
+    check_grid(grid)
+    check_shards(model, grid.tensor)
+    split_model(model, grid.stages, SERVED_DTYPES[0])
+    if grid.tensor > 1:
+        check_geometry(shard_model(model, grid.tensor), block_size)
+
+
+def check_grid(grid: RankGrid) -> None:
+    """Raises UnsupportedModel for more ranks than there may be."""
     if grid.num_ranks > MOST_RANKS:
         raise UnsupportedModel(
             f"tensor_parallel {grid.tensor} x pipeline_parallel {grid.stages}: "
             f"there are {MOST_RANKS} ranks at most"
         )
-    check_shards(model, grid.tensor)
-    split_model(model, grid.stages, SERVED_DTYPES[0])
-    if grid.tensor > 1:
-        check_geometry(shard_model(model, grid.tensor), block_size)
 
 
 def check_matrices(model: ModelConfig) -> None:
