@@ -21,9 +21,12 @@ from tests.cli.simulation.checkpoint import config
 TABLE = 2 * 128256 * 4096  # bytes of the embedding, and of the head
 
 
-def planned(path: Path, batch: int = 32, **flags: int) -> CachePlan:
+def planned(
+    path: Path, stages: int = 1, *, batch: int = 32, ranks: int = 1, gpu_gib: float = 141.0
+) -> CachePlan:
     decoder = read_decoder(path)
-    memory = checked_ranks(decoder, MemoryFlags(**flags))
+    memory = MemoryFlags(gpu_gib=gpu_gib, tensor_parallel=ranks, pipeline_parallel=stages)
+    memory = checked_ranks(decoder, memory)
     return make_plan("m", decoder, memory, MachineModel(), RequestFlags(batch=batch))
 
 
@@ -36,7 +39,7 @@ def test_stages_are_those_of_an_engine_and_have_all_between_them(tmp_path: Path)
     assert parts[0].weight_bytes - parts[0].layer_bytes == TABLE
     assert parts[1].weight_bytes == parts[1].layer_bytes
     ends = split_model(read_model_config(tmp_path), 3, "bfloat16")
-    made = planned(tmp_path / "config.json", pipeline_parallel=3)
+    made = planned(tmp_path / "config.json", 3)
     assert made.pipeline is not None
     assert [one.last_layer + 1 for one in made.pipeline.stages] == list(ends)
     assert len(parts[0].layers) > len(parts[2].layers), "which has the head"
@@ -51,13 +54,13 @@ def test_a_table_that_is_tied_is_on_the_first_and_on_the_last(tmp_path: Path) ->
 
 def test_what_fits_is_what_fits_the_fullest_stage(tmp_path: Path) -> None:
     path = config(tmp_path)
-    made = planned(path, gpu_gib=12, pipeline_parallel=2)
+    made = planned(path, 2, gpu_gib=12)
     assert made.pipeline is not None
     tokens = [
         0.9 * (12 * GIB - one.weight_bytes) / one.kv_bytes_per_token for one in made.pipeline.stages
     ]
     assert made.device_tokens == int(min(tokens)) > 0
-    both = planned(path, gpu_gib=12, pipeline_parallel=2, tensor_parallel=2)
+    both = planned(path, 2, gpu_gib=12, ranks=2)
     assert both.device_tokens > 2 * made.device_tokens
     with pytest.raises(BadSetting, match="--gpu-gib"):
         planned(path, gpu_gib=12)
@@ -65,10 +68,10 @@ def test_what_fits_is_what_fits_the_fullest_stage(tmp_path: Path) -> None:
 
 def test_one_request_gains_nothing_and_many_gain_what_the_stages_are(tmp_path: Path) -> None:
     path = config(tmp_path)
-    one, two = planned(path, batch=1), planned(path, batch=1, pipeline_parallel=2)
+    one, two = planned(path, batch=1), planned(path, 2, batch=1)
     assert two.requests.tpot_ms == pytest.approx(one.requests.tpot_ms)
     # Of 512 tokens at once the products take longer than reading weights, and stages share them.
-    many, halved = planned(path, batch=512), planned(path, batch=512, pipeline_parallel=2)
+    many, halved = planned(path, batch=512), planned(path, 2, batch=512)
     assert 0.5 < halved.requests.tpot_ms / many.requests.tpot_ms < 0.75
     assert 0.5 < halved.requests.ttft_ms / many.requests.ttft_ms < 0.6
     assert halved.pipeline is not None

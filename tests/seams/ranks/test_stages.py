@@ -23,7 +23,7 @@ from tests.seams.support.mix import NAMESPACES, Alone, Ask, alone_on, asks, run_
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 STAGES = replace(TWO, ranks=1, stages=2)
-SHAPES = [{"stages": 2}, {"stages": 3}, {"stages": 2, "ranks": 2}]
+SHAPES = [(2, 1), (3, 1), (2, 2)]  # stages, and ranks of each
 
 
 def engine_of(checkpoint: Checkpoint, pressing: Bounds) -> RealEngine:
@@ -33,9 +33,10 @@ def engine_of(checkpoint: Checkpoint, pressing: Bounds) -> RealEngine:
 @settings(max_examples=8, derandomize=True)
 @given(pressing=bounds(), shape=st.sampled_from(SHAPES), mix=st.lists(asks, min_size=2, max_size=8))
 def test_any_mix_under_any_pressure(
-    checkpoint: Checkpoint, alone: Alone, pressing: Bounds, shape: dict[str, int], mix: list[Ask]
+    checkpoint: Checkpoint, alone: Alone, pressing: Bounds, shape: tuple[int, int], mix: list[Ask]
 ) -> None:
-    with closing(engine_of(checkpoint, replace(pressing, **{"ranks": 1, **shape}))) as engine:
+    stages, ranks = shape
+    with closing(engine_of(checkpoint, replace(pressing, stages=stages, ranks=ranks))) as engine:
         run_mix(engine, mix)
         for number, ask in enumerate(mix):
             assert engine.tokens(str(number)) == alone(ask)

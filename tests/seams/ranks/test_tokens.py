@@ -146,8 +146,8 @@ def expect_every_way_to_sample(checkpoint: Checkpoint, ranks: int = 1, stages: i
         return Allows(range(50, 90), VOCAB_SIZE) if wish.ignore_eos else None
 
     found = []
-    for shape in ({}, {"ranks": ranks, "stages": stages}):
-        bounds = Bounds(64, 16, 64, 8, **shape)
+    alone = Bounds(64, 16, 64, 8)
+    for bounds in (alone, replace(alone, ranks=ranks, stages=stages)):
         with engine_of(checkpoint, bounds, constraint_of) as engine:
             for number, wish in enumerate(wishes):
                 prompt = range(5, 25 + number)
