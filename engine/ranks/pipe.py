@@ -32,8 +32,9 @@ class StagePipe:
     def __init__(self, stage: Stage, stages: Collectives, device: torch.device) -> None:
         """`stages` are the processes of all stages; its rank k computes stage k. Waits for them."""
         self.stage = stage
+        self.is_queued = device.type == "cuda"  # nothing waits here for another stage
         self._stages = stages
-        if device.type == "cuda":
+        if self.is_queued:
             self._warm_up(device)
 
     def receive(self, into: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from functools import partial
 import torch
 
 from engine.execution.runner import LaunchedWithoutOutput
+from engine.ranks.groups import RankGroups
 from engine.startup.device import mark
 from engine.step import Bitmask, Forward, Launched, Row, Runner, Sampled, Step
 
@@ -127,3 +128,9 @@ class _DeferredForward:
     def skip(self) -> Launched:
         """As `Forward.skip`."""
         return self.runner.put_off(lambda: self.forward().skip())
+
+
+def of_rank_0(own: Runner, groups: RankGroups) -> Runner:
+    """Its own runner, so that it waits for no earlier stage before that is told more."""
+    pipe = groups.pipe
+    return own if pipe is None or pipe.is_queued else DeferringRunner(own)

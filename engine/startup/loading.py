@@ -35,7 +35,7 @@ from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
-from engine.ranks.stages import DeferringRunner, EarlierStageRunner
+from engine.ranks.stages import EarlierStageRunner, of_rank_0
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
@@ -160,7 +160,7 @@ def open_model(
     outline = outline or outline_model(config)
     model = outline.model
     part = open_part(config, outline, None if team is None else team.groups)
-    runner = None if team is None else RanksRunner(_deferring(outline, part), team.others)
+    runner = None if team is None else RanksRunner(of_rank_0(part.runner, team.groups), team.others)
     with timed("vocabulary of grammars"):
         grammars = open_grammars(Path(config.model_dir), model.vocab_size, model.eos_token_ids)
     return OpenedModel(
@@ -218,12 +218,6 @@ def open_part(
         max_model_len,
         origin_of(config, outline, groups).fingerprint(),
     )
-
-
-def _deferring(outline: ModelOutline, part: OpenedPart) -> Runner:
-    """Rank 0's own runner, which does not wait for earlier stages before others are told more."""
-    is_queued = outline.stage.is_whole or outline.device.type == "cuda"
-    return part.runner if is_queued else DeferringRunner(part.runner)
 
 
 def _usual_threads(config: EngineConfig) -> int:

@@ -16,6 +16,7 @@ from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
+from engine.models.parameters import dummy_parameters
 from engine.models.stages import split_layers, split_model
 from engine.startup.activation import largest_batch
 from kernels.ops import torch_ops
@@ -124,6 +125,15 @@ def test_a_stage_has_its_own_layers_and_tables_alone(checkpoint: MakeCheckpoint)
         for i in range(2)
     ]
     assert torch.equal(ends[0].embedding, ends[1].head), "both have the table that is tied"
+
+
+def test_dummy_tables_that_are_tied_are_the_same_on_both_ends(checkpoint: MakeCheckpoint) -> None:
+    model = read_model_config(checkpoint("qwen3").model_dir)
+    first, last = (
+        dummy_parameters(model, torch.float32, CPU, 0, None, Stage(i, (1, 3))) for i in range(2)
+    )
+    assert torch.equal(first.embedding, last.head)
+    assert first.embedding.any(), "the control"
 
 
 class TestSplit:

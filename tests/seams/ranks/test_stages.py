@@ -56,6 +56,7 @@ def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
     expect_every_way_to_sample(checkpoint, stages=2)
+    expect_every_way_to_sample(checkpoint, ranks=2, stages=2)
 
 
 def test_rank_0_computes_its_stage_of_a_step_after_others_were_told_the_next(

@@ -154,7 +154,7 @@ def expect_every_way_to_sample(checkpoint: Checkpoint, ranks: int = 1, stages: i
                 engine.submit(str(number), prompt, wish, namespace=NAMESPACES[0])
             engine.run()
             found.append([answer(engine, str(number)) for number in range(len(wishes))])
-            if bounds.ranks == 2:
+            if bounds.ranks == 2 and bounds.stages == 1:
                 first, second = last_tokens(engine)
                 assert first.tolist() == second.tolist()
     (one, two) = found
