@@ -56,10 +56,12 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     outline = outline_model(config, rank=rank)
     place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.num_ranks)
     groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
-    ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
+    block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
+    ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     part = open_part(config, outline, groups)
     opened.callback(part.drop_graphs)
-    tiers = open_tiers(config, part.pool, part.num_blocks, part.fingerprint, ahead, groups)
+    num_blocks, fingerprint = part.num_blocks, part.fingerprint
+    tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)
     opened.enter_context(closing(tiers))
     return RankParts(part.runner, tiers.lower.mover, tiers.disk)
 

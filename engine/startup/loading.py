@@ -10,6 +10,7 @@ import os
 import secrets
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -84,6 +85,7 @@ class ModelOutline:
     grid: RankGrid
     stage: Stage  # whose layers this rank computes; without stages, all
     layout: KvLayout  # of this rank's KV
+    share: Fraction  # of a block's bytes on all ranks, what this one's are
     model_len: int  # tokens of the longest sequence
     batch_tokens: int  # of the largest step; stages have several of them under way
 
@@ -133,7 +135,8 @@ def outline_model(
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
-    layout = kv_layout(model.layers, kv_dtype, config.block_size).stage_of(stage)
+    whole = kv_layout(model.layers, kv_dtype, config.block_size)
+    layout = whole.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
@@ -145,6 +148,7 @@ def outline_model(
         grid=grid,
         stage=stage,
         layout=layout.slice_of(grid.part_of(rank), grid.tensor),
+        share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
         model_len=model_len,
         batch_tokens=config.max_batch_tokens or usual // grid.stages,
     )
@@ -299,7 +303,7 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = free_bytes(device, config.host_memory_bytes) // config.num_ranks
+        free = int(free_bytes(device, config.host_memory_bytes) * outline.share)
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(

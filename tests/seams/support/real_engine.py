@@ -96,12 +96,18 @@ class RealEngine:
         self._digest = digest
         config = _config(model_dir, bounds, disk)
         self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
-        opened = open_model(config, outline_model(config, served), self.ranks)
+        outline = outline_model(config, served)
+        opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
         self.grammars = opened.grammars
         groups = None if self.ranks is None else self.ranks.groups
         self.tiers = open_tiers(
-            config, opened.pool, opened.num_blocks, self.fingerprint, group=groups
+            config,
+            opened.pool,
+            opened.num_blocks,
+            self.fingerprint,
+            group=groups,
+            share=outline.share,
         )
         lower = self.tiers.lower
         if self.ranks is not None:
