@@ -7,8 +7,8 @@ settled at once:
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
-Where the device is several stages (`ranks`), each has a step, of other sequences: so one more step
-than there are stages before the last is under way.
+Where the device is several stages (`ranks`), each computes a step of other sequences: as many steps
+are under way as there are stages.
 
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
 (`masked_step.py`).

@@ -19,7 +19,7 @@ from engine.startup.lower_tiers import RANK_PREFIX
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 from tests.seams.ranks.test_tiers import DOWN, FURTHER_DOWN, TWO, ask_for, engine_on, found_on
 from tests.seams.ranks.test_tokens import MIX, PRESSED, bounds, expect_every_way_to_sample
-from tests.seams.support.mix import NAMESPACES, Alone, Ask, alone_on, asks, run_mix
+from tests.seams.support.mix import NAMESPACES, UNPRESSED, Alone, Ask, alone_on, asks, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 STAGES = replace(TWO, ranks=1, stages=2)
@@ -52,6 +52,17 @@ def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) ->
         run_mix(engine, MIX)
         assert engine.core.stats().preemptions > 0
         assert [engine.tokens(str(n)) for n in range(12)] == [alone(ask) for ask in MIX]
+
+
+def test_in_fp8_stages_give_the_tokens_of_one(checkpoint: Checkpoint) -> None:
+    """Each has whole rows, and what it is given is as wide as what the norm before rounds to."""
+    found = []
+    for stages in (1, 2):
+        fp8 = replace(UNPRESSED, quantization="fp8", kv_dtype="fp8", stages=stages)
+        with closing(engine_of(checkpoint, fp8)) as engine:
+            run_mix(engine, MIX)
+            found.append([engine.tokens(str(n)) for n in range(12)])
+    assert found[0] == found[1]
 
 
 def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
