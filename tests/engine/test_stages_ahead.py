@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import chain, pairwise
 from typing import Any
 
 import pytest
 
 from engine.link.messages import Cancel, Generate, SamplingParams
+from engine.step import Step
 from tests.doubles.constraints import Allows
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, prompt_where
 from tests.engine.rigs.rig import EOS, Rig, generate
@@ -22,6 +24,26 @@ def running(count: int, **settings: Any) -> tuple[Rig, list[Generate]]:
     while min(len(rig.link.tokens(str(n))) for n in range(count)) < 2:
         rig.step()
     return rig, requests
+
+
+class Pipeline:
+    """Takes simulated time: each stage so many seconds a row, one step after the other."""
+
+    def __init__(self, rig: Rig, num_stages: int, seconds: float) -> None:
+        self.rig = rig
+        self.seconds = seconds
+        self.free_at = [0.0] * num_stages
+        self.over = deque[float]()
+        rig.runner.takes, rig.runner.waits = self.launch, self.collect
+
+    def launch(self, step: Step) -> None:
+        now = self.rig.clock.now
+        for index, free_at in enumerate(self.free_at):
+            now = self.free_at[index] = max(now, free_at) + self.seconds * step.num_tokens
+        self.over.append(now)
+
+    def collect(self) -> None:
+        self.rig.clock.now = max(self.rig.clock.now, self.over.popleft())
 
 
 def rows_of(rig: Rig) -> list[list[str]]:
@@ -45,6 +67,24 @@ def test_each_stage_has_a_step_of_other_sequences(stages: int) -> None:
     assert rig.runner.most_on_their_way == stages
     assert not any(row.is_pending for step in rig.runner.steps for row in step.rows)
     rig.expect_nothing_left()
+
+
+@pytest.mark.parametrize(("steps", "faster"), [(1, 1.0), (4, 3.0)])
+def test_stages_that_overlap_take_a_part_of_the_time(steps: int, faster: float) -> None:
+    """The control: four stages are no faster than one device where one step is under way."""
+    took = []
+    for num_stages, under_way in ((1, 1), (4, steps)):
+        rig = Rig(max_batch_tokens=64, stages=under_way, num_blocks=200)
+        Pipeline(rig, num_stages, 0.01 / num_stages)
+        requests = [generate(str(n), [n, n, 1], max_tokens=40) for n in range(8)]
+        for request in requests:
+            rig.submit(request)
+        began = rig.clock.now
+        rig.run()
+        took.append(rig.clock.now - began)
+        for request in requests:
+            rig.expect_output(request)
+    assert faster <= took[0] / took[1] < 1.2 * faster
 
 
 def test_one_sequence_alone_goes_from_stage_to_stage_and_back() -> None:
