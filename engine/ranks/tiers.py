@@ -73,8 +73,8 @@ class RanksMover:
             self._moves[number] = move
             self._open[move] = _Open(number, 1 + len(self.others))
         self._num_started += len(plan.moves)
-        self.others.tell(CopyBlocks.of(plan))
         self.catch_up()
+        self.others.tell(CopyBlocks.of(plan))
         self.own.start(plan)
 
     def poll(self) -> Completed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +12,12 @@ import pytest
 import torch
 from msgspec import structs
 
+from engine.ranks.leader import OtherRanks
+from engine.ranks.ring import RingWriter
+from engine.ranks.runner import LARGE_BYTES, RanksRunner
 from engine.ranks.stages import DeferringRunner, EarlierStageRunner
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step
+from storage.disk.wire import Channel
 from tests.engine.rigs.hand_driven import data_row, sequence_of
 
 CPU = torch.device("cpu")
@@ -72,6 +78,19 @@ def test_what_is_put_off_is_launched_in_order_as_far_as_it_is_asked_for() -> Non
     assert own.notes == ["launch 1", "launch 2", "launch 3"]
     assert third.collect() == [Sampled(3)]
     assert len(own.notes) == 3
+
+
+def test_before_a_large_step_is_told_nothing_is_put_off() -> None:
+    """Else a stage that waits for this one would read nothing, and the ring would be full."""
+    own, (ours, theirs) = Own(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, closing(OtherRanks(RingWriter(1), [Channel(ours)])) as others:
+        runner = RanksRunner(DeferringRunner(own), others)
+        runner.launch(step(1))
+        runner.launch_forward(step(2)).skip()
+        assert own.notes == [], "the control: small ones are"
+        large = structs.replace(row(), block_ids=bytes(LARGE_BYTES + 1))
+        runner.launch(Step((large, row(), row())))
+        assert own.notes == ["launch 1", "forward 2", "skip 2"]
 
 
 def test_masks_are_put_off_as_they_were() -> None:
