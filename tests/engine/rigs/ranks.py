@@ -40,12 +40,18 @@ def meeting_place() -> Iterator[str]:
 
 def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
     """What `compute` returns on each rank."""
-    with meeting_place() as path, ThreadPoolExecutor(num_ranks) as threads:
+    with meeting_place() as path:
 
         def run(rank: int) -> T:
             with closing(Collectives(Meeting(path, rank, num_ranks, PATIENCE), CPU)) as group:
                 return compute(group)
 
+        return together(num_ranks, run)
+
+
+def together(num_ranks: int, run: Callable[[int], T]) -> list[T]:
+    """What `run` returns for each rank, on threads at the same time."""
+    with ThreadPoolExecutor(num_ranks) as threads:
         return list(threads.map(run, range(num_ranks)))
 
 
