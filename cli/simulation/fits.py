@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.offload import placement_of
 from cli.simulation.options import MemoryFlags
 from cli.simulation.stages import stages_of
 from engine.models.architectures.registry import SERVED, ServedModels
@@ -55,19 +56,27 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
     if ranks == 1 or memory.pipeline_parallel > 1:
         return None
     one = decoder.of_rank(ranks)
-    tokens = _device_tokens(decoder, memory)
+    tokens = device_tokens(decoder, memory)
     return RankFit(ranks, one.weight_bytes, one.kv_bytes_per_token, tokens)
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
     """Of all GPUs, without the weights; negative where these do not fit.
 
-    Of stages, as many times what the fullest one has.
+    Of stages, as many times what the fullest one has. Raises BadConfig for more weights in host
+    memory than there are, or too few.
     """
+    freed = memory.num_ranks * _freed_bytes(decoder, memory)
     if memory.num_ranks > 1:
         fullest = max(part.weight_bytes for part in _parts(decoder, memory))
-        return memory.num_ranks * (memory.gpu_gib * GIB - fullest)
-    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
+        return memory.num_ranks * (memory.gpu_gib * GIB - fullest) + freed
+    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes + freed
+
+
+def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Of each GPU, by weights in host memory."""
+    placement = placement_of(decoder, memory)
+    return 0 if placement is None else placement.freed_bytes
 
 
 def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
@@ -79,10 +88,14 @@ def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """The model in each format that it is served in, its embedding and head plain in all."""
+    """The model in each format that it is served in, its embedding and head plain in all.
+
+    With all weights on the device.
+    """
+    memory = replace(memory, cpu_offload_gb=0.0)
     found = [(one.name, decoder.with_weights_in(one)) for one in served.planned_formats]
     return [
-        WeightsFit(name, one.weight_bytes, _device_tokens(one, memory))
+        WeightsFit(name, one.weight_bytes, device_tokens(one, memory))
         for name, one in found
         if one.is_served
     ]
@@ -111,7 +124,7 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
     return KvFit(
         dtype=decoder.kv.groups[0].dtype,
         bytes_per_token=per_token,
-        device_tokens=_device_tokens(decoder, memory),
+        device_tokens=device_tokens(decoder, memory),
         host_tokens=int(memory.host_gib * GIB / per_token),
         disk_tokens=int(memory.disk_gib * GIB / per_token),
         host_break_even_tokens=break_even(machine.host_gb_s),
@@ -121,10 +134,10 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
     )
 
 
-def _device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """As many as fit every rank."""
+def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
     gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
-    room = memory.gpu_gib * gpus * GIB
+    room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     fitting = [
         (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
         for part in _parts(decoder, memory)

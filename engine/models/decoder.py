@@ -37,6 +37,25 @@ class PendingLayers(Protocol):
         ...
 
 
+class WeightFetch(Protocol):
+    """Copies the weights of layers that stay in host memory to the device, ahead of their use.
+
+    Layers are counted from the first one that is computed here.
+    """
+
+    def begin(self) -> None:
+        """A step begins: start the first copies."""
+        ...
+
+    def wait(self, index: int) -> None:
+        """Let what is launched next wait for the weights of this layer, wherever they stay."""
+        ...
+
+    def computed(self, index: int) -> None:
+        """All of this layer has been launched: what is copied after it may lie in its place."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model.
@@ -53,6 +72,7 @@ class Decoder:
     late: PendingLayers | None = None  # None: every layer is there when a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
+    fetch: WeightFetch | None = None  # None: all weights are on the device
 
     @property
     def has_logits(self) -> bool:
@@ -105,26 +125,31 @@ class Decoder:
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, late, hidden = self.ops, self.late, None
+        ops, late, fetch, hidden = self.ops, self.late, self.fetch, None
         layers = self.parameters.layers
         first, last = layers[0].index, layers[-1]
+        if fetch is not None:
+            fetch.begin()
         residual = self._entering(token_ids)
         for layer in layers:
-            index = layer.index
+            index = layer.index - first
+            if fetch is not None:
+                fetch.wait(index)
             if late is not None and index == late.first:
                 late.wait()
-            kv = pool[index - first]
+            kv = pool[index]
             # The queries take the name of what they came from, whose memory is free then.
             hidden, residual = layer.write_kv(
-                ops, hidden, residual, layout, kv, self.cos_sin[index]
+                ops, hidden, residual, layout, kv, self.cos_sin[layer.index]
             )
             if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
-        if self.pipe is not None and not self.has_logits:
-            assert hidden is not None, "a stage has a layer"
-            self.pipe.send(self._sum(hidden, residual))
+            if fetch is not None:
+                fetch.computed(index)
+        if not self.has_logits:
+            self._pass_on(hidden, residual)
         return None
 
     def _entering(self, token_ids: Tensor) -> Tensor:
@@ -134,12 +159,14 @@ class Decoder:
         embedding = self.parameters.embedding
         return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
 
-    def _sum(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        """The sum that the next layer's norm would make: so its bits do not depend on stages.
+    def _pass_on(self, hidden: Tensor | None, residual: Tensor) -> None:
+        """Give the next stage the sum that its first norm would make: the bits are the same.
 
-        The normed one, of another weight than that layer's, is dropped.
+        The normed one, of another weight than that norm's, is dropped.
         """
-        return self.parameters.final_norm.add(self.ops, hidden, residual)[1]
+        assert self.pipe is not None, "a stage before the last has one after it"
+        assert hidden is not None, "a stage has a layer"
+        self.pipe.send(self.parameters.final_norm.add(self.ops, hidden, residual)[1])
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
         """The embeddings (T, H), scaled where the model has a scale, in its dtype as well."""
@@ -172,10 +199,15 @@ def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
 
 
 def shortened(decoder: Decoder) -> Decoder:
-    """The same decoder with the fewest layers that launch all kernels of the whole."""
+    """The same decoder with the fewest layers that launch all kernels of the whole.
+
+    Layers that stay in host memory are computed with whatever lies in their buffers: what comes
+    out is of no use then, and the same kernels are launched.
+    """
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
-    return replace(decoder, parameters=replace(decoder.parameters, layers=kept))
+    few = replace(decoder.parameters, layers=kept)
+    return replace(decoder, parameters=few, fetch=None)
 
 
 def build_decoder(

@@ -59,7 +59,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     part = open_part(config, outline, groups)
-    opened.callback(part.drop_graphs)
+    opened.callback(part.close)
     num_blocks, fingerprint = part.num_blocks, part.fingerprint
     tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)
     opened.enter_context(closing(tiers))

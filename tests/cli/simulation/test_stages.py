@@ -90,6 +90,10 @@ def test_refuses_by_name(tmp_path: Path, console: Console, given: list[str], say
     refused = console.type("plan", "--model", path, *given)
     assert refused.status != 0
     assert says in " ".join(refused.err.split())
+    offloaded = console.type(
+        "plan", "--model", path, "--pipeline-parallel", "2", "--cpu-offload-gb", "4"
+    )
+    assert "not planned beside --pipeline-parallel" in " ".join(offloaded.err.split())
     few = str(config(tmp_path, num_hidden_layers=3))
     refused = console.type("plan", "--model", few, "--pipeline-parallel", "4")
     assert "pipeline_parallel 4: the model has 3 layers" in " ".join(refused.err.split())

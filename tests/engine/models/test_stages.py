@@ -18,7 +18,11 @@ from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
 from engine.models.parameters import dummy_parameters
 from engine.models.stages import split_layers, split_model
+from engine.offload.fetch import fetch_of
+from engine.offload.host_layers import HostLayers
+from engine.offload.placement import Placement
 from engine.startup.activation import largest_batch
+from engine.startup.decoder import weight_sizes
 from kernels.ops import torch_ops
 from storage.device_pool import DevicePool
 from storage.stage import Stage
@@ -62,16 +66,25 @@ class QueuePipe:
 
 
 @torch.inference_mode()
-def logits(model_dir: Path, model: ModelConfig, ends: tuple[int, ...]) -> Tensor:
-    """Of two tokens of a prompt, computed by as many stages as there are ends."""
+def logits(
+    model_dir: Path, model: ModelConfig, ends: tuple[int, ...], *, in_host: bool = False
+) -> Tensor:
+    """Of two tokens of a prompt, computed by as many stages as there are ends.
+
+    With `in_host` all layers of each stage stay in host memory.
+    """
     under_way: deque[Tensor] = deque()
     batch = largest_batch(NUM_TOKENS, 64, 16, CPU)
     ids = torch.arange(NUM_TOKENS) * 7 % model.vocab_size
     for index in range(len(ends)):
         pipe = QueuePipe(Stage(index, ends), under_way)
-        parameters = load_parameters(model_dir, model, torch.float32, CPU, stage=pipe.stage)
+        homes = in_host_memory(model, pipe.stage) if in_host else None
+        parameters = load_parameters(
+            model_dir, model, torch.float32, CPU, homes=homes, stage=pipe.stage
+        )
         positions = model.max_positions
         decoder = build_decoder(model, parameters, torch_ops(), positions, pipe=pipe)
+        decoder = replace(decoder, fetch=None if homes is None else fetch_of(homes))
         layout = kv_layout(model.layers, "float32", 16).stage_of(pipe.stage)
         pool = DevicePool(layout, 4, CPU)
         found = decoder.logits(ids, batch.layout, pool.layers, OUTPUTS)
@@ -79,6 +92,12 @@ def logits(model_dir: Path, model: ModelConfig, ends: tuple[int, ...]) -> Tensor
         assert len(found) == (2 if pipe.stage.is_last else 0)
     assert not under_way
     return found
+
+
+def in_host_memory(model: ModelConfig, stage: Stage) -> HostLayers:
+    sizes = weight_sizes(model, torch.float32, stage=stage).layers
+    assert len(sizes) == len(stage.layers)
+    return HostLayers(Placement(tuple(range(len(sizes))), sum(sizes), max(sizes)), sizes, CPU)
 
 
 def test_every_architecture_that_is_served_is_divided_below() -> None:
@@ -103,6 +122,7 @@ def test_of_layers_that_are_unlike(tmp_path: Path) -> None:
     expected = logits(tmp_path, model, (6,))
     for end in range(1, 6):
         assert torch.equal(logits(tmp_path, model, (end, 6)), expected)
+    assert torch.equal(logits(tmp_path, model, (3, 6), in_host=True), expected)
 
 
 def test_a_stage_has_its_own_layers_and_tables_alone(checkpoint: MakeCheckpoint) -> None:
@@ -130,7 +150,7 @@ def test_a_stage_has_its_own_layers_and_tables_alone(checkpoint: MakeCheckpoint)
 def test_dummy_tables_that_are_tied_are_the_same_on_both_ends(checkpoint: MakeCheckpoint) -> None:
     model = read_model_config(checkpoint("qwen3").model_dir)
     first, last = (
-        dummy_parameters(model, torch.float32, CPU, 0, None, Stage(i, (1, 3))) for i in range(2)
+        dummy_parameters(model, torch.float32, CPU, 0, stage=Stage(i, (1, 3))) for i in range(2)
     )
     assert torch.equal(first.embedding, last.head)
     assert first.embedding.any(), "the control"
