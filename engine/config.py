@@ -56,9 +56,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
-    tensor_parallel: int = 1  # ranks that the model is divided between, each on a GPU of its own
+    # Ranks that divide each layer, and stages that divide the layers: so many times so many
+    # processes, each with a GPU of its own.
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.
     least_shared_tokens: int | None = None
     graph_tokens: int = MOST_NEW  # largest step that is replayed as a graph on cuda; 0: none
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute the model together."""
+        return self.tensor_parallel * self.pipeline_parallel

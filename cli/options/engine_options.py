@@ -92,8 +92,14 @@ ENGINE_FLAGS = {
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide the model between this many processes of this machine, on cuda each with a GPU of "
+        "Divide each layer between this many processes of this machine, on cuda each with a GPU of "
         "its own.",
+        min=1,
+        max=MOST_RANKS,
+    ),
+    "pipeline_parallel": engine_flag(
+        "Divide the layers between this many stages, each with as many processes as "
+        "tensor_parallel says.",
         min=1,
         max=MOST_RANKS,
     ),

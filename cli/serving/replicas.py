@@ -83,7 +83,7 @@ def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[
     """The variables of each engine beside its parent's; BadSetting for too few GPUs."""
     if count == 1 or config.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
-    each = config.tensor_parallel
+    each = config.num_ranks
     if len(gpus) < count * each:
         need = "a GPU" if each == 1 else f"{each} GPUs"
         raise BadSetting(

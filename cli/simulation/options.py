@@ -164,6 +164,13 @@ class MemoryFlags:
         min=1,
         max=MOST_RANKS,
     )
+    pipeline_parallel: int = cache_field(
+        1,
+        "Stages that the layers are divided between, each with as many GPUs as --tensor-parallel "
+        "says: shows which stage has which layers, and what it costs.",
+        min=1,
+        max=MOST_RANKS,
+    )
     cpu_offload_gb: float = cache_field(
         0.0,
         "GiB of weights that stay in host memory, for each GPU; every step copies them.",
@@ -180,3 +187,8 @@ class MemoryFlags:
     kv_dtype: Literal["auto", "fp8", "float32", "bfloat16", "float16"] = cache_field(
         "auto", "Type of weights and KV; auto: the checkpoint's own. fp8: that of KV alone."
     )
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute one model together."""
+        return self.tensor_parallel * self.pipeline_parallel
