@@ -14,6 +14,8 @@ from engine.link.query_messages import MarkedPrefix
 from engine.link.stats_messages import (
     EngineStats,
     EvictionStats,
+    ExchangeStats,
+    FetchStats,
     FlowShares,
     FlowStats,
     PinStats,
@@ -61,7 +63,10 @@ def stats(**fields: Any) -> EngineStats:
         shares=shares,
         evictions=[eviction(age_s) for age_s in (1.0, 3.0)],
     )
-    return replace(some, pins=PinStats(most=9, claimed=2, pinned={"p": 2}), **fields)
+    pins = PinStats(most=9, claimed=2, pinned={"p": 2})
+    fetched = {"tcp": FetchStats(fetches=2, failed=1, blocks=3, bytes=48, seconds=0.5)}
+    exchange = ExchangeStats(fetched=fetched, refused=1, sent_blocks=4, sent_bytes=64)
+    return replace(some, pins=pins, exchange=exchange, **fields)
 
 
 def numbers(value: Any) -> list[float]:
@@ -84,7 +89,7 @@ def test_counts_are_added_and_sizes_are_not() -> None:
     assert [one.age_s for one in joined.evictions] == [1.0, 1.0, 3.0]
     assert joined.tiers.disk is not None
     assert joined.tiers.disk.state == "off"
-    for name in ("windows", "flows", "shares", "running", "steps", "dropped_frames"):
+    for name in ("windows", "flows", "shares", "exchange", "running", "steps", "dropped_frames"):
         alone, both = (numbers(msgspec.to_builtins(asdict(s)[name])) for s in (one, joined))
         assert both == [2 * number for number in alone], name
     for name in ("found", "lower", "ways", "evictions"):
