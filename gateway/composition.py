@@ -128,7 +128,7 @@ async def composed(
         vllm_model = config.model_name if config.vllm_metric_names else None
         metrics = GatewayMetrics(shared_metrics, vllm_model)
         if isinstance(engine, EngineSet):
-            engine.count_moves(metrics.moved)
+            engine.count_with(metrics.routing)
             await _find_engines(config, engine, state, stack)
         watch = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
         await stack.enter_async_context(watch.kept())

@@ -87,7 +87,7 @@ class Fleet:
             sampling=SamplingParams(max_tokens=100),
         )
         began = time.thread_time()
-        name = self.router.choose(request, self.names)
+        name = self.router.choose(request, self.names).replica
         self.router.sent(name, request)
         seconds = time.thread_time() - began
         self._sent.append((name, request.request_id))

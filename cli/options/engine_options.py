@@ -99,6 +99,11 @@ ENGINE_FLAGS = {
 ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
+    "role": engine_flag(
+        "What gateways with several engines send this one. prefill: prompts, which it computes for "
+        "the others; decode: all else. Where engines of the other kind are away, either serves "
+        "whole requests."
+    ),
 }
 
 
@@ -114,6 +119,14 @@ class ReplicaFlags:
         panel="Engine",
         min=1,
         max=64,
+    )
+    prefill_replicas: int = field(
+        0,
+        "Of --replicas, those that compute prompts alone, for the others to answer; 0: all do "
+        "both. Measure before you set it: it makes gaps between tokens even, and costs throughput.",
+        panel="Engine",
+        min=0,
+        max=63,
     )
 
 

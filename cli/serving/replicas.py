@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
+from engine.link.messages import Role
 from gateway.config import cores
 from storage.free_memory import host_free_bytes
 
@@ -77,6 +78,21 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
         )
         for number in range(count)
     ]
+
+
+def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
+    """The configs of which the first `prefill` compute prompts for the others.
+
+    BadSetting where no others are left.
+    """
+    if not prefill:
+        return list(configs)
+    if prefill >= len(configs):
+        raise BadSetting(
+            "--prefill-replicas", f"of {len(configs)} engines (--replicas) at least one answers"
+        )
+    roles: list[Role] = ["prefill"] * prefill + ["decode"] * (len(configs) - prefill)
+    return [replace(one, role=role) for one, role in zip(configs, roles, strict=True)]
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:

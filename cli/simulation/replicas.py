@@ -138,7 +138,7 @@ class ReplicaSet:
     def _serve(self, request_id: str, admitted: KeyedRequest) -> None:
         router, clock = self._router, self._clock
         request = _as_generate(request_id, admitted, self._costs.block_size)
-        name = router.choose(request, list(self._replicas))
+        name = router.choose(request, list(self._replicas)).replica
         router.sent(name, request)
         replica = self._replicas[name]
         served, timing = replica.serve(admitted)

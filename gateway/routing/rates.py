@@ -1,4 +1,4 @@
-"""How fast a replica computes and loads tokens, by the first tokens that it has sent.
+"""How fast a replica computes, loads and fetches tokens, by the first tokens that it has sent.
 
 A replica computes several prompts at a time, so their times overlap; a second of it counts once:
 
@@ -8,18 +8,26 @@ A replica computes several prompts at a time, so their times overlap; a second o
 
 So what is learnt is what the replica gets done, decodes beside it included.
 
+What is fetched comes by one of two ways, which are told apart by the source's address: from this
+host or from another one. After a fetch of which nothing came, none is tried for a while. A rate
+that is old may be another by now: then one fetch is tried at the rate that is expected of any.
+
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
 
 from __future__ import annotations
 
-from engine.link.messages import Reused, Timing
+from engine.link.address import is_tcp
+from engine.link.messages import FetchSource, Reused, Timing
 
 KEPT = 0.9  # of what was measured before, at each new measurement
 LEAST_TOKENS = 256  # computed: the time of fewer is that of a step, not of its tokens
 COMPUTE_S = 1e-4  # a token, before anything was measured
 HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # likewise
+FETCH_S = COMPUTE_S / 5  # likewise, of another replica's
 PRIOR_TOKENS = 512  # that this is worth
+OLD_S = 60.0  # since a rate of fetching was last measured
+HOLD_OFF_S = 5.0  # after a fetch of which nothing came
 
 
 class Rate:
@@ -38,6 +46,25 @@ class Rate:
         self.per_token = self._seconds / self._tokens
 
 
+class FetchRate:
+    """Of one way to fetch."""
+
+    def __init__(self) -> None:
+        self._rate = Rate(FETCH_S)
+        self._measured_at = float("-inf")
+
+    def per_token(self, now: float) -> float:
+        """Seconds."""
+        if now - self._measured_at > OLD_S:
+            return min(self._rate.per_token, FETCH_S)
+        return self._rate.per_token
+
+    def measured(self, tokens: int, seconds: float, now: float) -> None:
+        """So many tokens took so long."""
+        self._rate.measured(tokens, seconds)
+        self._measured_at = now
+
+
 class ReplicaRates:
     """Of one replica. `now` is seconds, monotonic."""
 
@@ -45,10 +72,28 @@ class ReplicaRates:
         """`compute_s` is what to expect of computing a token: as others take, where they do."""
         self.compute = Rate(compute_s)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
-        self._counted_until = float("-inf")
+        self._fetch = {True: FetchRate(), False: FetchRate()}  # by whether it is over TCP
+        self._counted_until = self._no_fetch_until = float("-inf")
 
-    def began(self, prompt_tokens: int, reused: Reused, timing: Timing, now: float) -> None:
-        """A prompt's first token has just come."""
+    def fetch_per_token(self, address: str, now: float) -> float:
+        """Seconds to fetch a token from the exchange at an address."""
+        return self._fetch[is_tcp(address)].per_token(now)
+
+    def may_fetch(self, now: float) -> bool:
+        """Whether the last fetch brought anything, or is long enough ago."""
+        return now >= self._no_fetch_until
+
+    def began(
+        self,
+        prompt_tokens: int,
+        reused: Reused,
+        timing: Timing,
+        now: float,
+        source: FetchSource | None = None,
+    ) -> None:
+        """A prompt's first token has just come; `source` is where it was to fetch from."""
+        if source is not None and source.request_id is None:
+            self._fetched(source, reused.fetched, timing.fetch, now)
         computed = prompt_tokens - reused.tokens
         seconds = min(timing.prefill, now - self._counted_until)
         self._counted_until = now
@@ -59,3 +104,9 @@ class ReplicaRates:
             self.disk.measured(disk, max(timing.load - host * self.host.per_token, 0.0))
         elif host:
             self.host.measured(host, timing.load)
+
+    def _fetched(self, source: FetchSource, tokens: int, seconds: float, now: float) -> None:
+        if not tokens:
+            self._no_fetch_until = now + HOLD_OFF_S
+        elif tokens >= LEAST_TOKENS:
+            self._fetch[is_tcp(source.address)].measured(tokens, seconds, now)

@@ -34,6 +34,7 @@ from engine.link.stats_messages import EngineStats
 from gateway.replicas.joined_stats import each_replica
 from gateway.state.faults import STATUSES
 from gateway.telemetry.engine_metrics import EngineCollector, ReplicaCollector
+from gateway.telemetry.routing_metrics import RoutingMetrics
 from gateway.telemetry.vllm_names import VllmNames
 
 # The boundaries that inference dashboards know, and finer ones below them: a cached prefix
@@ -149,11 +150,7 @@ class GatewayMetrics:
             multiprocess_mode="livemax",
         )
         self.faults(set())
-        self._moved = counter(
-            "ratoon_requests_moved",
-            "Requests that were sent to another replica before they began, by the one they left",
-            ("replica",),
-        )
+        self.routing = RoutingMetrics(registry, FIRST_TOKEN_BUCKETS)
         self._seconds = histogram(
             "ratoon_request_seconds",
             "From the request's arrival to its end",
@@ -200,10 +197,6 @@ class GatewayMetrics:
     def refused(self, route: str, code: str) -> None:
         """A request was refused before it started."""
         self._refused.labels(route, code).inc()
-
-    def moved(self, replica: str) -> None:
-        """A request that `replica` had not begun was sent to another one."""
-        self._moved.labels(replica).inc()
 
     def latencies(self) -> Latencies:
         """Times to the first token and between tokens; of all processes that count together.

@@ -45,7 +45,9 @@ def exposed() -> dict[str, set[str]]:
         generated_tokens=1,
         seconds=1.0,
     )
-    metrics.moved("0")
+    metrics.routing.moved("0")
+    metrics.routing.fetch("prefix")
+    metrics.routing.snapshot("0")
     stats = joined_stats({"0": some_stats(tiers=some_tiers())}, 0)
     shown = metrics.render(stats, {"0": ReplicaHealth("ready", "")}).decode()
     samples: dict[str, set[str]] = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, Generate, Reused, Timing, Tokens
 from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
@@ -44,6 +45,20 @@ class NotingRouter(LeastOutstandingRouter):
 
 
 @dataclass
+class KeptNotes(NoNotes):
+    """Keeps what is counted."""
+
+    moves: list[str] = field(default_factory=list)
+    fetches: list[FetchReason] = field(default_factory=list)
+
+    def moved(self, replica: str) -> None:
+        self.moves.append(replica)
+
+    def fetch(self, reason: FetchReason) -> None:
+        self.fetches.append(reason)
+
+
+@dataclass
 class Fleet:
     """Three replicas a, b and c, and one set of them."""
 
@@ -51,14 +66,19 @@ class Fleet:
         default_factory=lambda: [FakeReplica(name) for name in "abc"]
     )
     router: NotingRouter = field(default_factory=NotingRouter)
-    moved: list[str] = field(default_factory=list)
+    notes: KeptNotes = field(default_factory=KeptNotes)
 
     def __post_init__(self) -> None:
         by_name = {replica.name: replica for replica in self.replicas}
-        self.set = EngineSet(by_name, self.router, self.moved.append)
+        self.set = EngineSet(by_name, self.router, self.notes)
 
     def __getitem__(self, name: str) -> FakeReplica:
         return next(one for one in self.replicas if one.name == name)
+
+    @property
+    def moved(self) -> list[str]:
+        """The replicas that requests have left."""
+        return self.notes.moves
 
     def states(self) -> dict[str, str]:
         return {name: health.state for name, health in self.set.replicas.items()}

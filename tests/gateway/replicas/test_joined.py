@@ -145,7 +145,7 @@ def test_metrics_keep_their_names_as_sums_and_each_replica_has_its_own() -> None
     ups = [found[f"ratoon_replica_up[('replica', '{number}')]"] for number in "012"]
     assert ups == [1, 1, 0]
     assert b"ratoon_replica" not in metrics.render(stats())
-    metrics.moved("1")
+    metrics.routing.moved("1")
     moved = samples(metrics.render(None, STATES).decode())
     assert moved["ratoon_requests_moved_total[('replica', '1')]"] == 1
 

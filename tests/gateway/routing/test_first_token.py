@@ -47,7 +47,7 @@ def router() -> FirstTokenRouter:
 
 def send(one: FirstTokenRouter, name: str, *contents: object) -> str:
     asked = request(name, *contents)
-    replica = one.choose(asked, READY)
+    replica = one.choose(asked, READY).replica
     one.sent(replica, asked)
     return replica
 
@@ -56,19 +56,19 @@ def test_the_replica_that_has_the_most_of_the_prompt_is_chosen() -> None:
     one = router()
     one.heard("a", cached(*range(10)))
     one.heard("b", cached(*range(100)))
-    assert one.choose(request("r", *range(120)), READY) == "b"
-    assert one.choose(request("r", *range(120)), ("a", "c")) == "a"
+    assert one.choose(request("r", *range(120)), READY).replica == "b"
+    assert one.choose(request("r", *range(120)), ("a", "c")).replica == "a"
     one.heard("b", events(Removed(chained(*range(100))[16 * 5 :])))
-    assert one.choose(request("r", *range(120)), READY) == "a"
+    assert one.choose(request("r", *range(120)), READY).replica == "a"
 
 
 def test_what_lies_in_a_slower_tier_is_worth_less() -> None:
     one = router()
     one.heard("a", cached(*range(100), tier="disk"))
     one.heard("b", cached(*range(100), tier="host"))
-    assert one.choose(request("r", *range(110)), READY) == "b"
+    assert one.choose(request("r", *range(110)), READY).replica == "b"
     one.heard("c", cached(*range(99)))
-    assert one.choose(request("r", *range(110)), READY) == "c"
+    assert one.choose(request("r", *range(110)), READY).replica == "c"
 
 
 def test_a_long_queue_outweighs_what_is_cached() -> None:
@@ -76,9 +76,9 @@ def test_a_long_queue_outweighs_what_is_cached() -> None:
     one.heard("b", cached(*range(100)))
     waiting = request("w", *("other", *range(900)))
     one.sent("b", waiting)
-    assert one.choose(request("r", *range(110)), READY) == "a"
+    assert one.choose(request("r", *range(110)), READY).replica == "a"
     one.began("b", "w", None, None)
-    assert one.choose(request("r", *range(110)), READY) == "b"
+    assert one.choose(request("r", *range(110)), READY).replica == "b"
 
 
 def test_a_request_follows_one_that_begins_alike_and_is_not_computed_yet() -> None:
@@ -87,7 +87,7 @@ def test_a_request_follows_one_that_begins_alike_and_is_not_computed_yet() -> No
         one.sent(replica, request(kind, *((kind, n) for n in range(64))))
     for kind, replica in (("x", "a"), ("z", "c")):
         alike = request("r", *((kind, n) for n in range(64)), "more")
-        assert one.choose(alike, READY) == replica
+        assert one.choose(alike, READY).replica == replica
 
 
 def test_choices_of_one_prompt_wait_for_the_first_of_them_though_others_are_idle() -> None:
@@ -129,7 +129,7 @@ def test_the_faster_replica_is_given_more() -> None:
             one.sent(replica, asked)
             one.began(replica, asked.request_id, reused(), timing(prefill=seconds))
             one.ended(replica, asked.request_id)
-    assert one.choose(request("r", *range(1000, 1100)), READY) == "a"
+    assert one.choose(request("r", *range(1000, 1100)), READY).replica == "a"
 
 
 def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
@@ -141,7 +141,7 @@ def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
     fresh.sent("b", request("r2", "x"))
     one.sent("b", request("r2", "x"))
     asked = request("r3", *range(100))
-    assert one.choose(asked, READY) == fresh.choose(asked, READY)
+    assert one.choose(asked, READY).replica == fresh.choose(asked, READY).replica
     one.began("a", "r1", None, None)  # late news of it
     one.ended("a", "r1")
 
@@ -151,10 +151,10 @@ def test_a_request_without_the_cache_goes_where_least_waits() -> None:
     one.heard("a", cached(*range(100)))
     one.sent("a", request("w", "x", "y"))
     asked = request("r", *range(100), use_cache=False)
-    assert one.choose(asked, READY) == "b"
+    assert one.choose(asked, READY).replica == "b"
     one.sent("b", asked)
     one.began("b", "r", reused(), timing(prefill=1.0))
-    assert one.choose(request("short", tail=3), READY) in READY  # no whole block at all
+    assert one.choose(request("short", tail=3), READY).replica in READY  # no whole block at all
 
 
 class Calls(RuleBasedStateMachine):
@@ -172,7 +172,7 @@ class Calls(RuleBasedStateMachine):
     )
     def send(self, name: str, length: int, kind: int) -> None:
         asked = request(name, *((kind, n) for n in range(length)))
-        self.where[name] = self.router.choose(asked, READY)
+        self.where[name] = self.router.choose(asked, READY).replica
         self.router.sent(self.where[name], asked)
 
     @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
@@ -246,7 +246,7 @@ def test_every_router_keeps_to_those_that_are_ready(name: RouterName) -> None:
     ready = list(READY)
     for number in range(40):
         asked = request(f"r{number}", number % 3, number)
-        replica = one.choose(asked, ready)
+        replica = one.choose(asked, ready).replica
         assert replica in ready
         one.sent(replica, asked)
         one.began(replica, f"r{number}", reused(), timing(prefill=0.1))
@@ -262,36 +262,37 @@ def test_every_router_keeps_to_those_that_are_ready(name: RouterName) -> None:
 def test_a_session_stays_where_it_is_as_long_as_that_is_ready() -> None:
     one = router_by_name("session", Clock(), session_blocks=2)
     homes = {
-        session: one.choose(request("r", "system", session, 1), READY) for session in range(60)
+        session: one.choose(request("r", "system", session, 1), READY).replica
+        for session in range(60)
     }
     assert set(homes.values()) == set(READY)
     for session, home in homes.items():
-        assert one.choose(request("r", "system", session, 2, 3), READY) == home
+        assert one.choose(request("r", "system", session, 2, 3), READY).replica == home
         fewer = [replica for replica in READY if replica != "a"]
         if home != "a":
-            assert one.choose(request("r", "system", session, 1), fewer) == home
+            assert one.choose(request("r", "system", session, 1), fewer).replica == home
 
 
 def test_outstanding_tokens_are_those_of_prompts_that_are_not_over() -> None:
     one = router_by_name("least-outstanding", Clock())
     for name, replica, length in (("x", "a", 9), ("y", "b", 3), ("z", "c", 5)):
         one.sent(replica, request(name, *range(length)))
-    assert one.choose(request("r", 1), READY) == "b"
+    assert one.choose(request("r", 1), READY).replica == "b"
     one.ended("a", "x")
-    assert one.choose(request("r", 1), READY) == "a"
+    assert one.choose(request("r", 1), READY).replica == "a"
 
 
 def test_the_cached_share_counts_before_all_else() -> None:
     one = router_by_name("cached-share", Clock())
     one.heard("b", cached(*range(10)))
     one.sent("b", request("x", *range(900)))
-    assert one.choose(request("r", *range(20)), READY) == "b"
-    assert one.choose(request("r", "new"), READY) == "a"
+    assert one.choose(request("r", *range(20)), READY).replica == "b"
+    assert one.choose(request("r", "new"), READY).replica == "a"
 
 
 def test_the_random_router_has_a_seed() -> None:
     draws = [
-        [router.choose(request("r", 1), READY) for _ in range(30)]
+        [router.choose(request("r", 1), READY).replica for _ in range(30)]
         for router in (router_by_name("random", Clock(), seed=seed) for seed in (1, 1, 2))
     ]
     assert draws[0] == draws[1] != draws[2]
