@@ -14,6 +14,7 @@ from engine.link.cache_events import CacheEvents, Cleared
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from gateway.periodic import repeated
+from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.members import Members, ReplicaEngine
 from gateway.replicas.queries import ReplicaQueries
 from gateway.replicas.routing_notes import RoutingNotes
@@ -35,8 +36,10 @@ class EngineSet(ReplicaQueries):
         """`notes`: see `count_with`."""
         self._router = router
         self._members = Members(engines, router.gone)
-        super().__init__(self._members)
         self._serving = Serving(self._members, router, notes)
+        super().__init__(
+            self._members, FirstFetches(self._members, router, lambda: self._serving.notes)
+        )
         self._flows: Mapping[str, FlowQuota] | None = None  # None: nobody has divided anything yet
 
     def count_with(self, notes: RoutingNotes) -> None:
