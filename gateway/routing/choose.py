@@ -32,7 +32,7 @@ class Balance:
     others: float = 0.75  # times what it takes: that is what computing costs other requests
     ahead: float = 4.0  # times dearer to compute, where a cache's size more was computed
     least_prompts: int = 16  # that a cache is taken to hold while it is empty
-    copies: float = 0.1  # likewise for what is fetched: of what computing it would take
+    copies: float = 0.3  # likewise for what is fetched: of what computing it would take
     alike: float = 0.02  # of the time to the first token: less is no difference
     alike_s: float = 0.002  # likewise
 

@@ -58,7 +58,7 @@ def test_a_herd_for_one_prefix_is_spread_sooner_than_where_each_has_to_compute_i
     def spread(*, fetches: bool) -> Counter[str]:
         one, found = router(), Counter[str]()
         one.heard("a", cached(*HOT))
-        for number in range(12):
+        for number in range(24):
             asked = request(f"r{number}", *HOT, *((number, n) for n in range(8)))
             choice = one.choose(asked, READY, SOURCES if fetches else {})
             one.sent(choice.replica, replace(asked, source=choice.source))
