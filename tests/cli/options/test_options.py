@@ -70,12 +70,15 @@ def variables(option: Any) -> list[str]:
         (
             ENGINE_FLAGS,
             EngineConfig,
-            {"model_dir", "socket", "link_key_file", "grace_s", "host_memory_bytes", "role"},
+            {
+                *("model_dir", "socket", "link_key_file", "exchange"),
+                *("grace_s", "host_memory_bytes", "role"),
+            },
         ),
         (
             ALONE_FLAGS,
             EngineConfig,
-            {"model_dir", "socket", "link_key_file", "host_memory_bytes"},
+            {"model_dir", "socket", "link_key_file", "host_memory_bytes", "exchange"},
         ),
         (
             GATEWAY_FLAGS,
