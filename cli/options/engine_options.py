@@ -99,6 +99,10 @@ ENGINE_FLAGS = {
 ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
+    "exchange": engine_flag(
+        "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
+        "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
+    ),
 }
 
 
