@@ -99,7 +99,10 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
     exchange = None
-    if team is None:
+    if team is not None:
+        if config.exchange is not None:
+            _log.warning("no exchange: blocks of several ranks do not go between engines")
+    else:
         exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
         link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team)

@@ -104,6 +104,10 @@ ALONE_FLAGS = {
         "the others; decode: all else. Where engines of the other kind are away, either serves "
         "whole requests."
     ),
+    "exchange": engine_flag(
+        "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
+        "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from engine.link.messages import Role
 from gateway.config import cores
 from storage.free_memory import host_free_bytes
 
-EXCHANGE_SUFFIX = ".x"  # of the Unix socket at which others fetch an engine's blocks
+EXCHANGE_SUFFIX = ".x"  # where the others fetch blocks, beside its socket
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -57,8 +57,8 @@ def sockets(socket: str, count: int) -> list[str]:
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
     """The config of each of `count` engines that share a machine; `config` is that of one alone.
 
-    The first keeps the directory of blocks that one alone has, and so its blocks. Each fetches
-    blocks from the others.
+    Several fetch blocks from each other.
+    The first keeps the directory of blocks that one alone has, and so its blocks.
     """
     if count == 1:
         return [config]
@@ -75,8 +75,8 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
     return [
         replace(
             shared,
-            socket=(socket := str(_numbered(Path(config.socket), number))),
-            exchange=f"{socket}{EXCHANGE_SUFFIX}",
+            socket=str(_numbered(Path(config.socket), number)),
+            exchange=f"{_numbered(Path(config.socket), number)}{EXCHANGE_SUFFIX}",
             disk_cache_dir=_directory(config.disk_cache_dir, number),
         )
         for number in range(count)

@@ -78,7 +78,7 @@ def variables(option: Any) -> list[str]:
         (
             ALONE_FLAGS,
             EngineConfig,
-            {"model_dir", "socket", "link_key_file", "host_memory_bytes", "exchange"},
+            {"model_dir", "socket", "link_key_file", "host_memory_bytes"},
         ),
         (
             GATEWAY_FLAGS,

@@ -46,8 +46,10 @@ def test_several_divide_the_host_and_have_places_of_their_own() -> None:
         ("engine-2.sock", "/d/blocks-2"),
     ]
     assert sockets(ALONE.socket, 3) == [one.socket for one in (first, second, third)]
-    assert first.exchange == f"{first.socket}.x"
-    own = {"socket": "", "exchange": None, "disk_cache_dir": ""}
+    assert [one.exchange for one in (first, second, third)] == [
+        f"{one.socket}.x" for one in (first, second, third)
+    ]
+    own = {"socket": "", "disk_cache_dir": "", "exchange": ""}
     assert len({str(replace(one, **own)) for one in (first, second, third)}) == 1
     assert child_names(3) == ["engine-0", "engine-1", "engine-2"]
 
