@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
-from gateway.routing.fetching import Fetch, Fetching, FetchLimits, Offer, best_offers
+from gateway.routing.fetching import Fetch, Fetching, FetchLimits
 from gateway.routing.index import NOTHING, CacheIndex, Found
 from gateway.routing.loads import Loads, ReplicaLoad
 from gateway.routing.prompt import Prompt, prompt_of
@@ -45,23 +45,26 @@ class FirstTokenRouter:
     ) -> Choice:
         """As `Router.choose`."""
         prompt = prompt_of(request)
-        looked_at = {*ready, *sources} if sources else ready
+        looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
         found, marks = self._index.find(prompt.keys, looked_at), prompt.marks()
-        offers = best_offers(found, sources, self._loads) if sources else []
-        fetches: dict[str, Fetch] = {}
+        offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
+        now, fetches = self._clock(), dict[str, Fetch]()
         candidates: dict[str, Candidate] = {}
         for replica in ready:
             load, here = self._loads.of(replica), found.get(replica)
             cached = 0 if here is None else here.blocks
             if load.expected:
                 cached = max(cached, load.expected.blocks(marks))
-            fetch = self._fetch(replica, load, prompt, cached, offers) if offers else None
-            if fetch is not None:
-                fetches[replica] = fetch
-            candidates[replica] = _candidate(replica, load, prompt, cached, here, fetch)
+            uncached = prompt.uncached(cached) if cached else prompt.tokens
+            fetch = None
+            if offers:
+                fetch = self._fetching.chosen(replica, load.rates, uncached, offers, now)
+                if fetch is not None:
+                    fetches[replica] = fetch
+            candidates[replica] = _candidate(replica, load, prompt, uncached, here, fetch)
         cache_tokens = self._cache_tokens(prompt, ready)
-        chosen = candidates[choose_replica([*candidates.values()], cache_tokens, self._balance)]
-        return self._choice(chosen, fetches)
+        chosen = choose_replica([*candidates.values()], cache_tokens, self._balance)
+        return self._choice(candidates[chosen], fetches)
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
@@ -94,12 +97,6 @@ class FirstTokenRouter:
         """As `Router.known_blocks`."""
         return self._index.blocks(replica)
 
-    def _fetch(
-        self, replica: str, load: ReplicaLoad, prompt: Prompt, cached: int, offers: list[Offer]
-    ) -> Fetch | None:
-        now = self._clock()
-        return self._fetching.chosen(replica, load.rates, prompt, cached, offers, now)
-
     def _cache_tokens(self, prompt: Prompt, ready: Sequence[str]) -> float:
         """About what the cache of a replica holds."""
         blocks = sum(map(self._index.blocks, ready))
@@ -117,14 +114,14 @@ def _candidate(
     replica: str,
     load: ReplicaLoad,
     prompt: Prompt,
-    cached: int,
+    uncached: int,
     found: Found | None,
     fetch: Fetch | None,
 ) -> Candidate:
-    """A replica that will have `cached` of the prompt's blocks; `found` are there now."""
+    """A replica that has all but `uncached` tokens, or will have; `found` are there now."""
     rates = load.rates
     per_token, copied_s = rates.compute.per_token, 0.0
-    compute = (prompt.uncached(cached) if cached else prompt.tokens) * per_token
+    compute = uncached * per_token
     first_token = load.queued * per_token
     if fetch is not None:
         copied_s = fetch.tokens * per_token

@@ -9,8 +9,8 @@ A replica computes several prompts at a time, so their times overlap; a second o
 So what is learnt is what the replica gets done, decodes beside it included.
 
 What is fetched comes by one of two ways, which are told apart by the source's address: from this
-host or from another one. After a fetch of which nothing came, none is tried for a while. A rate
-that is old may be another by now: then one fetch is tried at the rate that is expected of any.
+host or from another one. After a fetch of which nothing came, none is tried for a while. One
+that was slow, and is old, may be faster by now: it is forgotten.
 
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
@@ -46,25 +46,6 @@ class Rate:
         self.per_token = self._seconds / self._tokens
 
 
-class FetchRate:
-    """Of one way to fetch."""
-
-    def __init__(self) -> None:
-        self._rate = Rate(FETCH_S)
-        self._measured_at = float("-inf")
-
-    def per_token(self, now: float) -> float:
-        """Seconds."""
-        if now - self._measured_at > OLD_S:
-            return min(self._rate.per_token, FETCH_S)
-        return self._rate.per_token
-
-    def measured(self, tokens: int, seconds: float, now: float) -> None:
-        """So many tokens took so long."""
-        self._rate.measured(tokens, seconds)
-        self._measured_at = now
-
-
 class ReplicaRates:
     """Of one replica. `now` is seconds, monotonic."""
 
@@ -72,16 +53,10 @@ class ReplicaRates:
         """`compute_s` is what to expect of computing a token: as others take, where they do."""
         self.compute = Rate(compute_s)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
-        self._fetch = {True: FetchRate(), False: FetchRate()}  # by whether it is over TCP
-        self._counted_until = self._no_fetch_until = float("-inf")
-
-    def fetch_per_token(self, address: str, now: float) -> float:
-        """Seconds to fetch a token from the exchange at an address."""
-        return self._fetch[is_tcp(address)].per_token(now)
-
-    def may_fetch(self, now: float) -> bool:
-        """Whether the last fetch brought anything, or is long enough ago."""
-        return now >= self._no_fetch_until
+        self.fetch = {True: Rate(FETCH_S), False: Rate(FETCH_S)}  # by whether it is over TCP
+        self.no_fetch_until = float("-inf")  # since the last one brought nothing
+        self._counted_until = float("-inf")
+        self._fetched_at = dict.fromkeys(self.fetch, float("-inf"))
 
     def began(
         self,
@@ -94,6 +69,7 @@ class ReplicaRates:
         """A prompt's first token has just come; `source` is where it was to fetch from."""
         if source is not None and source.request_id is None:
             self._fetched(source, reused.fetched, timing.fetch, now)
+        self._forget_old(now)
         computed = prompt_tokens - reused.tokens
         seconds = min(timing.prefill, now - self._counted_until)
         self._counted_until = now
@@ -107,6 +83,13 @@ class ReplicaRates:
 
     def _fetched(self, source: FetchSource, tokens: int, seconds: float, now: float) -> None:
         if not tokens:
-            self._no_fetch_until = now + HOLD_OFF_S
+            self.no_fetch_until = now + HOLD_OFF_S
         elif tokens >= LEAST_TOKENS:
-            self._fetch[is_tcp(source.address)].measured(tokens, seconds, now)
+            way = is_tcp(source.address)
+            self.fetch[way].measured(tokens, seconds)
+            self._fetched_at[way] = now
+
+    def _forget_old(self, now: float) -> None:
+        for way, at in self._fetched_at.items():
+            if now - at > OLD_S and self.fetch[way].per_token > FETCH_S:
+                self.fetch[way] = Rate(FETCH_S)

@@ -94,6 +94,14 @@ def test_nobody_fetches_from_himself_or_what_he_has_or_a_few_tokens() -> None:
     assert one.choose(request("r", *HOT, "x"), ["b"], {"c": "/exchange/c"}).source is None
 
 
+def test_what_the_other_one_has_to_load_first_counts() -> None:
+    slow = FirstTokenRouter(Clock(), fetches=FetchLimits(margin=1.5))
+    slow.heard("a", cached(*HOT, tier="disk"))
+    assert slow.choose(request("r", *HOT, "x"), ["b"], SOURCES).source is None
+    slow.heard("a", cached(*HOT, tier="host"))
+    assert slow.choose(request("r", *HOT, "x"), ["b"], SOURCES).source is not None
+
+
 def test_a_source_need_not_take_requests() -> None:
     one = router()
     one.heard("a", cached(*HOT))
@@ -115,6 +123,9 @@ def test_where_fetching_is_measured_to_be_slower_than_computing_nothing_is_fetch
         one.ended("b", f"r{number}")
     assert 0 < number < 19
     clock.now += OLD_S + 1
+    one.sent("b", request("other", "y"))
+    one.began("b", "other", Reused(), Timing(0.0, 0.0, 0.0, 0.01))
+    one.ended("b", "other")
     assert one.choose(request("again", *HOT, "x"), ["b"], SOURCES).source is not None
 
 
@@ -150,16 +161,16 @@ class TestRates:
                 source = FetchSource(address, 1000)
                 reused, timing = fetched(1000, seconds)
                 rates.began(1010, reused, timing, float(number), source)
-        assert rates.fetch_per_token("/exchange/b", 60.0) == pytest.approx(1e-5, rel=0.02)
-        assert rates.fetch_per_token("tcp://h:2", 60.0) == pytest.approx(1e-4, rel=0.02)
+        assert rates.fetch[False].per_token == pytest.approx(1e-5, rel=0.02)
+        assert rates.fetch[True].per_token == pytest.approx(1e-4, rel=0.02)
 
     def test_waiting_for_a_prompt_that_is_computed_there_is_no_rate(self) -> None:
         rates = ReplicaRates()
         source = FetchSource("/exchange/a", 1000, "r~p")
         rates.began(1010, *fetched(1000, 5.0), 1.0, source)
         rates.began(1010, *fetched(0, 5.0), 1.0, source)
-        assert rates.fetch_per_token("/exchange/a", 1.0) == FETCH_S
-        assert rates.may_fetch(1.0)
+        assert rates.fetch[False].per_token == FETCH_S
+        assert rates.no_fetch_until < 0
 
     def test_what_came_was_not_computed(self) -> None:
         rates = ReplicaRates()
