@@ -94,8 +94,8 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
         raise BadSetting(
             "--prefill-replicas", f"of {len(configs)} engines (--replicas) at least one answers"
         )
-    roles: list[Role] = ["prefill"] * prefill + ["decode"] * (len(configs) - prefill)
-    return [replace(one, role=role) for one, role in zip(configs, roles, strict=True)]
+    roles: tuple[Role, Role] = ("decode", "prefill")
+    return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:

@@ -50,12 +50,20 @@ class KeptNotes(NoNotes):
 
     moves: list[str] = field(default_factory=list)
     fetches: list[FetchReason] = field(default_factory=list)
+    firsts: list[tuple[float, float]] = field(default_factory=list)  # predicted, real
+    snapshots: list[str] = field(default_factory=list)
 
     def moved(self, replica: str) -> None:
         self.moves.append(replica)
 
     def fetch(self, reason: FetchReason) -> None:
         self.fetches.append(reason)
+
+    def predicted(self, predicted_s: float, real_s: float) -> None:
+        self.firsts.append((predicted_s, real_s))
+
+    def snapshot(self, replica: str) -> None:
+        self.snapshots.append(replica)
 
 
 @dataclass
