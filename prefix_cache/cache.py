@@ -154,6 +154,15 @@ class PrefixCache:
         self._at(now)
         return self._leasing.read(path, token_ids, owner, now)
 
+    def wait(self, lease: Lease) -> int:
+        """The lease's sequence does not start at once; returns its cached tokens from now on.
+
+        It copies no block's leading tokens: the block may be gone by the time that it starts.
+        """
+        lease.check_open()
+        lease.moves, lease.cached_tokens = (), lease.num_shared * self.block_size
+        return lease.cached_tokens
+
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
 

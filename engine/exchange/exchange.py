@@ -79,15 +79,18 @@ class OpenedExchange:
         self.waker.close()
 
 
-def open_exchange(pool: DevicePool, where: str | None, key: LinkKey | None) -> OpenedExchange:
+def open_exchange(
+    pool: DevicePool, where: str | None, key: LinkKey | None, *, between_gpus: bool = True
+) -> OpenedExchange:
     """Of blocks of `pool`; `where` others ask: a path, or over TCP host and port; None: nowhere.
 
-    Raises ValueError, OSError where that address cannot be had.
+    `between_gpus`: those of one host copy from each other's pools. Raises ValueError, OSError where
+    that address cannot be had.
     """
     memory, waker = memory_of(pool), Waker()
     pools: PeerPools | None = None
     handle: PoolHandle | None = None
-    if isinstance(memory, CudaMemory):
+    if isinstance(memory, CudaMemory) and between_gpus:
         pools, handle = CudaPeerPools(memory.blocks), share(memory.blocks)
     answering = None
     if where is not None:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import structs
+
 from engine.exchange.asking import SILENT, Asking
 from engine.exchange.block_memory import BlockMemory
 from engine.exchange.fetch import Fetch, Wanted, Way
@@ -115,6 +117,7 @@ class Fetches:
         if fetch is None and not sequence.fetches_only:
             sequence.source = None  # once is enough: what is computed comes for sure
             return
+        self._wait(sequence)
         one = _UnderWay(fetch, now)
         if fetch is not None:
             one.way = fetch.wanted.way
@@ -141,6 +144,15 @@ class Fetches:
         return {way: busy.stats for way, busy in self._busy.items()}
 
     # Begin
+
+    def _wait(self, sequence: Sequence) -> None:
+        """It starts later than with this step, so no part of a block is copied for it."""
+        if sequence.lease is None:
+            return
+        before, sequence.num_computed = sequence.num_computed, self._cache.wait(sequence.lease)
+        if sequence.admitted is None:
+            found, fewer = sequence.found, before - sequence.num_computed
+            sequence.found = structs.replace(found, device=found.device - fewer)
 
     def _asked(
         self, sequence: Sequence, source: FetchSource, lease: Lease, before: int

@@ -141,8 +141,7 @@ class ActiveSequences:
         if sequence.admitted is None:
             sequence.admitted = now
             self._counters.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
-        if sequence.num_computed == lease.cached_tokens:  # else its first block was fetched
-            builder.moves.extend(lease.moves)
+        builder.moves.extend(lease.moves)
         builder.started.append(sequence)
         charge_cached(self._queue, sequence, sequence.num_computed)
         charge_row(self._queue, builder.add(sequence))
