@@ -30,6 +30,7 @@ SETTINGS = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
+SLOW = RUNNABLE | {"num_hidden_layers": 6}  # so that fetching is faster on any machine
 PROMPTS = 4
 LENGTH = 900
 TOKENS = 12
@@ -39,7 +40,7 @@ WITHIN_S = 60.0
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("apart")
-    model = write_tiny_model(directory / "tiny", config=RUNNABLE)
+    model = write_tiny_model(directory / "tiny", config=SLOW)
     with running_server(directory / "data", SETTINGS | {"RATOON_MODEL": str(model)}) as server:
         wait_for(lambda: set(states(server).values()) == {"ready"}, WITHIN_S)
         yield server
@@ -99,6 +100,19 @@ def used(server: Server, key: str) -> dict[str, int]:
     return {name: sum(day[name] for day in days) for name in names}
 
 
+def published_state(server: Server) -> list[str]:
+    with server.client(server.admin_key) as client:
+        return [one["state"] for one in client.get("/admin/prefixes").json()["prefixes"]]
+
+
+def pinned_in(server: Server, name: str) -> int:
+    """Tokens that an engine has on its device and cannot evict."""
+    for one in server.stats()["replicas"]:
+        if one["name"] == name and one["counted"] is not None:
+            return int(one["counted"]["pool"]["tokens"]["leased"])
+    return 0
+
+
 def test_prompts_are_computed_on_one_engine_and_answered_on_the_others(fleet: Server) -> None:
     roles = {name: one.get("role") for name, one in replicas(fleet).items()}
     assert roles == {"0": "prefill", "1": "decode", "2": "decode"}
@@ -140,3 +154,22 @@ def test_without_the_computing_engine_the_others_do_it_and_answer_the_same(fleet
     apart = prompts_apart(fleet)
     assert [t for t, _ in all_answers(fleet, fleet.new_tenant())] == [t for t, _ in right]
     assert prompts_apart(fleet) > apart, "the new one computes prompts again"
+
+
+def test_a_new_engine_fetches_what_is_published(fleet: Server) -> None:
+    with fleet.client(fleet.admin_key) as client:
+        for number in range(3):
+            text = chr(65 + number) * 1500
+            body = {"name": f"p{number}", "scope": "all", "text": text}
+            client.post("/admin/prefixes", json=body).raise_for_status()
+    wait_for(lambda: published_state(fleet) == ["warm"] * 3, WITHIN_S)
+    reason = 'ratoon_fetches_chosen_total{reason="published"}'
+    assert metric(fleet, reason) == 0, "all of them computed it: nobody had it"
+    killed = fleet.engines()["1"]
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: fleet.engines().get("1", killed) != killed, WITHIN_S)
+    wait_for(lambda: set(states(fleet).values()) == {"ready"}, WITHIN_S)
+    wait_for(lambda: metric(fleet, reason) == 3, WITHIN_S)
+    wait_for(lambda: published_state(fleet) == ["warm"] * 3, WITHIN_S)
+    wait_for(lambda: pinned_in(fleet, "1") >= 3 * 1500, WITHIN_S)
+    assert computed(fleet)["1"] < 300, "the rest of them"
