@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -33,6 +33,7 @@ SETTINGS = {
 SLOW = RUNNABLE | {"num_hidden_layers": 6}  # so that fetching is faster on any machine
 PROMPTS = 4
 LENGTH = 900
+HERD = 24
 TOKENS = 12
 WITHIN_S = 60.0
 
@@ -55,10 +56,11 @@ def states(server: Server) -> dict[str, str]:
     return {name: one["state"] for name, one in replicas(server).items()}
 
 
-def ask(server: Server, key: str, number: int) -> tuple[list[str], int]:
+def ask(server: Server, key: str, number: int, *, own: Sequence[int] = ()) -> tuple[list[str], int]:
     """The tokens of an answer, and how many of its prompt's were cached."""
+    begin = [65 + number] * 20 + [32 + n % 90 for n in range(LENGTH - 20)]
     body = {
-        "model": "tiny", "prompt": [65 + number] * 20 + [32 + n % 90 for n in range(LENGTH - 20)],
+        "model": "tiny", "prompt": [*begin, *own],
         "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "logprobs": 0,
     }  # fmt: skip
     with server.client(key) as client:
@@ -154,6 +156,19 @@ def test_without_the_computing_engine_the_others_do_it_and_answer_the_same(fleet
     apart = prompts_apart(fleet)
     assert [t for t, _ in all_answers(fleet, fleet.new_tenant())] == [t for t, _ in right]
     assert prompts_apart(fleet) > apart, "the new one computes prompts again"
+
+
+def test_a_prefix_that_all_ask_for_is_fetched_instead_of_queued_for(fleet: Server) -> None:
+    key, reason = fleet.new_tenant(), 'ratoon_fetches_chosen_total{reason="prefix"}'
+    ask(fleet, key, 0)
+    fetches, before = metric(fleet, reason), computed(fleet)
+    with ThreadPoolExecutor(HERD) as pool:
+        own = [[40 + n] * 100 for n in range(HERD)]
+        answers = list(pool.map(lambda one: ask(fleet, key, 0, own=one), own))
+    assert min(cached for _, cached in answers) > 0.9 * LENGTH, "nobody computed it again"
+    assert metric(fleet, reason) > fetches
+    done = {name: count - before[name] for name, count in computed(fleet).items()}
+    assert min(done["1"], done["2"]) >= 100, "the control: both have answered some"
 
 
 def test_a_new_engine_fetches_what_is_published(fleet: Server) -> None:
