@@ -39,12 +39,13 @@ class FirstTokenRouter:
         self._fetching = Fetching(fetches or FetchLimits())
         self._index = CacheIndex()
         self._loads = Loads()
+        self._last: tuple[Generate, Prompt] | None = None
 
     def choose(
         self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> Choice:
         """As `Router.choose`."""
-        prompt = prompt_of(request)
+        prompt = self._prompt(request)
         looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
         found, marks = self._index.find(prompt.keys, looked_at), prompt.marks()
         offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
@@ -68,7 +69,7 @@ class FirstTokenRouter:
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
-        prompt = prompt_of(request)
+        prompt = self._prompt(request)
         here = self._index.find(prompt.keys, [replica]).get(replica, NOTHING)
         expected = self._loads.of(replica).expected.blocks(prompt.marks())
         cached = max(here.blocks, expected)
@@ -96,6 +97,19 @@ class FirstTokenRouter:
     def known_blocks(self, replica: str) -> int:
         """As `Router.known_blocks`."""
         return self._index.blocks(replica)
+
+    def _prompt(self, request: Generate) -> Prompt:
+        """The request's prompt, which is made once for the calls that follow each other."""
+        if self._last is not None:
+            last, prompt = self._last
+            if (
+                last.token_ids is request.token_ids
+                and last.block_keys is request.block_keys
+                and last.use_cache == request.use_cache
+            ):
+                return prompt  # also where its id or its source is another now
+        self._last = request, prompt_of(request)
+        return self._last[1]
 
     def _cache_tokens(self, prompt: Prompt, ready: Sequence[str]) -> float:
         """About what the cache of a replica holds."""

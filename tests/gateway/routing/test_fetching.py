@@ -15,9 +15,8 @@ from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.rates import COMPUTE_S, FETCH_S, HOLD_OFF_S, OLD_S, ReplicaRates
 from gateway.routing.router import Choice
 from tests.gateway.routing.requests import BLOCK, cached, request
-from tests.gateway.routing.test_first_token import READY, Clock, router
+from tests.gateway.routing.test_first_token import READY, SOURCES, Clock, router
 
-SOURCES = {name: f"/exchange/{name}" for name in READY}
 HOT = range(64)  # the content of a prefix
 
 
@@ -151,6 +150,21 @@ def test_a_queue_is_as_long_as_what_is_left_to_compute_and_a_cache_as_full_as_wh
     assert (load.queued, load.given) == (4 * BLOCK + 1, 64 * BLOCK + 1)
     one.gone("b")
     assert one._loads.fetches_from("/exchange/a") == 0
+
+
+def test_prompts_that_have_no_whole_block_are_told_apart() -> None:
+    one = router()
+    for tail in (3, 9):
+        asked = request(f"r{tail}", tail=tail)
+        assert one.choose(asked, ["a"]).computes == tail
+        one.sent("a", asked)
+    assert one._loads.of("a").queued == 12
+    whole = request("w", *HOT)
+    assert one.choose(whole, ["b"]).computes == 64 * BLOCK + 1
+    assert one.choose(replace(whole, use_cache=False), ["b"]).computes == 64 * BLOCK + 1
+    one.heard("b", cached(*HOT))
+    assert one.choose(whole, ["b"]).computes == 1
+    assert one.choose(replace(whole, use_cache=False), ["b"]).computes == 64 * BLOCK + 1
 
 
 class TestRates:

@@ -14,9 +14,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from engine.link.cache_events import Added, Cleared, Removed
-from engine.link.messages import Generate
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.choose import Balance
 from gateway.routing.first_token import FirstTokenRouter
@@ -32,6 +32,7 @@ from tests.gateway.routing.requests import (
 )
 
 READY = ("a", "b", "c")
+SOURCES = {name: f"/exchange/{name}" for name in READY}
 
 
 class Clock:
@@ -163,7 +164,7 @@ class Calls(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.router, self.where = router(), dict[str, str]()
-        self.requests = dict[str, Generate]()
+        self.fetches, self.begun = dict[str, str | None](), set[str]()
 
     @rule(
         name=st.sampled_from(("r1", "r2", "r3", "r4")),
@@ -172,12 +173,16 @@ class Calls(RuleBasedStateMachine):
     )
     def send(self, name: str, length: int, kind: int) -> None:
         asked = request(name, *((kind, n) for n in range(length)))
-        self.where[name] = self.router.choose(asked, READY).replica
-        self.router.sent(self.where[name], asked)
+        choice = self.router.choose(asked, READY, SOURCES)
+        self.where[name], self.begun = choice.replica, self.begun - {name}
+        self.fetches[name] = None if choice.source is None else choice.source.address
+        self.router.sent(choice.replica, replace(asked, source=choice.source))
 
     @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
     def begin(self, name: str, replica: str) -> None:
         self.router.began(replica, name, reused(device=BLOCK), timing(prefill=0.01))
+        if self.where.get(name) == replica:
+            self.begun = self.begun | {name}
 
     @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
     def end(self, name: str, replica: str) -> None:
@@ -205,6 +210,12 @@ class Calls(RuleBasedStateMachine):
             if not running[replica]:
                 assert load.queued == 0
                 assert not load.expected
+
+    @invariant()
+    def what_is_fetched_is_what_was_to_be_fetched_and_has_not_begun(self) -> None:
+        under_way = [self.fetches[name] for name in self.where if name not in self.begun]
+        for address in SOURCES.values():
+            assert self.router._loads.fetches_from(address) == under_way.count(address)
 
 
 def test_whatever_is_called_in_whichever_order_the_counts_add_up() -> None:
