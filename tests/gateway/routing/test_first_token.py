@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from engine.link.cache_events import Added, Cleared, Removed
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.choose import Balance
+from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.rates import COMPUTE_S, ReplicaRates
 from tests.gateway.routing.requests import (
@@ -163,7 +164,8 @@ class Calls(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.router, self.where = router(), dict[str, str]()
+        eager = FetchLimits(least_tokens=1, margin=0.0)
+        self.router, self.where = FirstTokenRouter(Clock(), fetches=eager), dict[str, str]()
         self.fetches, self.begun = dict[str, str | None](), set[str]()
 
     @rule(
