@@ -5,18 +5,16 @@ How many blocks each engine is known to have is a gauge of the scrape (`engine_m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gateway.replicas.routing_notes import FetchReason
+from gateway.telemetry.instruments import FIRST_TOKEN_BUCKETS
 
 
 class RoutingMetrics:
     """The numbers of one gateway process, on the registry of all others."""
 
-    def __init__(self, registry: CollectorRegistry, seconds: Sequence[float]) -> None:
-        """`seconds`: upper bounds of the buckets of first tokens."""
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._moved = Counter(
             "ratoon_requests_moved",
             "Requests that were sent to another replica before they began, by the one they left",
@@ -40,13 +38,13 @@ class RoutingMetrics:
             "ratoon_predicted_first_token_seconds",
             "From sending a request to a replica to its first token, as the router predicted",
             registry=registry,
-            buckets=seconds,
+            buckets=FIRST_TOKEN_BUCKETS,
         )
         self._real = Histogram(
             "ratoon_routed_first_token_seconds",
             "The same of the same requests, as it was",
             registry=registry,
-            buckets=seconds,
+            buckets=FIRST_TOKEN_BUCKETS,
         )
 
     def moved(self, replica: str) -> None:
