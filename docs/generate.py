@@ -240,7 +240,9 @@ def exposition() -> str:
         disk=_zero(counted.DiskStats),
     )
     some = {"pool": _zero(counted.PoolStats), "windows": {"all": _zero(counted.WindowStats)}}
-    return metrics.render(_zero(counted.EngineStats, tiers=tiers, **some)).decode()
+    exchange = counted.ExchangeStats(fetched={"socket": _zero(counted.FetchStats)})
+    stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, **some)
+    return metrics.render(stats).decode()
 
 
 def _zero(struct: type, **given: Any) -> Any:

@@ -109,7 +109,7 @@ class Engine:
         sequence = _sequence(tokens, FetchSource(where, len(tokens)))
         sequence.hold(lease, 1)
         began = time.perf_counter()
-        self.exchange.fetches.begin(sequence, time.monotonic(), 0)
+        self.exchange.begin(sequence, time.monotonic(), 0)
         end = 0
         while sequence.fetch is not None:
             select([self.opened.waker.fd], [], [], 0.1)

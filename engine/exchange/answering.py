@@ -253,6 +253,8 @@ class Answering:
         session = self._sessions.get(asker)
         if session is not None:
             session.end = end
+            if not end.is_all:
+                session.waiting.clear()
             self._pump(asker, session)
 
     def _pump(self, asker: Asker, session: _Session) -> None:

@@ -21,6 +21,7 @@ from engine.exchange.wire import PoolHandle
 from engine.link.curve import LinkKey
 from engine.link.stats_messages import ExchangeStats
 from engine.link.waker import Waker
+from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.tiers.load_or_recompute import PrefillTimes
 from storage.device_pool import DevicePool
@@ -99,7 +100,7 @@ def open_exchange(
 
 
 class Exchange:
-    """Both directions of one engine. One owner thread."""
+    """Both directions of one engine. A `scheduling.fetching.Fetching`. One owner thread."""
 
     def __init__(
         self,
@@ -116,15 +117,28 @@ class Exchange:
             self._source = Source(cache, self._answering, fingerprint)
         rates = FetchRates(times, block_size=cache.block_size, block_bytes=block_bytes)
         if opened is None:
-            self.fetches = Fetches(cache, rates, None, None)
+            self._fetches = Fetches(cache, rates, None, None)
         else:
             asking = partial(opened.asking, fingerprint)
-            self.fetches = Fetches(cache, rates, opened.memory, asking, opened.patience)
+            self._fetches = Fetches(cache, rates, opened.memory, asking, opened.patience)
 
     @property
     def is_busy(self) -> bool:
         """Whether anything is awaited of other engines, or being sent to them."""
-        return self.fetches.is_busy or (self._source is not None and self._source.is_busy)
+        return self._fetches.is_busy or (self._source is not None and self._source.is_busy)
+
+    @property
+    def is_lending(self) -> bool:
+        """As `Fetching.is_lending`."""
+        return self._source is not None and self._source.is_lending
+
+    def begin(self, sequence: Sequence, now: float, before: int) -> None:
+        """As `Fetching.begin`."""
+        self._fetches.begin(sequence, now, before)
+
+    def leave(self, sequence: Sequence, now: float) -> None:
+        """As `Fetching.leave`."""
+        self._fetches.leave(sequence, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:
         """Answer what other engines ask."""
@@ -133,14 +147,14 @@ class Exchange:
 
     def advance(self, now: float) -> list[Progress]:
         """What has come for our own requests since the last call."""
-        return self.fetches.advance(now) if self.fetches.is_busy else []
+        return self._fetches.advance(now) if self._fetches.is_busy else []
 
     def stats(self) -> ExchangeStats:
         """The counts since the start."""
         answering = self._answering
         return ExchangeStats(
-            fetched=self.fetches.stats(),
-            refused=self.fetches.refused,
+            fetched=self._fetches.stats(),
+            refused=self._fetches.refused,
             sent_blocks=0 if answering is None else answering.sent_blocks,
             sent_bytes=0 if answering is None else answering.sent_bytes,
         )

@@ -82,7 +82,7 @@ class _Busy:
 
 
 class Fetches:
-    """Those under way, and counts. A `scheduling.fetching.Fetching`. One owner thread."""
+    """Those under way, and counts. One owner thread."""
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 
 MOST_ASKS = 64  # that are answered at once
+MOST_S = 60.0  # for which one is answered: requests of this engine may wait for the blocks
 ROOM_S = 1.0  # for which a load waits for room on the device
 UNKNOWN_S = 0.5  # a request that is to compute the prompt may come so much later than the ask
 
@@ -52,6 +53,7 @@ class _Sending:
     may_load: bool = True  # what lies lower; once
     committed: int | None = None  # blocks of its request at the last look; None: it was not here
     is_over: bool = False
+    is_late: bool = False
 
 
 class Source:
@@ -74,6 +76,11 @@ class Source:
         """Whether there is an ask that is not answered to its end."""
         return any(not sending.is_over for sending in self._sendings.values())
 
+    @property
+    def is_lending(self) -> bool:
+        """Whether leases are held for other engines; each for a bounded time."""
+        return bool(self._sendings)
+
     def turn(self, running: RunningRequest, now: float) -> None:
         """Take what was asked, send what is there, release what is not read any more."""
         for news in self._answering.take():
@@ -86,6 +93,9 @@ class Source:
                 request_id = sending.ask.request_id
                 request = None if request_id is None else running(request_id)
                 self._advance(sending, request, now)
+            if not sending.is_late and now - sending.since > MOST_S:
+                sending.is_late = sending.is_over = True
+                self._answering.end(sending.asker, "it takes too long", is_all=False)
 
     def _begin(self, asker: Asker, ask: Ask, now: float) -> None:
         why = self._why_not(ask)

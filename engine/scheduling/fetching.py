@@ -27,6 +27,11 @@ class FetchUnderWay(Protocol):
 class Fetching(Protocol):
     """Begins and leaves fetches. One owner thread."""
 
+    @property
+    def is_lending(self) -> bool:
+        """Whether blocks are held that other engines read, and will be free before long."""
+        ...
+
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
         """Ask for what a sequence, which has just been given its lease, could fetch.
 

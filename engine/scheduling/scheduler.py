@@ -90,6 +90,7 @@ class Scheduler:
             clock,
             max_running=limits.max_running,
         )
+        self._fetching = fetching
         self._limits = limits
         self._prefill = PrefillBudget(limits, times)
 
@@ -291,7 +292,12 @@ class Scheduler:
             if sequence is None or not self.active.take(sequence, now, before):
                 break
             self._start(sequence, builder, now)
-        is_still = not (self.running or self.loading or self.sequence_cache.copies_under_way)
+        is_still = not (
+            self.running
+            or self.loading
+            or self.sequence_cache.copies_under_way
+            or self._fetching.is_lending
+        )
         if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
 

@@ -118,7 +118,7 @@ def assemble(
         limits.step,
         times,
         counters,
-        exchanged.fetches,
+        exchanged,
         clock,
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))

@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from engine.exchange.answering import Answering, Asked, Asker, BlockToSend, Gone
+from engine.exchange.block_memory import BlockWriter
 from engine.exchange.seal import Seal, SealedPlace
 from engine.exchange.wire import (
     Ask,
@@ -56,7 +57,7 @@ class Memory:
     def reader(self) -> Memory:
         return self
 
-    def writer(self) -> None:  # type: ignore[override]
+    def writer(self) -> BlockWriter:
         raise AssertionError("nothing is written here")
 
     def read(self, slot: int) -> memoryview:
@@ -85,7 +86,7 @@ class Asking:
 @pytest.fixture
 def answering(tmp_path: Path) -> Iterator[Answering]:
     where = str(tmp_path / "x.sock")
-    with closing(Answering(where, Memory(), lambda: None, gone_s=GONE_S)) as opened:  # type: ignore[arg-type]
+    with closing(Answering(where, Memory(), lambda: None, gone_s=GONE_S)) as opened:
         yield opened
     assert not Path(where).exists()
 
@@ -199,9 +200,9 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
 
 def test_over_tcp_a_key_is_needed() -> None:
     with pytest.raises(ValueError, match="a key is needed"):
-        Answering("tcp://127.0.0.1:*", Memory(), lambda: None)  # type: ignore[arg-type]
+        Answering("tcp://127.0.0.1:*", Memory(), lambda: None)
 
 
 def test_two_do_not_answer_at_one_place(answering: Answering) -> None:
     with pytest.raises(OSError, match="another engine serves"):
-        Answering(answering.address, Memory(), lambda: None)  # type: ignore[arg-type]
+        Answering(answering.address, Memory(), lambda: None)

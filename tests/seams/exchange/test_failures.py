@@ -19,6 +19,7 @@ from engine.exchange.fetches import Patience
 from engine.link.curve import LinkKey
 from engine.link.messages import Cancel, FetchSource
 from engine.link.stats_messages import FetchStats
+from engine.scheduling.sequence import Sequence
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (
     BOUNDS,
@@ -172,7 +173,7 @@ def test_an_engine_that_dies_or_freezes_half_way(
     engine.close()
 
 
-def loading(engine: RealEngine) -> list:
+def loading(engine: RealEngine) -> list[Sequence]:
     return engine.core.components.scheduler.loading
 
 

@@ -11,6 +11,7 @@ import pytest
 import zmq
 
 from engine.link.curve import LinkKey
+from engine.startup.lower_tiers import GIB
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (
@@ -25,7 +26,7 @@ from tests.seams.exchange.pair import (
     blocks_of,
     pair_of,
 )
-from tests.seams.support.real_engine import GIB, RealEngine
+from tests.seams.support.real_engine import RealEngine
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_blocks_come_while_the_prompt_is_computed_there(pair: Pair) -> None:
     """Both begin at once; the one that fetches computes the last token alone."""
     pair.there.submit("first", PROMPT, GREEDY, namespace=A)
     pair.here.submit("first~2", PROMPT, GREEDY, namespace=A, source=pair.source("first"))
-    seen = set()
+    seen: set[int] = set()
 
     def is_over() -> bool:
         seen.update(one.num_computed for one in pair.here.core.components.scheduler.loading)
