@@ -133,7 +133,7 @@ class ReplicaFlags:
     prefill_replicas: int = field(
         0,
         "Of --replicas, those that compute prompts alone, for the others to answer; 0: all do "
-        "both. Measure before you set it: it makes gaps between tokens even, and first tokens late.",
+        "both. Measure before you set it: gaps between tokens get even, and first tokens later.",
         panel="Engine",
         min=0,
         max=63,
