@@ -87,7 +87,11 @@ class Attempts:
         """An event as it is passed on: what was computed for this request was not cached."""
         if self.leg is None or isinstance(event, Failed) or event.reused is None:
             return event
-        return replace(event, reused=self.leg.own_reuse(event.reused))
+        reused = self.leg.own_reuse(event.reused)
+        if isinstance(event, Tokens):
+            return replace(event, reused=reused)
+        seconds = event.engine_seconds + self.leg.engine_seconds
+        return replace(event, reused=reused, engine_seconds=seconds)
 
     def candidates(self, ready: list[str]) -> list[str]:
         """Those of `ready` that may be tried, if possible none that was left before."""

@@ -46,6 +46,7 @@ class PromptLeg:
             source=source,
         )
         self.error: EngineError | None = None
+        self.engine_seconds = 0.0  # that its engine has spent on it, once it is over
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -86,7 +87,7 @@ class PromptLeg:
                         self._reused = event.reused
                         on_begin(event)
                     elif isinstance(event, Finished):
-                        self._reused = event.reused
+                        self._reused, self.engine_seconds = event.reused, event.engine_seconds
         except EngineError as error:
             self.error = error
 

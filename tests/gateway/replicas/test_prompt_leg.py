@@ -8,7 +8,7 @@ from engine.errors import EngineDied, EngineUnavailable, QueueFull
 from engine.link.messages import Finished
 from gateway.replicas.serving import Serving
 from gateway.routing.apart import ApartLimits
-from tests.doubles.engine.fake_engine import failing_at, hanging_at
+from tests.doubles.engine.fake_engine import ENGINE_SECONDS, failing_at, hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.gateway.replicas.rig import Fleet, asking, served_once, settled
 
@@ -47,6 +47,9 @@ async def test_a_prompt_is_computed_on_one_engine_and_answered_on_the_other() ->
     assert (source.address, source.request_id, source.num_tokens) == ("/exchange/a", "r0-0~p", 20)
     assert fleet.notes.fetches == ["prompt"]
     assert cached(asked.ends[0]) == (0, 0), "it was computed for this request: nothing was cached"
+    [end] = asked.ends
+    assert isinstance(end, Finished)
+    assert end.engine_seconds == 2 * ENGINE_SECONDS, "of both engines"
     assert {call[1:] for call in fleet.router.calls if call[0] == "began"} == {
         ("a", "r0-0~p"),
         ("b", "r0-0"),
