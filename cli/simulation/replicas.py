@@ -161,21 +161,23 @@ class ReplicaSet:
             self._compute(answer, admitted, admitted.request.output_tokens)
             return
         self.apart, arrived = self.apart + 1, self._clock.now
-        leg = self._sent(changed(request, request_id=f"{request_id}~p"), admitted, prompt)
-        source = FetchSource(prompt.replica, admitted.request.input_tokens, leg.request.request_id)
+        remote = self._sent(changed(request, request_id=f"{request_id}~p"), admitted, prompt)
+        source = FetchSource(
+            prompt.replica, admitted.request.input_tokens, remote.request.request_id
+        )
         answer = self._sent(request, admitted, choice._replace(source=source))
-        there = leg.served.cached + leg.fetched
+        there = remote.served.cached + remote.fetched
         cached = answer.served.cached
         own = min(max(there - cached, 0), answer.fetched)
         self.served.append(answer.served._replace(fetched=own))
 
         def computed() -> None:
             """The last chunk is on its way, all before it has come."""
-            there = leg.replica.streamed_at(arrived, self._clock.now, answer.fetched)
+            there = remote.replica.streamed_at(arrived, self._clock.now, answer.fetched)
             answer.ready_at = max(answer.ready_at, there)
             self._compute(answer, admitted, admitted.request.output_tokens)
 
-        self._compute(leg, admitted, 1, computed)
+        self._compute(remote, admitted, 1, computed)
 
     def _role(self, name: str) -> Role:
         return self._replicas[name].role

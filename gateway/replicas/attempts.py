@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Failed, Finished, Generate, Tokens
-from gateway.replicas.prompt_leg import PromptLeg
+from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import Choice
 
 # A request that breaks the engines that run it must not go through all of them.
-MOST_DEATHS = 2  # its prompt's leg counts, too
+MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
@@ -72,7 +72,7 @@ class Attempts:
     deaths: int = 0
     left: set[str] = field(default_factory=set)  # replicas that it was taken away from
     full: set[str] = field(default_factory=set)
-    leg: PromptLeg | None = None  # its prompt on another engine, for all attempts
+    remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
 
     def next_on(self, choice: Choice, now: float) -> Attempt:
         """The attempt that begins now, in seconds; it has the choice's source."""
@@ -85,12 +85,12 @@ class Attempts:
 
     def told(self, event: E) -> E:
         """An event as it is passed on: what was computed for this request was not cached."""
-        if self.leg is None or isinstance(event, Failed) or event.reused is None:
+        if self.remote is None or isinstance(event, Failed) or event.reused is None:
             return event
-        reused = self.leg.own_reuse(event.reused)
+        reused = self.remote.own_reuse(event.reused)
         if isinstance(event, Tokens):
             return replace(event, reused=reused)
-        seconds = event.engine_seconds + self.leg.engine_seconds
+        seconds = event.engine_seconds + self.remote.engine_seconds
         return replace(event, reused=reused, engine_seconds=seconds)
 
     def candidates(self, ready: list[str]) -> list[str]:
@@ -108,8 +108,8 @@ class Attempts:
             return True
         if isinstance(error, EngineDied):
             self.deaths += 1
-            on_leg = self.leg is not None and isinstance(self.leg.error, EngineDied)
-            return self.deaths + on_leg < MOST_DEATHS
+            there = self.remote is not None and isinstance(self.remote.error, EngineDied)
+            return self.deaths + there < MOST_DEATHS
         return isinstance(error, EngineUnavailable)
 
     def _ended(self, end: Finished | Failed) -> None:

@@ -16,11 +16,11 @@ from engine.link.interface import OnEnd
 from engine.link.messages import Finished, Generate, Tokens
 from gateway.replicas.attempts import Attempt, Attempts
 from gateway.replicas.members import Members
-from gateway.replicas.prompt_leg import PromptLeg
+from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
 from gateway.routing.apart import ApartLimits, answering, computing, is_late, is_short
 from gateway.routing.prompt import TOKEN_BYTES
-from gateway.routing.router import Choice, Router, Sources
+from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
 
 RETRY_AFTER_S = 2.0  # a replica that died is back within seconds
 
@@ -43,7 +43,7 @@ class Serving:
         self.notes: RoutingNotes = notes or NoNotes()
         self._limits = limits or ApartLimits()
         self._clock = clock
-        self._unbegun: dict[str, Attempt | PromptLeg] = {}  # by their request ids
+        self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
 
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -66,8 +66,8 @@ class Serving:
                 finally:
                     self._note_end(attempt)
         finally:
-            if attempts.leg is not None:
-                attempts.leg.stop()
+            if attempts.remote is not None:
+                attempts.remote.stop()
 
     def rescue(self) -> None:
         """Take what has not begun away from replicas that do not answer, if another one does."""
@@ -85,19 +85,19 @@ class Serving:
         ready = attempts.candidates(members.ready())
         if not ready:
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
-        sources = members.sources()
+        sources = NO_SOURCES if request.loads == "never" else members.sources()
         choice = self._router.choose(request, answering(ready, members.role), sources)
         if attempts.number == 0:
-            attempts.leg = self._leg(request, choice, ready, sources)
-        choice = self._with_source(choice, attempts.leg, sources)
+            attempts.remote = self._remote(request, choice, ready, sources)
+        choice = self._with_source(choice, attempts.remote, sources)
         attempt = attempts.next_on(choice, self._clock())
         self._router.sent(attempt.replica, attempt.request)
         self._unbegun[attempt.request.request_id] = attempt
         return attempt
 
-    def _leg(
+    def _remote(
         self, request: Generate, answer: Choice, ready: Sequence[str], sources: Sources
-    ) -> PromptLeg | None:
+    ) -> RemotePrefill | None:
         """The prompt on its way to an engine that computes it for another one, where that pays."""
         members, limits = self._members, self._limits
         able = [name for name in computing(ready, members.role) if name in sources]
@@ -109,32 +109,38 @@ class Serving:
         prompt = self._router.choose(request, able, sources)
         if is_late(answer, prompt, limits):
             return None
-        leg = PromptLeg(prompt.replica, request, prompt.source)
-        self._start(leg)
-        return leg
+        remote = RemotePrefill(prompt.replica, request, prompt.source)
+        self._start(remote)
+        return remote
 
-    def _start(self, leg: PromptLeg) -> None:
-        router, request_id = self._router, leg.request.request_id
-        router.sent(leg.replica, leg.request)
-        self._unbegun[request_id] = leg
-        if leg.request.source is not None:
+    def _start(self, remote: RemotePrefill) -> None:
+        router, request_id = self._router, remote.request.request_id
+        router.sent(remote.replica, remote.request)
+        self._unbegun[request_id] = remote
+        if remote.request.source is not None:
             self.notes.fetch("prefix")
 
         def begun(event: Tokens) -> None:
             self._unbegun.pop(request_id, None)
-            router.began(leg.replica, request_id, event.reused, event.timing)
+            router.began(remote.replica, request_id, event.reused, event.timing)
 
-        leg.start(self._members.engines[leg.replica], begun, partial(self._leg_over, leg))
+        remote.start(
+            self._members.engines[remote.replica], begun, partial(self._remote_over, remote)
+        )
 
-    def _leg_over(self, leg: PromptLeg) -> None:
-        self._unbegun.pop(leg.request.request_id, None)
-        self._router.ended(leg.replica, leg.request.request_id)
+    def _remote_over(self, remote: RemotePrefill) -> None:
+        self._unbegun.pop(remote.request.request_id, None)
+        self._router.ended(remote.replica, remote.request.request_id)
 
-    def _with_source(self, choice: Choice, leg: PromptLeg | None, sources: Sources) -> Choice:
-        """The choice with where its replica fetches from: the leg's engine before all others."""
-        if leg is not None and leg.replica in sources and leg.error is None:
+    def _with_source(
+        self, choice: Choice, remote: RemotePrefill | None, sources: Sources
+    ) -> Choice:
+        """The choice, with the engine that computes its prompt as the source, if there is one."""
+        if remote is not None and remote.replica in sources and remote.error is None:
             self.notes.fetch("prompt")
-            return choice._replace(source=leg.source(sources[leg.replica]), first_token_s=None)
+            return choice._replace(
+                source=remote.source(sources[remote.replica]), first_token_s=None
+            )
         if choice.source is not None:
             self.notes.fetch("prefix")
         return choice
@@ -148,8 +154,8 @@ class Serving:
         if attempt.expected_s is not None:
             self.notes.predicted(attempt.expected_s, self._clock() - attempt.sent_at)
         is_fetched = event.reused is not None and event.reused.fetched > 0
-        if attempts.leg is not None and not is_fetched:
-            attempts.leg.stop()  # it was not waited for
+        if attempts.remote is not None and not is_fetched:
+            attempts.remote.stop()  # it was not waited for
 
     def _go_on(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> None:
         """Return if another replica is to be tried after this error, else raise it."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
-from engine.link.messages import Failed, Finished, Generate, Reused, Timing, Tokens
+from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.routing.least_outstanding import LeastOutstandingRouter
@@ -127,10 +127,15 @@ def prompt(number: int = 0) -> list[int]:
 
 
 @asynccontextmanager
-async def asking(fleet: Fleet, count: int = 1, max_tokens: int = 20) -> AsyncIterator[list[Asked]]:
+async def asking(
+    fleet: Fleet, count: int = 1, max_tokens: int = 20, *, loads: Loads = "auto"
+) -> AsyncIterator[list[Asked]]:
     """So many requests that run beside the block."""
     asked = [
-        Asked(fleet, generate(f"r{n}-0", prompt(n), max_tokens=max_tokens, block_size=16))
+        Asked(
+            fleet,
+            generate(f"r{n}-0", prompt(n), max_tokens=max_tokens, block_size=16, loads=loads),
+        )
         for n in range(count)
     ]
     tasks = [asyncio.create_task(one.run()) for one in asked]

@@ -103,6 +103,13 @@ async def test_a_short_prompt_is_computed_where_it_is_answered() -> None:
     assert fleet.served() == {"a": 0, "b": 1, "c": 0}
 
 
+async def test_a_request_that_loads_nothing_fetches_nothing() -> None:
+    fleet = Apart()
+    async with asking(fleet, loads="never") as [asked]:
+        served_once(fleet, [asked])
+    assert fleet.served() == {"a": 0, "b": 1, "c": 0}
+
+
 async def test_a_client_that_leaves_ends_both() -> None:
     fleet = Apart()
     fleet.hang()
@@ -186,7 +193,7 @@ async def test_a_request_that_both_died_of_is_not_given_to_a_third() -> None:
     assert fleet.served()["c"] == 0
 
 
-async def test_a_leg_that_was_not_waited_for_is_cancelled() -> None:
+async def test_one_that_was_not_waited_for_is_cancelled() -> None:
     fleet = Apart()
     fleet["a"].pace = hanging_at(0)
     fleet["b"].exchange = {}  # it reaches nobody

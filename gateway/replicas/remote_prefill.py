@@ -1,9 +1,9 @@
 """A request's prompt on an engine that computes it for the one that answers.
 
-    leg      sent --computes, blocks go to the other as they commit--> over; its token is dropped
+    remote   sent --computes, blocks go to the other as they commit--> over; its token is dropped
     attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
 
-The leg is a hint made true: whatever becomes of it, the answering engine computes what has not
+It is a hint made true: whatever becomes of it, the answering engine computes what has not
 come. So its errors reach nobody. It ends with its request at the latest.
 
 What its engine computes for the request was not cached, though it is fetched: `own_reuse` says so.
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 OnBegin = Callable[[Tokens], None]
 
 
-class PromptLeg:
+class RemotePrefill:
     """One of them. For one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
@@ -51,13 +51,13 @@ class PromptLeg:
         self._running: asyncio.Task[None] | None = None
 
     def source(self, address: str) -> FetchSource:
-        """Where the answering engine fetches from: the exchange of this leg's engine."""
+        """Where the answering engine fetches from: the exchange of this engine."""
         num_tokens = len(self.request.token_ids) // TOKEN_BYTES
         return FetchSource(address, num_tokens, self.request.request_id)
 
     def start(self, engine: ReplicaEngine, on_begin: OnBegin, on_over: Callable[[], None]) -> None:
         """Begin; `on_over` is called once, however it ends."""
-        self._running = asyncio.create_task(self._run(engine, on_begin), name="prompt-leg")
+        self._running = asyncio.create_task(self._run(engine, on_begin), name="remote-prefill")
         self._running.add_done_callback(lambda task: _over(task, on_over))
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class PromptLeg:
             self._running.cancel()
 
     def own_reuse(self, reused: Reused) -> Reused:
-        """Of what the answering engine has not computed, what the leg's had not computed either."""
+        """Of what the answering engine has not computed, what this one had not computed either."""
         if not reused.fetched:
             return reused
         there = self._reused or Reused()
