@@ -20,8 +20,16 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from engine.errors import EngineError
-from engine.link.messages import FetchSource, Finished, Generate, Reused, SamplingParams, Tokens
+from engine.errors import EngineError, EngineUnavailable
+from engine.link.messages import (
+    Failed,
+    FetchSource,
+    Finished,
+    Generate,
+    Reused,
+    SamplingParams,
+    Tokens,
+)
 from gateway.replicas.members import ReplicaEngine
 from gateway.routing.prompt import TOKEN_BYTES
 
@@ -46,6 +54,7 @@ class RemotePrefill:
             source=source,
         )
         self.error: EngineError | None = None
+        self.says_it_stops = False  # its engine
         self.engine_seconds = 0.0  # that its engine has spent on it, once it is over
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None
@@ -81,7 +90,7 @@ class RemotePrefill:
 
     async def _run(self, engine: ReplicaEngine, on_begin: OnBegin) -> None:
         try:
-            async with aclosing(engine.generate(self.request)) as events:
+            async with aclosing(engine.generate(self.request, self._ended)) as events:
                 async for event in events:
                     if isinstance(event, Tokens) and event.reused is not None:
                         self._reused = event.reused
@@ -90,6 +99,9 @@ class RemotePrefill:
                         self._reused, self.engine_seconds = event.reused, event.engine_seconds
         except EngineError as error:
             self.error = error
+
+    def _ended(self, end: Finished | Failed) -> None:
+        self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
 
 
 def _over(task: asyncio.Task[None], on_over: Callable[[], None]) -> None:

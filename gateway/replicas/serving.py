@@ -131,6 +131,8 @@ class Serving:
     def _remote_over(self, remote: RemotePrefill) -> None:
         self._unbegun.pop(remote.request.request_id, None)
         self._router.ended(remote.replica, remote.request.request_id)
+        if remote.says_it_stops:
+            self._members.says_it_stops(remote.replica)
 
     def _with_source(
         self, choice: Choice, remote: RemotePrefill | None, sources: Sources

@@ -127,6 +127,10 @@ async def test_errors_of_the_computing_engine_reach_nobody(refusal: str) -> None
     fleet["a"].refusal = refusal
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
+    is_stopping = refusal == EngineUnavailable.code
+    assert fleet.states()["a"] == ("draining" if is_stopping else "ready")
+    fleet["a"].die()
+    fleet["a"].come()
     fleet["a"].refusal, fleet["a"].pace = None, failing_at(0, EngineDied("it broke"))
     async with asking(fleet, 2) as both:
         served_once(fleet, both)
