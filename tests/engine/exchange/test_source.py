@@ -10,7 +10,7 @@ import pytest
 
 from engine.exchange.answering import Asked, Asker, BlockToSend, Gone
 from engine.exchange.seal import name_of
-from engine.exchange.source import MOST_ASKS, Source
+from engine.exchange.source import MOST_ASKS, MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
@@ -169,3 +169,13 @@ def test_no_more_are_answered_at_once_than_so_many(rig: Rig) -> None:
     assert [one for one in rig.answers.ended if one[1]] == [
         ((b"other", MOST_ASKS), "it sends to many already", False)
     ]
+
+
+def test_nobody_is_lent_to_for_ever(rig: Rig) -> None:
+    rig.ask()
+    rig.source.turn(lambda _: None, MOST_S - 1)
+    assert rig.answers.ended == [(ASKER, "", True)]
+    for now in (MOST_S + 1, MOST_S + 2):
+        rig.source.turn(lambda _: None, now)
+    assert rig.answers.ended[1:] == [(ASKER, "it takes too long", False)]
+    assert rig.source.is_lending, "until it is seen to read no more"
