@@ -7,37 +7,33 @@
 It sends no more than the asking engine has room for. One that says nothing for some seconds is
 gone, as is one whose connection is.
 
-Knows: sockets, windows, seals. Does not know: which blocks these are, or leases (`source.py`).
+Knows: sockets, and who is gone. Does not know: which blocks these are, leases (`source.py`), or
+how much may be on its way (`sending.py`).
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
 import zmq
 
 from engine.exchange.block_memory import BlockMemory
-from engine.exchange.seal import Seal, SealedPlace
+from engine.exchange.peer_pool import this_host
+from engine.exchange.sending import BlockToSend, Sending
 from engine.exchange.wire import (
     MAX_FRAME_BYTES,
-    SALT_BYTES,
     Ask,
-    Block,
     Ended,
     ExchangeCodec,
-    Found,
     FromSource,
     Leave,
     PoolHandle,
-    Slots,
     Still,
     Taken,
     WireError,
@@ -75,27 +71,6 @@ class Gone:
     asker: Asker
 
 
-@dataclass(frozen=True, slots=True)
-class BlockToSend:
-    """A block that is leased until its asker is `Gone`."""
-
-    place: SealedPlace
-    slot: int
-
-
-@dataclass(slots=True)
-class _Session:
-    seal: Seal
-    salt: bytes
-    window: int
-    taken: int
-    heard: float
-    by_slots: bool = False
-    sent: int = 0
-    waiting: deque[BlockToSend] = field(default_factory=deque)
-    end: Ended | None = None
-
-
 class Answering:
     """The thread, and the socket that it serves. Opened and used by the owner thread."""
 
@@ -116,11 +91,12 @@ class Answering:
         self.sent_blocks = self.sent_bytes = 0
         self._memory = memory
         self._pool = pool
+        self._host = None if pool is None else this_host()
         self._wake_owner = wake_owner
         self._gone_s = gone_s
         self._inbox: SimpleQueue[Asked | Gone] = SimpleQueue()
         self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._sessions: dict[Asker, _Session] = {}
+        self._sendings: dict[Asker, Sending] = {}
         self._codec = ExchangeCodec()
         self._waker = Waker()
         self._is_over = False
@@ -155,11 +131,11 @@ class Answering:
 
     def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
         """Send blocks, in order after those before; leased until the asker is `Gone`."""
-        self._order(lambda: self._queue(asker, blocks))
+        self._order(lambda: self._add(asker, blocks))
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
         """Nothing more will come for it. `Gone` follows once all has been taken."""
-        self._order(lambda: self._end(asker, Ended(asker[1], why, is_all)))
+        self._order(lambda: self._stop(asker, Ended(asker[1], why, is_all)))
 
     def close(self) -> None:
         """End the thread, and close the socket."""
@@ -181,7 +157,7 @@ class Answering:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._waker.fd, zmq.POLLIN)
         while not self._is_over:
-            poller.poll(int(LOOK_S * 1000) if self._sessions else None)
+            poller.poll(int(LOOK_S * 1000) if self._sendings else None)
             self._waker.clear()
             self._receive()
             while not self._orders.empty():
@@ -204,90 +180,55 @@ class Answering:
         except WireError:
             return  # another version's engine: it hears nothing, and computes
         asker = (client, message.number)
-        session = self._sessions.get(asker)
+        sending = self._sendings.get(asker)
         if isinstance(message, Ask):
-            if session is None:
+            if sending is None:
                 self._begin(asker, message)
-        elif session is not None:
-            self._go_on(asker, session, message)
+        elif sending is not None:
+            self._go_on(asker, sending, message)
 
     def _begin(self, asker: Asker, ask: Ask) -> None:
-        salt = secrets.token_bytes(SALT_BYTES)
-        seal = Seal(ask.fingerprint, ask.salt, salt)
-        session = _Session(seal, salt, max(ask.window, 1), ask.first, time.monotonic())
-        session.sent, session.by_slots = ask.first, self._pool is not None and ask.host is not None
-        self._sessions[asker] = session
+        is_neighbour = ask.host is not None and ask.host == self._host
+        pool = self._pool if is_neighbour else None
+        self._sendings[asker] = Sending(ask, time.monotonic(), pool)
         self._tell_owner(Asked(asker, ask))
 
-    def _go_on(self, asker: Asker, session: _Session, message: Taken | Leave) -> None:
-        session.heard = time.monotonic()
+    def _go_on(self, asker: Asker, sending: Sending, message: Taken | Leave) -> None:
+        sending.heard = time.monotonic()
         if isinstance(message, Leave):
             self._forget(asker)
             return
-        session.taken = min(max(session.taken, message.blocks), session.sent)
-        self._say(asker, Still(asker[1], session.taken))
-        self._pump(asker, session)
+        self._say(asker, Still(asker[1], sending.take(message.blocks)))
+        self._pump(asker, sending)
 
     def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
-        session = self._sessions.get(asker)
-        if session is not None:
-            pool = self._pool if session.by_slots else None
-            self._say(
-                asker,
-                Found(
-                    number=asker[1],
-                    salt=session.salt,
-                    blocks=blocks,
-                    first_reads=first_reads,
-                    pool=pool,
-                ),
-            )
+        sending = self._sendings.get(asker)
+        if sending is not None:
+            self._say(asker, sending.found(blocks, first_reads))
 
-    def _queue(self, asker: Asker, blocks: list[BlockToSend]) -> None:
-        session = self._sessions.get(asker)
-        if session is not None:
-            session.waiting.extend(blocks)
-            self._pump(asker, session)
+    def _add(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+        sending = self._sendings.get(asker)
+        if sending is not None:
+            sending.add(blocks)
+            self._pump(asker, sending)
 
-    def _end(self, asker: Asker, end: Ended) -> None:
-        session = self._sessions.get(asker)
-        if session is not None:
-            session.end = end
-            if not end.is_all:
-                session.waiting.clear()
-            self._pump(asker, session)
+    def _stop(self, asker: Asker, end: Ended) -> None:
+        sending = self._sendings.get(asker)
+        if sending is not None:
+            sending.stop(end)
+            self._pump(asker, sending)
 
-    def _pump(self, asker: Asker, session: _Session) -> None:
-        """Send what there is room for."""
-        while session.waiting and session.sent - session.taken < session.window:
-            if session.by_slots:
-                room = session.window - (session.sent - session.taken)
-                blocks = [session.waiting.popleft() for _ in range(min(room, len(session.waiting)))]
-            else:
-                blocks = [session.waiting.popleft()]
-            if not self._send_blocks(asker, session, blocks):
+    def _pump(self, asker: Asker, sending: Sending) -> None:
+        """Send what there is room for, and its end."""
+        while (one := sending.next(self._reader)) is not None:
+            message, payload, blocks = one
+            self.sent_blocks += blocks
+            self.sent_bytes += blocks * self._memory.block_bytes
+            if not self._say(asker, message, payload):
                 return
-        if session.end is not None and not session.waiting:
-            is_taken = session.taken == session.sent
-            if session.end.is_all and not is_taken:
-                return  # it is held until all has been taken
-            self._say(asker, session.end)
+        if sending.is_over and sending.end is not None:
+            self._say(asker, sending.end)
             self._forget(asker)
-
-    def _send_blocks(self, asker: Asker, session: _Session, blocks: list[BlockToSend]) -> bool:
-        number, first, payload = asker[1], blocks[0].place.position, None
-        message: FromSource
-        if session.by_slots:
-            slots = b"".join(one.slot.to_bytes(4, "little") for one in blocks)
-            seals = b"".join(session.seal.seal_slot(one.place, one.slot) for one in blocks)
-            message = Slots(number=number, first=first, slots=slots, seals=seals)
-        else:
-            message = Block(number, first)
-            payload = session.seal.seal(blocks[0].place, self._reader.read(blocks[0].slot))
-        session.sent += len(blocks)
-        self.sent_blocks += len(blocks)
-        self.sent_bytes += len(blocks) * self._memory.block_bytes
-        return self._say(asker, message, payload)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytes | None = None) -> bool:
         frames: list[bytes] = [asker[0], self._codec.encode(message)]
@@ -304,13 +245,13 @@ class Answering:
 
     def _drop_silent(self) -> None:
         now = time.monotonic()
-        for asker, session in list(self._sessions.items()):
-            if now - session.heard > self._gone_s:
+        for asker, sending in list(self._sendings.items()):
+            if now - sending.heard > self._gone_s:
                 self._say(asker, Ended(asker[1], "nothing was heard", is_all=False))
                 self._forget(asker)
 
     def _forget(self, asker: Asker) -> None:
-        if self._sessions.pop(asker, None) is not None:
+        if self._sendings.pop(asker, None) is not None:
             self._tell_owner(Gone(asker))
 
     def _tell_owner(self, news: Asked | Gone) -> None:

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.exchange.answering import Answering, Asked, Asker, BlockToSend
+from engine.exchange.answering import Answering, Asked, Asker
 from engine.exchange.names import NamespaceNames
 from engine.exchange.seal import SealedPlace
+from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import SALT_BYTES, Ask
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache

@@ -231,6 +231,11 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
         """Tokens that were not computed."""
         return self.tiers.total + self.fetched
 
+    @property
+    def by_tier(self) -> TierTokens:
+        """All tokens that were not computed; those of another engine were put on the device."""
+        return self.tiers + TierTokens(self.fetched)
+
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     """Tokens a step appended to a sequence."""

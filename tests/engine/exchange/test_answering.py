@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.exchange.answering import Answering, Asked, Asker, BlockToSend, Gone
+from engine.exchange.answering import Answering, Asked, Asker, Gone
 from engine.exchange.block_memory import BlockWriter
 from engine.exchange.seal import Seal, SealedPlace
+from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import (
     Ask,
     Block,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.exchange.answering import Asked, Asker, BlockToSend, Gone
+from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.seal import name_of
+from engine.exchange.sending import BlockToSend
 from engine.exchange.source import MOST_ASKS, MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache
