@@ -11,6 +11,8 @@ from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
+from gateway.replicas.serving import Serving
+from gateway.routing.apart import ApartLimits
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
@@ -99,6 +101,19 @@ class Fleet:
         """Let all requests hang before the token `at`."""
         for one in self.replicas:
             one.pace = hanging_at(at)
+
+
+class Apart(Fleet):
+    """a computes prompts, b and c answer; all send blocks to each other."""
+
+    def __post_init__(self) -> None:
+        exchange: dict[str, FakeReplica] = {}
+        for one in self.replicas:
+            one.joins(exchange, "prefill" if one.name == "a" else "decode")
+        super().__post_init__()
+        self.set._serving = Serving(
+            self.set._members, self.router, self.notes, limits=ApartLimits(least_tokens=16)
+        )
 
 
 @dataclass

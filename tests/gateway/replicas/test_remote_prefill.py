@@ -7,23 +7,8 @@ import pytest
 from engine.errors import EngineDied, EngineUnavailable, QueueFull
 from engine.link.messages import Finished
 from gateway.replicas.serving import Serving
-from gateway.routing.apart import ApartLimits
 from tests.doubles.engine.fake_engine import ENGINE_SECONDS, failing_at, hanging_at
-from tests.doubles.replicas.fake_replica import FakeReplica
-from tests.gateway.replicas.rig import Fleet, asking, served_once, settled
-
-LIMITS = ApartLimits(least_tokens=16)
-
-
-class Apart(Fleet):
-    """a computes prompts, b and c answer; all send blocks to each other."""
-
-    def __post_init__(self) -> None:
-        exchange: dict[str, FakeReplica] = {}
-        for one in self.replicas:
-            one.joins(exchange, "prefill" if one.name == "a" else "decode")
-        super().__post_init__()
-        self.set._serving = Serving(self.set._members, self.router, self.notes, limits=LIMITS)
+from tests.gateway.replicas.rig import Apart, Fleet, asking, served_once, settled
 
 
 def cached(end: object) -> tuple[int, int]:
