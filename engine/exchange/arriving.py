@@ -19,6 +19,7 @@ from engine.exchange.fetch import Fetch
 from engine.exchange.peer_pool import CannotOpen, PeerPool, PeerPools
 from engine.exchange.seal import SEAL_BYTES, NotSound, Seal
 from engine.exchange.wire import Block, Ended, Found, FromSource, Slots, Still
+from engine.link.address import is_tcp
 from storage.errors import CopyFailed
 
 NOT_SOUND = "a block is not what was asked for"
@@ -72,8 +73,11 @@ class Arriving:
             self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks
         if self._seal is None:
             self._seal = Seal(self._fingerprint, self._salt, found.salt)
+            where = self.fetch.wanted.address
+            self.fetch.way = "tcp" if is_tcp(where) else "socket"
             if found.pool is not None and self._pools is not None:
-                self._pool = self._pools.open(self.fetch.wanted.address, found.pool)
+                self._pool = self._pools.open(where, found.pool)
+                self.fetch.way = "device"
 
     def _open(self, position: int, payload: memoryview | None) -> None:
         fetch, wanted = self.fetch, self.fetch.wanted

@@ -13,11 +13,13 @@ from functools import partial
 from engine.exchange.answering import Answering
 from engine.exchange.asking import SILENCE_S, Asking
 from engine.exchange.block_memory import BlockMemory, CudaMemory, memory_of
+from engine.exchange.fetch import Way
 from engine.exchange.fetches import Fetches, Patience, Progress
 from engine.exchange.peer_pool import CudaPeerPools, PeerPools, share
 from engine.exchange.rates import FetchRates
 from engine.exchange.source import RunningRequest, Source
 from engine.exchange.wire import PoolHandle
+from engine.link.address import is_tcp
 from engine.link.curve import LinkKey
 from engine.link.stats_messages import ExchangeStats
 from engine.link.waker import Waker
@@ -72,6 +74,13 @@ class OpenedExchange:
             )
         return self._asking
 
+    def way_of(self, where: str) -> Way:
+        """Over which way blocks of the engine there are expected."""
+        if is_tcp(where):
+            return "tcp"
+        is_neighbour = self._pools is not None and self._pools.host_of(where) is not None
+        return "device" if is_neighbour else "socket"
+
     def close(self) -> None:
         """Ask and answer no more."""
         for thread in (self._asking, self.answering):
@@ -117,10 +126,12 @@ class Exchange:
             self._source = Source(cache, self._answering, fingerprint)
         rates = FetchRates(times, block_size=cache.block_size, block_bytes=block_bytes)
         if opened is None:
-            self._fetches = Fetches(cache, rates, None, None)
+            self._fetches = Fetches(cache, rates, None, None, lambda _: "socket")
         else:
             asking = partial(opened.asking, fingerprint)
-            self._fetches = Fetches(cache, rates, opened.memory, asking, opened.patience)
+            self._fetches = Fetches(
+                cache, rates, opened.memory, asking, opened.way_of, opened.patience
+            )
 
     @property
     def is_busy(self) -> bool:

@@ -31,7 +31,6 @@ class Wanted:
     """Blocks `first` up to `end` of a prompt, and where they are to be put."""
 
     address: str
-    way: Way
     path: NamespacePath
     tokens: TokenIds  # whole blocks, from position 0 to `end`
     block_keys: bytes
@@ -61,6 +60,7 @@ class Fetch:
     wanted: Wanted
     arrived: int  # blocks from position 0 on that are in place and sound
     began: float  # of time.monotonic, as all its times
+    way: Way  # over which blocks come; a guess until something was found
     is_closed: bool = False  # the owner wants no more, and its blocks are not to be written
     why: str | None = None  # it ended; "": all has come that was there
     answered: float | None = None  # when the first word came

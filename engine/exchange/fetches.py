@@ -22,7 +22,6 @@ from engine.exchange.asking import SILENT, Asking
 from engine.exchange.block_memory import BlockMemory
 from engine.exchange.fetch import Fetch, Wanted, Way
 from engine.exchange.rates import FetchRates
-from engine.link.address import is_tcp
 from engine.link.messages import FetchSource
 from engine.link.stats_messages import FetchStats
 from engine.scheduling.sequence import Sequence
@@ -69,16 +68,14 @@ class Patience:
 class _UnderWay:
     fetch: Fetch | None  # None: there is nothing to be fetched
     began: float
-    way: Way = "socket"
 
 
 @dataclass(slots=True)
-class _Busy:
-    """When fetches over one way were under way."""
+class _Counts:
+    """Of one way, and until when its time is counted: what overlaps counts once."""
 
     stats: FetchStats
-    under_way: int = 0
-    since: float = 0.0
+    until: float
 
 
 class Fetches:
@@ -90,18 +87,23 @@ class Fetches:
         rates: FetchRates,
         memory: BlockMemory | None,
         open_asking: Callable[[], Asking] | None,
+        way_of: Callable[[str], Way],
         patience: Patience | None = None,
     ) -> None:
-        """`open_asking` makes the thread that asks, at first; None, and no `memory`: nobody is."""
+        """`open_asking` makes the thread that asks, at first; None, and no `memory`: nobody is.
+
+        `way_of` says over which way blocks are expected from an address.
+        """
         self.refused = 0
         self._cache = cache
         self._rates = rates
         self._memory = memory
         self._open_asking = open_asking
+        self._way_of = way_of
         self._asking: Asking | None = None
         self._patience = patience or Patience()
         self._under_way: dict[Sequence, _UnderWay] = {}
-        self._busy: dict[str, _Busy] = {}
+        self._counts: dict[Way, _Counts] = {}
         self._resting: dict[str, float] = {}  # addresses, and until when
 
     @property
@@ -118,12 +120,8 @@ class Fetches:
             sequence.source = None  # once is enough: what is computed comes for sure
             return
         self._wait(sequence)
-        one = _UnderWay(fetch, now)
-        if fetch is not None:
-            one.way = fetch.wanted.way
-            self._begun(one.way, now)
         sequence.fetch = fetch or _NOTHING
-        self._under_way[sequence] = one
+        self._under_way[sequence] = _UnderWay(fetch, now)
 
     def leave(self, sequence: Sequence, now: float) -> None:
         """As `Fetching.leave`."""
@@ -141,7 +139,7 @@ class Fetches:
 
     def stats(self) -> dict[str, FetchStats]:
         """The counts by way."""
-        return {way: busy.stats for way, busy in self._busy.items()}
+        return {way: counts.stats for way, counts in self._counts.items()}
 
     # Begin
 
@@ -164,14 +162,13 @@ class Fetches:
         first, end = sequence.num_computed // size, self._end(sequence, source)
         if first >= end:
             return None
-        way: Way = "tcp" if is_tcp(source.address) else "socket"
+        way = self._way_of(source.address)
         run = _Run(first, end, before)
         if not self._may_ask(sequence, source, way, run):
             self.refused += 1
             return None
         wanted = Wanted(
             address=source.address,
-            way=way,
             path=sequence.path,
             tokens=sequence.token_ids[: end * size].copy(),
             block_keys=sequence.block_keys,
@@ -183,7 +180,7 @@ class Fetches:
             deadline=time.monotonic() + self._most_seconds(source, run),
             mark=self._memory.mark(),
         )
-        fetch = Fetch(wanted, first, began=time.monotonic())
+        fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         self._asking = self._open_asking()
         self._asking.begin(fetch)
         return fetch
@@ -194,7 +191,7 @@ class Fetches:
         whole = min((sequence.prompt_len - 1) // size, len(sequence.block_keys) // KEY_BYTES)
         return whole if source.request_id is not None else min(whole, source.num_tokens // size)
 
-    def _may_ask(self, sequence: Sequence, source: FetchSource, way: str, run: _Run) -> bool:
+    def _may_ask(self, sequence: Sequence, source: FetchSource, way: Way, run: _Run) -> bool:
         fetches = [one.fetch for one in self._under_way.values() if one.fetch is not None]
         if len(fetches) >= MOST_FETCHES or sequence.loads == "never":
             return False
@@ -249,33 +246,27 @@ class Fetches:
         size = self._cache.block_size
         for label, blocks in fetch.first_reads.items():
             sequence.first_reads[label] = sequence.first_reads.get(label, 0) + blocks * size
-        self._count(fetch, one, now)
+        self._count(fetch, one.began, now)
 
-    def _begun(self, way: str, now: float) -> None:
-        busy = self._busy.setdefault(way, _Busy(FetchStats()))
-        if not busy.under_way:
-            busy.since = now
-        busy.under_way += 1
-
-    def _count(self, fetch: Fetch, one: _UnderWay, now: float) -> None:
-        busy = self._busy[one.way]
+    def _count(self, fetch: Fetch, began: float, now: float) -> None:
+        counts = self._counts.setdefault(fetch.way, _Counts(FetchStats(), began))
         blocks = fetch.arrived - fetch.wanted.first
         num_bytes = 0 if self._memory is None else blocks * self._memory.block_bytes
-        old = busy.stats
-        busy.stats = FetchStats(
+        old = counts.stats
+        counts.stats = FetchStats(
             fetches=old.fetches + 1,
             failed=old.failed + (fetch.why != ""),
             blocks=old.blocks + blocks,
             bytes=old.bytes + num_bytes,
-            seconds=old.seconds + now - busy.since,
+            seconds=old.seconds + now - max(counts.until, began),
         )
-        busy.since, busy.under_way = now, busy.under_way - 1
+        counts.until = now
         if fetch.why == SILENT:
             self._resting[fetch.wanted.address] = time.monotonic() + REST_S
         is_whole = fetch.why == "" and fetch.wanted.request_id is None
         if is_whole and fetch.answered is not None and fetch.ended is not None:
             took = fetch.ended - fetch.answered
-            self._rates.measured(one.way, blocks, fetch.answered - fetch.began, took)
+            self._rates.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
 
 class _Nothing:

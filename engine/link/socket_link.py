@@ -58,8 +58,6 @@ class SocketLink:
     A socket file is 0600, a directory made for it 0700. Over TCP only holders of `key` are heard.
     """
 
-    _waker: Waker | None = None
-
     def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
         """Raises ValueError for an address over TCP without a key, OSError where it is taken."""
         self.dropped_frames = 0
@@ -68,6 +66,7 @@ class SocketLink:
             raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
         self._turns = 0  # of the step loop: it receives once in each
+        self._waker: Waker | None = None
         if self._address.path is not None:
             make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)

@@ -74,7 +74,6 @@ def fetch() -> Fetch:
     path, tokens = NamespacePath(((0, A), (4, B))), np.arange(END * SIZE, dtype=np.int32)
     wanted = Wanted(
         address="there",
-        way="socket",
         path=path,
         tokens=tokens,
         block_keys=block_keys(path, tokens, SIZE),
@@ -86,7 +85,7 @@ def fetch() -> Fetch:
         deadline=0.0,
         mark=Passed(),
     )
-    return Fetch(wanted, FIRST, began=0.0)
+    return Fetch(wanted, FIRST, began=0.0, way="socket")
 
 
 def payload(position: int) -> bytes:
@@ -174,7 +173,7 @@ def test_a_block_without_a_payload_or_before_anything_was_found_ends_it(
 ) -> None:
     arriving.take(*Source(fetch).block(FIRST))
     assert fetch.is_over
-    other = Fetch(fetch.wanted, FIRST, began=0.0)
+    other = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")
     arriving = Arriving(other, FINGERPRINT, ASKING, memory, None)
     arriving.take(FOUND, None)
     arriving.take(Block(1, FIRST), None)
@@ -204,7 +203,7 @@ def test_what_is_copied_from_a_neighbour_counts_once_it_says_it_was_held(
     assert fetch.arrived == FIRST + 1
     arriving.take(Source(fetch).slots(END - 1, END), None)
     arriving.take(Still(1, END), None)
-    assert (fetch.why, fetch.arrived) == ("", END)
+    assert (fetch.why, fetch.arrived, fetch.way) == ("", END, "device")
     assert pools.copies[0] == ([52, 53, 54], [102, 103, 104])
 
 
@@ -222,7 +221,7 @@ def test_slots_that_are_not_those_of_the_blocks_are_not_copied(
         Slots(number=1, first=FIRST, slots=sound.slots, seals=sound.seals[:-1]),
         source.slots(FIRST + 1, END),
     ):
-        one = Fetch(fetch.wanted, FIRST, began=0.0)
+        one = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")
         arriving = Arriving(one, FINGERPRINT, ASKING, memory, pools)
         arriving.take(replace_pool(FOUND), None)
         arriving.take(said, None)
