@@ -90,21 +90,7 @@ def simulate(
     totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn)
     each = [sizes.scaled(total) for total in totals]
     if replicas.replicas > 1:
-        _check_roles(replicas)
-        common = Replicas(
-            count=replicas.replicas,
-            policy=tiers.policy,
-            costs=Costs(
-                shape,
-                machine,
-                tiers.block_size,
-                replicas.fetch_gb_s,
-                step=StepBounds(max_step_s=replicas.max_step_ms / 1000),
-            ),
-            session_blocks=session_blocks(read),
-            seconds_per_block=_seconds_per_block(tiers, shape, machine),
-            partition=partition,
-        )
+        common = _replicas(read, replicas, tiers, shape, machine, partition)
         _by_router(read, common, replicas, [sizes, *each], output)
         return
     policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
@@ -147,6 +133,27 @@ def _by_router(
     together = make_report(chosen, replicas.costs.shape, replicas.costs.machine, [])
     report = RoutedReport(replicas.count, chosen_one, compared[0].routed, by_size, together)
     print_result(report, show_routed, as_json=output.json)
+
+
+def _replicas(
+    trace: BlockTrace,
+    flags: ReplicaFlags,
+    tiers: TierTokenFlags,
+    shape: ModelShape,
+    machine: MachineModel,
+    partition: EqualParts | None,
+) -> Replicas:
+    """What all replicas have in common; BadSetting for roles that exclude each other."""
+    _check_roles(flags)
+    step = StepBounds(max_step_s=flags.max_step_ms / 1000)
+    return Replicas(
+        count=flags.replicas,
+        policy=tiers.policy,
+        costs=Costs(shape, machine, tiers.block_size, flags.fetch_gb_s, step=step),
+        session_blocks=session_blocks(trace),
+        seconds_per_block=_seconds_per_block(tiers, shape, machine),
+        partition=partition,
+    )
 
 
 def _check_roles(flags: ReplicaFlags) -> None:
