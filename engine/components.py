@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.copies import TierCopies
+from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
@@ -37,6 +38,7 @@ class Components:
     prefix_queries: PrefixQueries
     tree_views: TreeViews
     copies: TierCopies
+    exchange: Exchange  # of blocks with other engines
     rates: LoadOrRecompute
     times: StepTimes
     counters: EngineCounters

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.link.messages import Role
 from engine.step_sizes import MOST_NEW
 from prefix_cache.names import PolicyName
 
@@ -26,6 +27,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     model_dir: str
     socket: str  # path of the Unix socket it serves, or tcp://host:port
     link_key_file: str | None = None  # needed over TCP (`link/curve.py`)
+    role: Role = "both"  # what gateways send it, where they drive several engines
+    # Where other engines fetch blocks: a path, tcp://host:port, or tcp://host:* for any free port.
+    # None: nowhere.
+    exchange: str | None = None
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda
     load_format: LoadFormat = "safetensors"

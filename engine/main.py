@@ -18,6 +18,7 @@ import msgspec
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
@@ -78,6 +79,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
+    exchange: OpenedExchange | None
     ahead: HostAhead | None
     team: Team | None  # None: this rank is alone
     share: Fraction  # of every tier below the device, what is this rank's
@@ -99,7 +101,14 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     opened.enter_context(closing(model.grammars))
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
-    return _Loaded(model, link, ahead, team, outline.share)
+    exchange = None
+    if team is not None:
+        if config.exchange is not None:
+            _log.warning("no exchange: blocks of several ranks do not go between engines")
+    else:
+        exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
+        link.wake_by(exchange.waker)
+    return _Loaded(model, link, exchange, ahead, team, outline.share)
 
 
 def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:
@@ -118,7 +127,7 @@ def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> Engi
     if team is not None:
         lower = ranks_tiers(lower, team.others, model.runner)
         team.await_started()
-    core = build_core(config, model, loaded.link, lower)
+    core = build_core(config, model, loaded.link, lower, loaded.exchange)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
@@ -135,7 +144,11 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
 
 
 def build_core(
-    config: EngineConfig, model: OpenedModel, link: Link, lower: LowerTiers | None = None
+    config: EngineConfig,
+    model: OpenedModel,
+    link: Link,
+    lower: LowerTiers | None = None,
+    exchange: OpenedExchange | None = None,
 ) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device
@@ -149,7 +162,7 @@ def build_core(
     )
     policy = by_name(config.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())
-    return assemble(model, link, limits, cache_parts)
+    return assemble(model, link, limits, cache_parts, exchange)
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:

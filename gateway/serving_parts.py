@@ -111,7 +111,7 @@ async def open_kept(
         shared_metrics, config.model_name if config.vllm_metric_names else None
     )
     if isinstance(engine, EngineSet):
-        engine.count_moves(metrics.moved)
+        engine.count_with(metrics.routing)
         await _find_engines(config, engine, state, stack)
     faults = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
     await stack.enter_async_context(faults.kept())

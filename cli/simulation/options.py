@@ -113,6 +113,21 @@ class ReplicaFlags:
     speed: float = replica_field(
         1.0, "How many times faster than in the trace requests come.", min=0.001
     )
+    fetch_gb_s: float = replica_field(
+        0.0,
+        "GB/s of a replica's blocks to others: replicas fetch what another one has where that is "
+        "predicted to be faster than computing it. 0: nothing is fetched.",
+        min=0.0,
+    )
+    prefill_replicas: int = replica_field(
+        0,
+        "Of the replicas, those that compute prompts alone, for the others to answer; needs "
+        "--fetch-gb-s.",
+        min=0,
+    )
+    max_step_ms: float = replica_field(
+        60.0, "Milliseconds of a step that also decodes, about, as of 'ratoon serve'.", min=1.0
+    )
     balance_plot: Path | None = replica_field(
         None,
         "Write a plot of what the busiest replica computes, as times of the mean, against size, "

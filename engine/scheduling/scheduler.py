@@ -45,6 +45,7 @@ from operator import attrgetter
 from engine.scheduling.active import ActiveSequences, who_gives
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_decodes, charge_row
+from engine.scheduling.fetching import Fetching
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue
 from engine.scheduling.sequence import Sequence
@@ -75,14 +76,22 @@ class Scheduler:
         limits: StepLimits,
         times: StepTimes,
         counters: EngineCounters,
+        fetching: Fetching,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue = queue
         self.sequence_cache = sequence_cache
         self._arrivals = Arrivals()
         self.active = ActiveSequences(
-            queue, sequence_cache, self._arrivals, counters, clock, max_running=limits.max_running
+            queue,
+            sequence_cache,
+            self._arrivals,
+            fetching,
+            counters,
+            clock,
+            max_running=limits.max_running,
         )
+        self._fetching = fetching
         self._limits = limits
         self._prefill = PrefillBudget(limits, times)
 
@@ -93,7 +102,7 @@ class Scheduler:
 
     @property
     def loading(self) -> list[Sequence]:
-        """Sequences that wait for their loads, in order of admission."""
+        """Sequences that wait for loads or for another engine, in order of admission."""
         return self.active.loading
 
     def has_any_of(self, flow: str) -> bool:
@@ -201,12 +210,16 @@ class Scheduler:
             self._compute(builder, newcomers)
 
     def _board(self, builder: StepBuilder, now: float, sequences: Iterable[Sequence]) -> None:
-        """Start sequences whose loads have ended, and start over those whose loads failed."""
+        """Start sequences whose blocks have come, and start over those whose loads failed."""
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
                 self.active.start_over(sequence, now)
-            elif lease.ready and builder.budget and self._find_batch_slot(sequence, builder, now):
+            elif (
+                sequence.may_start
+                and builder.budget
+                and self._find_batch_slot(sequence, builder, now)
+            ):
                 self.active.start_loaded(sequence, builder, now)
 
     def _admit_first(
@@ -230,7 +243,7 @@ class Scheduler:
             if not self._take_of_others(sequence, builder, now, before):
                 return not present
             present[sequence.flow] += remaining_tokens(sequence)
-            if lease_of(sequence).ready:
+            if sequence.may_start:
                 self._find_batch_slot(sequence, builder, now)
             is_newcomer = self._arrivals.is_newcomer(sequence)
             self._start(sequence, builder, now, is_newcomer=is_newcomer)
@@ -288,7 +301,12 @@ class Scheduler:
             if sequence is None or not self.active.take(sequence, now, before):
                 break
             self._start(sequence, builder, now)
-        is_still = not (self.running or self.loading or self.sequence_cache.copies_under_way)
+        is_still = not (
+            self.running
+            or self.loading
+            or self.sequence_cache.copies_under_way
+            or self._fetching.is_lending
+        )
         if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
 

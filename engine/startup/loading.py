@@ -183,6 +183,7 @@ def open_model(
             eos_token_ids=model.eos_token_ids,
             device=str(outline.device),
             dtype=dtype_name(outline.dtype),
+            role=config.role,
         ),
         num_blocks=part.num_blocks,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,

@@ -123,6 +123,7 @@ class RequestTrace(RequestTracing):
             ("queue", timing.queue),
             ("match", timing.match),
             ("load", timing.load),
+            *([("fetch", timing.fetch)] if timing.fetch else []),  # of another engine: seldom
             ("prefill", timing.prefill),
         ):
             self._phase(name, begin, begin + seconds)

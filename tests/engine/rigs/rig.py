@@ -12,6 +12,7 @@ from engine.copies import Disk
 from engine.core import EngineCore
 from engine.link.messages import (
     Failed,
+    FetchSource,
     Finished,
     Generate,
     Loads,
@@ -73,6 +74,7 @@ def generate(
     loads: Loads = "auto",
     cache_quota: tuple[float, float] | None = None,
     writer: str = "",
+    source: FetchSource | None = None,
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -88,6 +90,7 @@ def generate(
         loads=loads,
         cache_quota=cache_quota,
         writer=writer,
+        source=source,
     )
 
 

@@ -12,8 +12,19 @@ import numpy as np
 from engine.config import DeviceName, EngineConfig, KvDtype, Quantization
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
+from engine.exchange.asking import SILENCE_S
+from engine.exchange.exchange import OpenedExchange, open_exchange
+from engine.exchange.fetches import Patience
 from engine.execution.runner import ModelRunner
-from engine.link.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
+from engine.link.curve import LinkKey
+from engine.link.messages import (
+    FetchSource,
+    Finished,
+    Generate,
+    Loads,
+    SamplingParams,
+    pack_token_ids,
+)
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
@@ -25,6 +36,7 @@ from engine.startup.lower_tiers import GIB, open_tiers
 from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
+from storage.device_pool import DevicePool
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
@@ -70,6 +82,21 @@ class NotingRunner:
         return self.runner.launch_forward(step)
 
 
+@dataclass(frozen=True)
+class ExchangeAt:
+    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself."""
+
+    where: str | None = None
+    key: LinkKey | None = None
+    patience: Patience | None = None
+    silence_s: float = SILENCE_S
+
+    def open(self, pool: DevicePool) -> OpenedExchange:
+        opened = open_exchange(pool, self.where, self.key)
+        opened.patience, opened.silence_s = self.patience, self.silence_s
+        return opened
+
+
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
 
@@ -84,12 +111,13 @@ class RealEngine:
         constraint_of: ConstraintOf | None = None,
         masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
+        exchange: ExchangeAt | None = None,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
         `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
-        ids of each step's rows.
+        ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
@@ -115,6 +143,8 @@ class RealEngine:
             self.ranks.await_started()
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
+        self.pool = opened.pool
+        self.exchange = None if exchange is None else exchange.open(opened.pool)
         self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
@@ -133,6 +163,7 @@ class RealEngine:
                 bounds.overlap_scheduling,
             ),
             CacheParts(digest=digest, lower=lower),
+            self.exchange,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -146,6 +177,8 @@ class RealEngine:
         namespace: Namespace,
         use_cache: bool = True,
         loads: Loads = "auto",
+        source: FetchSource | None = None,
+        writer: str = "",
     ) -> None:
         """Put a request before the engine."""
         path = NamespacePath.single(namespace)
@@ -160,6 +193,8 @@ class RealEngine:
                 sampling=sampling,
                 use_cache=use_cache,
                 loads=loads,
+                source=source,
+                writer=writer,
             ),
             CLIENT,
         )
@@ -191,6 +226,8 @@ class RealEngine:
         """End the tiers below the device, and what compiles grammars."""
         if self.ranks is not None:
             self.ranks.close()
+        if self.exchange is not None:
+            self.exchange.close()
         self.tiers.close()
         self.grammars.close()
 
