@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
@@ -51,17 +51,15 @@ from cli.simulation.offload_fits import (
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
 from cli.simulation.stages import (
     PipelineFit,
+    checked_ranks,
     in_stages,
     pipeline_fit,
     pipeline_line,
     stage_rows,
-    stages_of,
 )
 from cli.simulation.windows import WindowFit, window_fit, window_line
 from engine.models.architectures.registry import SERVED, ServedModels
-from engine.models.checks import check_grid
-from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.grid import RankGrid
+from engine.models.errors import BadConfig
 
 ModelName = Annotated[
     str,
@@ -226,23 +224,6 @@ def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
     except BadConfig as error:
         said = str(error).removeprefix("cpu_offload_gb ")
         raise BadSetting("--cpu-offload-gb", said) from error
-
-
-def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """As many GPUs as ranks; BadSetting for another number, or a model that does not divide."""
-    ranks = memory.num_ranks
-    if ranks == 1:
-        return memory
-    if memory.gpus not in (1, ranks):
-        raise BadSetting("--gpus", f"{memory.gpus}: each of {ranks} ranks has one")
-    try:
-        check_grid(RankGrid(memory.tensor_parallel, memory.pipeline_parallel))
-        decoder.of_rank(memory.tensor_parallel)
-        stages_of(decoder, memory.pipeline_parallel)
-    except UnsupportedModel as error:
-        flag = "--tensor-parallel" if memory.pipeline_parallel == 1 else "--pipeline-parallel"
-        raise BadSetting(flag, str(error)) from error
-    return replace(memory, gpus=ranks)
 
 
 def _too_large(

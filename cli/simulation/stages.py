@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cli.errors import BadSetting
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.estimates import BatchCosts
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
+from engine.models.checks import check_grid
+from engine.models.errors import UnsupportedModel
+from engine.models.grid import RankGrid
 from engine.models.stages import layer_bytes, split_layers
 from storage.kv_layout import ITEM_BYTES
 from storage.stage import Stage
@@ -49,6 +53,23 @@ def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
     ends = split_layers(costs, decoder.table_bytes, num_stages)
     return [decoder.of_stage(Stage(index, ends)) for index in range(num_stages)]
+
+
+def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
+    """As many GPUs as ranks; BadSetting for another number, or a model that does not divide."""
+    ranks = memory.num_ranks
+    if ranks == 1:
+        return memory
+    if memory.gpus not in (1, ranks):
+        raise BadSetting("--gpus", f"{memory.gpus}: each of {ranks} ranks has one")
+    try:
+        check_grid(RankGrid(memory.tensor_parallel, memory.pipeline_parallel))
+        decoder.of_rank(memory.tensor_parallel)
+        stages_of(decoder, memory.pipeline_parallel)
+    except UnsupportedModel as error:
+        flag = "--tensor-parallel" if memory.pipeline_parallel == 1 else "--pipeline-parallel"
+        raise BadSetting(flag, str(error)) from error
+    return replace(memory, gpus=ranks)
 
 
 def pipeline_fit(

@@ -125,18 +125,14 @@ class Decoder:
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, late, fetch, hidden = self.ops, self.late, self.fetch, None
-        layers = self.parameters.layers
+        ops, layers, hidden = self.ops, self.parameters.layers, None
         first, last = layers[0].index, layers[-1]
-        if fetch is not None:
-            fetch.begin()
+        if self.fetch is not None:
+            self.fetch.begin()
         residual = self._entering(token_ids)
         for layer in layers:
             index = layer.index - first
-            if fetch is not None:
-                fetch.wait(index)
-            if late is not None and index == late.first:
-                late.wait()
+            self._await(index)
             kv = pool[index]
             # The queries take the name of what they came from, whose memory is free then.
             hidden, residual = layer.write_kv(
@@ -146,11 +142,18 @@ class Decoder:
                 hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
-            if fetch is not None:
-                fetch.computed(index)
+            if self.fetch is not None:
+                self.fetch.computed(index)
         if not self.has_logits:
             self._pass_on(hidden, residual)
         return None
+
+    def _await(self, index: int) -> None:
+        """Let what is launched next wait for a layer's weights and KV, where these come late."""
+        if self.fetch is not None:
+            self.fetch.wait(index)
+        if self.late is not None and index == self.late.first:
+            self.late.wait()
 
     def _entering(self, token_ids: Tensor) -> Tensor:
         """What the layers computed here begin with, (T, H)."""

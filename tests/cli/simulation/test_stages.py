@@ -11,8 +11,8 @@ from cli.simulation.decoder import read_decoder
 from cli.simulation.fits import GIB
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
-from cli.simulation.plan import CachePlan, checked_ranks, make_plan
-from cli.simulation.stages import stages_of
+from cli.simulation.plan import CachePlan, make_plan
+from cli.simulation.stages import checked_ranks, stages_of
 from engine.models.architectures.registry import read_model_config
 from engine.models.stages import split_model
 from tests.cli.console import Console
