@@ -86,13 +86,21 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
     """The configs of which the first `prefill` compute prompts for the others.
 
-    BadSetting where no others are left.
+    BadSetting where no others are left, or where these could not fetch what is computed for them.
     """
     if not prefill:
         return list(configs)
     if prefill >= len(configs):
         raise BadSetting(
-            "--prefill-replicas", f"of {len(configs)} engines (--replicas) at least one answers"
+            "--prefill-replicas",
+            f"{prefill} of {len(configs)} engines (--replicas) leave none that answers: give "
+            f"--replicas {prefill + 1} or more",
+        )
+    if configs[0].num_ranks > 1:
+        raise BadSetting(
+            "--prefill-replicas",
+            "blocks of several ranks (--tensor-parallel, --pipeline-parallel) do not go between "
+            "engines yet",
         )
     roles: tuple[Role, Role] = ("decode", "prefill")
     return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
