@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
+from cli.serving.compose import RANKS_EXCHANGE_NOTHING
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from engine.link.messages import Role
@@ -97,11 +98,7 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
             f"--replicas {prefill + 1} or more",
         )
     if configs[0].num_ranks > 1:
-        raise BadSetting(
-            "--prefill-replicas",
-            "blocks of several ranks (--tensor-parallel, --pipeline-parallel) do not go between "
-            "engines yet",
-        )
+        raise BadSetting("--prefill-replicas", RANKS_EXCHANGE_NOTHING)
     roles: tuple[Role, Role] = ("decode", "prefill")
     return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
 
