@@ -150,6 +150,14 @@ class DecoderCounts:
         kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
         return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
 
+    def divides(self, num_ranks: int) -> bool:
+        """Whether so many ranks can divide it, in this format."""
+        try:
+            self.of_rank(num_ranks)
+        except UnsupportedModel:
+            return False
+        return True
+
     def of_stage(self, stage: Stage) -> DecoderCounts:
         """What one stage has; `weight_bytes`, KV and `shape` are of that alone."""
         return replace(

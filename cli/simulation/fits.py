@@ -93,12 +93,18 @@ def weights_fits(
     With all weights on the device.
     """
     memory = replace(memory, cpu_offload_gb=0.0)
-    found = [(one.name, decoder.with_weights_in(one)) for one in served.planned_formats]
     return [
-        WeightsFit(name, one.weight_bytes, device_tokens(one, memory))
-        for name, one in found
-        if one.is_served
+        WeightsFit(one.weight_format.name, one.weight_bytes, device_tokens(one, memory))
+        for one in in_formats(decoder, memory, served)
     ]
+
+
+def in_formats(
+    decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels
+) -> Iterator[DecoderCounts]:
+    """The model in each format that it is served in, by as many ranks as there are."""
+    changed = (decoder.with_weights_in(one) for one in served.planned_formats)
+    return (one for one in changed if one.is_served and one.divides(memory.tensor_parallel))
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:

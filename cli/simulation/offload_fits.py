@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cli.simulation.decoder import DecoderCounts
-from cli.simulation.fits import GIB, device_tokens
+from cli.simulation.fits import GIB, device_tokens, in_formats
 from cli.simulation.machine import MachineModel
 from cli.simulation.offload import copies_of, placement_of
 from cli.simulation.options import MemoryFlags, RequestFlags
@@ -51,7 +50,7 @@ def offload_needs(
     plain = replace(memory, cpu_offload_gb=0.0)
     needs = (
         least_fit(one, memory, machine, requests)
-        for one in _in_formats(decoder, served)
+        for one in in_formats(decoder, memory, served)
         if not device_tokens(one, plain)
     )
     return [one for one in needs if one is not None]
@@ -114,11 +113,6 @@ def offload_rows(fits: list[OffloadFit]) -> list[tuple[str, ...]]:
         )
         for one in fits
     ]
-
-
-def _in_formats(decoder: DecoderCounts, served: ServedModels) -> Iterator[DecoderCounts]:
-    changed = (decoder.with_weights_in(one) for one in served.planned_formats)
-    return (one for one in changed if one.is_served)
 
 
 def _fit(

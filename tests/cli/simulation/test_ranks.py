@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,13 @@ def test_refuses_by_name_what_does_not_divide(
     assert says in " ".join(refused.err.split())
     fine = console.type("plan", "--model", path, "--tensor-parallel", "2", "--json")
     assert fine.json["rank"]["ranks"] == 2
+
+
+def test_a_format_that_ranks_cannot_divide_is_left_out(console: Console) -> None:
+    def formats(*flags: str) -> list[str]:
+        printed = console.type("plan", "--json", *flags)
+        assert printed.status == 0, printed.err
+        return [one["format"] for one in json.loads(printed.out)["weights"]]
+
+    assert formats() == ["plain", "fp8", "int4"], "the control"
+    assert formats("--tensor-parallel", "2") == ["plain", "fp8"], "320 columns in groups of 128"
