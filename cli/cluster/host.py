@@ -137,6 +137,7 @@ class EngineHost:
             self._lost_at = self._lost_at or now
             if now - self._lost_at >= SILENT_S:
                 _LOG.error("the engine does not answer, and is ended")
+                self.state = "stopping"
                 child.kill()
 
     async def _predict(self, client: EngineClient) -> None:
@@ -165,7 +166,11 @@ class EngineHost:
 
     def _complain(self, error: Unavailable) -> None:
         if not self._has_complained:
-            _LOG.warning("the engine cannot be registered now: %s", error)
+            _LOG.warning(
+                "the engine cannot be registered, which is tried again every %g s: %s",
+                BEAT_S,
+                error,
+            )
         self._has_complained = True
 
     async def _deregister(self) -> None:

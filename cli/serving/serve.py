@@ -17,6 +17,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from cli.errors import BadSetting
 from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, LoneEngineFlags, RegisterFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
@@ -168,6 +169,8 @@ def engine(
     config = replace(engine_config(source, model.data_dir, place, engine), link_key_file=key_file)
     check_role(config)
     if not registered.register:
+        if registered.advertise is not None:
+            raise BadSetting("--advertise", "is for an engine that is registered: --register")
         become("engine", config)
     from cli.cluster.lone_host import host_engine
 

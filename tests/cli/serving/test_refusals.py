@@ -248,3 +248,22 @@ def test_a_hub_models_weights_are_not_downloaded_to_be_refused(model_dir: Path) 
     with pytest.raises(ModelRefused, match=r"owner/name cannot be served: architectures \['GPT2"):
         checked_source("owner/name", ENGINE_DEFAULTS, resolved)
     assert asked == ["dummy"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (
+            ["--advertise", "tcp://10.0.0.7:7300"],
+            "--advertise: is for an engine that is registered",
+        ),
+        (["--role", "prefill"], "--role: prefill needs --exchange"),
+    ],
+)
+def test_flags_of_an_engine_that_would_do_nothing_are_refused(
+    console: Console, model_dir: Path, tmp_path: Path, flags: list[str], says: str
+) -> None:
+    where = ["--model", str(model_dir), "--data-dir", str(tmp_path / "d")]
+    printed = console.type("engine", *where, *flags)
+    assert (printed.status, printed.err.count("\n")) == (2, 1)
+    assert says in printed.err
