@@ -30,17 +30,28 @@ SOME = ExpertTile(32, 64, 128, weight_first=True, warps=4, stages=4)
 MORE = ExpertTile(64, 128, 128, weight_first=False, warps=4, stages=4)
 MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=3)
 _UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs of an expert, if all have as many
+# Of matrices in four bits, whose depth is that of their words. A guess: not measured yet.
+FOUR_BIT_FEW = ExpertTile(16, 64, 64, weight_first=True, warps=4, stages=4)
+FOUR_BIT_SOME = ExpertTile(32, 64, 64, weight_first=True, warps=4, stages=4)
+FOUR_BIT_MORE = ExpertTile(64, 64, 64, weight_first=True, warps=4, stages=3)
+FOUR_BIT_MANY = ExpertTile(128, 128, 64, weight_first=True, warps=8, stages=3)
+_FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (96, FOUR_BIT_MORE))
 
 
-def tile_for(pairs: int, num_experts: int) -> ExpertTile:
+def tile_for(pairs: int, num_experts: int, *, in_four_bits: bool = False) -> ExpertTile:
     """The tile for so many pairs of a token and an expert."""
     each = pairs / num_experts
+    if in_four_bits:
+        return next((tile for most, tile in _FOUR_BIT_UP_TO if each <= most), FOUR_BIT_MANY)
     return next((tile for most, tile in _UP_TO if each <= most), MANY)
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
     """Numbers of tokens up to `most` that together launch every kernel there is for any number."""
-    pairs = (*(up_to * num_experts for up_to, _ in _UP_TO), *(up_to for up_to, _ in CHUNKS))
+    pairs = (
+        *(up_to * num_experts for up_to, _ in (*_UP_TO, *_FOUR_BIT_UP_TO)),
+        *(up_to for up_to, _ in CHUNKS),
+    )
     for tokens in sorted({1, *(up_to // top_k + more for up_to in pairs for more in (0, 1))}):
         if 0 < tokens <= most:
             yield tokens

@@ -1,0 +1,148 @@
+"""The matrices of all experts of a layer in four bits a number, as their products read them.
+
+    values    (E, K / 128, N, 32) int16    a word has four numbers of a row, 32 columns apart
+    mxfp4     a number is e2m1, and 32 columns share a power of two (e8m0)
+              scales (E, K / 128, N) int32: those of a span's four groups, the first in its low byte
+    int4      (q - zero) * scale, rounded once to `dtype`, in groups of 32, 64 or 128 columns
+              scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
+
+Columns come in spans of 128; behind the last one of a row that is no whole span are zeros. The rows
+of a span lie one after the other: what a program reads at a time, some rows of it, is one run of
+memory. Where the bits of four numbers e2m1 are in a word is said in `four_bit_numbers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kernels.launch.rounding import cdiv
+from kernels.limits import INT4_SPAN
+
+Kind = Literal["mxfp4", "int4"]
+SPAN = INT4_SPAN  # columns
+IN_WORD = 4  # numbers
+STRIDE = SPAN // IN_WORD  # columns between those of a word
+MXFP4_GROUP = 32  # columns that share a power of two
+LARGEST_EXPONENT = 128  # of e8m0, as kernels multiply by it
+ZERO_BITS = 0xFF  # of a scale's word in int4
+_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_EXPONENT_BIAS = 127
+# Where the bits of e2m1 are for each place in a word, from the sign on.
+_E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class FourBitMatrix:
+    """`columns` K of numbers that are of `dtype`; `bias` (E, N) or None."""
+
+    kind: Kind
+    columns: int
+    group: int
+    dtype: torch.dtype
+    values: Tensor
+    scales: Tensor
+    bias: Tensor | None = None
+
+    @property
+    def num_experts(self) -> int:
+        """E."""
+        return self.values.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return self.values.shape[2]
+
+    def dequantised(self, expert: int) -> Tensor:
+        """(N, K) float32 of one expert: numbers of `dtype`. Plain PyTorch."""
+        codes, scales = codes_of(self.values[expert], self.kind), self.scales[expert].T
+        wide = _mxfp4(codes, scales) if self.kind == "mxfp4" else _int4(codes, scales, self.group)
+        return wide[:, : self.columns].to(self.dtype).float()
+
+
+def shapes(
+    kind: Kind, experts: int, rows: int, columns: int, group: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of values and scales."""
+    spans = cdiv(columns, SPAN)
+    words = spans if kind == "mxfp4" else spans * (SPAN // group)
+    return (experts, spans, rows, STRIDE), (experts, words, rows)
+
+
+def words_of(codes: Tensor, kind: Kind) -> Tensor:
+    """codes (N, K) uint8 from 0 to 15 -> values (K / 128, N, 32) int16."""
+    rows, columns = codes.shape
+    spans = cdiv(columns, SPAN)
+    whole = torch.nn.functional.pad(codes, (0, spans * SPAN - columns))
+    parts = whole.view(rows, spans, IN_WORD, STRIDE).transpose(0, 1)
+    words = torch.zeros((spans, rows, STRIDE), dtype=torch.int32, device=codes.device)
+    for place in range(IN_WORD):
+        words |= _placed(parts[:, :, place].int(), place, kind)
+    return words.to(torch.int16)
+
+
+def _placed(codes: Tensor, place: int, kind: Kind) -> Tensor:
+    if kind == "int4":
+        return codes << 4 * place
+    found = torch.zeros_like(codes)
+    for index, bit in enumerate(_E2M1_BITS[place]):
+        found |= (codes >> (3 - index) & 1) << bit
+    return found
+
+
+def codes_of(values: Tensor, kind: Kind) -> Tensor:
+    """values (spans, N, 32) int16 -> codes (N, spans * 128) int32."""
+    spans, rows, _ = values.shape
+    words = values.int() & 0xFFFF
+    each = [_taken(words, place, kind) for place in range(IN_WORD)]
+    return torch.stack(each, 2).transpose(0, 1).reshape(rows, spans * SPAN)
+
+
+def _taken(words: Tensor, place: int, kind: Kind) -> Tensor:
+    if kind == "int4":
+        return words >> 4 * place & 15
+    found = torch.zeros_like(words)
+    for index, bit in enumerate(_E2M1_BITS[place]):
+        found |= (words >> bit & 1) << (3 - index)
+    return found
+
+
+def mxfp4_scales(exponents: Tensor) -> Tensor:
+    """exponents (N, K / 32) uint8 -> words (K / 128, N) int32."""
+    rows, groups = exponents.shape
+    spans = cdiv(groups, IN_WORD)
+    whole = torch.nn.functional.pad(exponents, (0, spans * IN_WORD - groups))
+    parts = whole.int().view(rows, spans, IN_WORD)
+    words = sum(parts[:, :, place] << 8 * place for place in range(IN_WORD))
+    assert isinstance(words, Tensor)
+    return words.T
+
+
+def _mxfp4(codes: Tensor, scales: Tensor) -> Tensor:
+    table = torch.tensor([*_MAGNITUDES, *(-one for one in _MAGNITUDES)], device=codes.device)
+    exponents = torch.stack([scales >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
+    by_column = exponents.flatten(1).repeat_interleave(MXFP4_GROUP, 1)
+    return torch.ldexp(table[codes], by_column - _EXPONENT_BIAS)
+
+
+def _int4(codes: Tensor, scales: Tensor, group: int) -> Tensor:
+    by_column = scales.repeat_interleave(group, 1)
+    return (codes - (by_column & ZERO_BITS)).float() * scale_of(by_column)
+
+
+def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
+    """scales of any float dtype, zeros from 0 to 255 alike -> words int32, of the same shape.
+
+    Exact for scales of 16 bits; those of float32 keep 16 significant bits.
+    """
+    bits = scales.float().view(torch.int32)
+    return (bits + (ZERO_BITS + 1) // 2) & ~ZERO_BITS | zeros
+
+
+def scale_of(words: Tensor) -> Tensor:
+    """The scales in words, float32."""
+    return (words & ~ZERO_BITS).view(torch.float32)
