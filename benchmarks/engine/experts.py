@@ -27,10 +27,10 @@ from benchmarks.engine.kernels import replayed_seconds
 from benchmarks.record import emit, progress
 from kernels.e4m3 import rounded
 from kernels.experts import mixture, order, products, route
-from kernels.experts.four_bit_matrices import FourBitMatrix, int4_scales, shapes
+from kernels.experts.four_bit_matrices import MXFP4_GROUP, FourBitMatrix, Kind, int4_scales, shapes
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
-from kernels.experts.tiles import ExpertTile, tile_for
+from kernels.experts.tiles import ExpertTile
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK
@@ -126,7 +126,8 @@ def _in_four_bits(
     count: int, rows: int, columns: int, weights: str, dtype: torch.dtype, bias: Tensor | None
 ) -> FourBitMatrix:
     device = "cuda" if dtype == torch.bfloat16 else "cpu"
-    kind, group = ("mxfp4", 32) if weights == "mxfp4" else ("int4", INT4_GROUP)
+    kind: Kind = "mxfp4" if weights == "mxfp4" else "int4"
+    group = MXFP4_GROUP if kind == "mxfp4" else INT4_GROUP
     of_values, of_scales = shapes(kind, count, rows, columns, group)
     values = torch.randint(-(1 << 15), 1 << 15, of_values, device=device, dtype=torch.int16)
     if kind == "mxfp4":  # 2^-8 and 2^-7: about the columns^-0.5 of others
@@ -217,9 +218,9 @@ class Steps:
 
 
 def _kernels_of(layers: Sequence[Layer], weights: str, ceilings: Ceilings) -> Iterator[str]:
-    sizes, in_four_bits = layers[0].sizes, weights in FOUR_BITS
+    sizes = layers[0].sizes
     for tokens in sizes.tokens:
-        tile = tile_for(tokens * sizes.top_k, sizes.experts, in_four_bits=in_four_bits)
+        tile = mixture.tile_of(layers[0].gate_up, tokens * sizes.top_k)
         steps = Steps(layers, *_inputs(layers[0], tokens), tile)
         error = _error(steps) if tokens in COMPARED else None
         took = {name: steps.microseconds(part) for name, part in steps.parts().items()}

@@ -78,7 +78,7 @@ def words_of(codes: Tensor, kind: Kind) -> Tensor:
     rows, columns = codes.shape
     spans = cdiv(columns, SPAN)
     whole = torch.nn.functional.pad(codes, (0, spans * SPAN - columns))
-    parts = whole.view(rows, spans, IN_WORD, STRIDE).transpose(0, 1)
+    parts = whole.reshape(rows, spans, IN_WORD, STRIDE).transpose(0, 1)
     words = torch.zeros((spans, rows, STRIDE), dtype=torch.int32, device=codes.device)
     for place in range(IN_WORD):
         words |= _placed(parts[:, :, place].int(), place, kind)
@@ -116,7 +116,7 @@ def mxfp4_scales(exponents: Tensor) -> Tensor:
     rows, groups = exponents.shape
     spans = cdiv(groups, IN_WORD)
     whole = torch.nn.functional.pad(exponents, (0, spans * IN_WORD - groups))
-    parts = whole.int().view(rows, spans, IN_WORD)
+    parts = whole.int().reshape(rows, spans, IN_WORD)
     words = sum(parts[:, :, place] << 8 * place for place in range(IN_WORD))
     assert isinstance(words, Tensor)
     return words.T

@@ -122,10 +122,10 @@ def numbers(
         )
         return bits.to(dtype, bitcast=True)
     else:
-        ASM: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
+        HOW: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
         shift = tl.full([1, 1], 4 * PLACE, tl.int32)
         bits = tl.inline_asm_elementwise(
-            ASM,
+            HOW,
             "=r,r,r,r,r,r,r,r",
             [words, scale[:, None], zero[:, None], shift],
             dtype=tl.int16,

@@ -17,7 +17,7 @@ from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.gate import Gate
 from kernels.experts.matrices import AnyMatrix, Scales
 from kernels.experts.route import Routed
-from kernels.experts.tiles import tile_for
+from kernels.experts.tiles import ExpertTile, four_bit_tile_for, tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Scaling
 
@@ -38,10 +38,8 @@ def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, ga
 def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
     """As `reference`, on the device; of few tokens in parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
-    num_experts = gate_up.num_experts
-    in_four_bits = isinstance(gate_up, FourBitMatrix)
-    tile = tile_for(routed.experts.numel(), num_experts, in_four_bits=in_four_bits)
-    tiles = order.launch(routed.experts, num_experts, tile.rows)
+    tile = tile_of(gate_up, routed.experts.numel())
+    tiles = order.launch(routed.experts, gate_up.num_experts, tile.rows)
     inputs = x if by is None else fp8_rows.launch(x, by)
     hidden = products.gated_launch(inputs, routed, tiles, tile, gate_up, gate, x.dtype)
     inner = hidden if by is None else fp8_rows.launch(hidden, by)
@@ -49,6 +47,14 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
         return products.down_launch(inner, routed, tiles, tile, down, torch.float32)
     parts = products.down_launch(inner, routed, tiles, tile, down, x.dtype)
     return add_experts.launch(parts)
+
+
+def tile_of(matrix: AnyMatrix, pairs: int) -> ExpertTile:
+    """The tile for such matrices and so many pairs of a token and an expert."""
+    if isinstance(matrix, FourBitMatrix):
+        is_float32 = matrix.dtype == torch.float32
+        return four_bit_tile_for(pairs, matrix.num_experts, is_float32=is_float32)
+    return tile_for(pairs, matrix.num_experts)
 
 
 def scaling_of(matrix: AnyMatrix) -> Scaling | None:

@@ -38,12 +38,15 @@ FOUR_BIT_MANY = ExpertTile(128, 128, 64, weight_first=True, warps=8, stages=3)
 _FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (96, FOUR_BIT_MORE))
 
 
-def tile_for(pairs: int, num_experts: int, *, in_four_bits: bool = False) -> ExpertTile:
+def tile_for(pairs: int, num_experts: int) -> ExpertTile:
     """The tile for so many pairs of a token and an expert."""
-    each = pairs / num_experts
-    if in_four_bits:
-        return next((tile for most, tile in _FOUR_BIT_UP_TO if each <= most), FOUR_BIT_MANY)
-    return next((tile for most, tile in _UP_TO if each <= most), MANY)
+    return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
+
+
+def four_bit_tile_for(pairs: int, num_experts: int, *, is_float32: bool = False) -> ExpertTile:
+    """The same for matrices in four bits; numbers of float32 have no room for more rows."""
+    fits = (tile for most, tile in _FOUR_BIT_UP_TO if pairs <= most * num_experts)
+    return FOUR_BIT_FEW if is_float32 else next(fits, FOUR_BIT_MANY)
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
