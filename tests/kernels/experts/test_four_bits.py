@@ -83,9 +83,17 @@ def written_out(matrix: FourBitMatrix) -> Tensor:
     return torch.stack([matrix.dequantised(one) for one in range(matrix.num_experts)])
 
 
-@FORMS
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "group", "dtype"),
+    [
+        ("mxfp4", 32, torch.bfloat16),
+        ("mxfp4", 32, torch.float16),
+        ("int4", 128, torch.bfloat16),
+        ("int4", 32, torch.float16),
+    ],
+    ids=str,
+)
 def test_numbers_on_the_device_are_the_references_to_the_bit(
     kind: Kind, group: int, dtype: torch.dtype
 ) -> None:
@@ -102,13 +110,21 @@ def test_numbers_on_the_device_are_the_references_to_the_bit(
     assert torch.equal(got[0].T.cpu().float(), matrix.dequantised(0))
 
 
-@FORMS
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "group", "dtype"),
+    [
+        ("mxfp4", 32, torch.bfloat16),
+        ("int4", 128, torch.bfloat16),
+        ("int4", 32, torch.float16),
+        ("mxfp4", 32, torch.float32),
+    ],
+    ids=str,
+)
 def test_every_tile_on_the_device(kind: Kind, group: int, dtype: torch.dtype) -> None:
     gate = LIMITED if kind == "mxfp4" else SILU
     gate_up, down = (moved(one, "cuda") for one in layer(kind, group, dtype, bias=True))
-    for tokens in (1, 9, 40, 65, 96, 420, 5000):
+    for tokens in (1, 40, 96, 420):
         x, chosen = inputs(tokens, gate_up.columns, dtype)
         x, routed = x.cuda(), Routed(chosen.experts.cuda(), chosen.weights.cuda())
         with poisoned_memory():
@@ -119,8 +135,8 @@ def test_every_tile_on_the_device(kind: Kind, group: int, dtype: torch.dtype) ->
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tokens", [16, 200])
-def test_a_row_does_not_depend_on_its_neighbours(tokens: int) -> None:
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    tokens = 16
     gate_up, down = (moved(one, "cuda") for one in layer("mxfp4", 32, torch.bfloat16))
     x, logits = torch.randn(tokens, HIDDEN).cuda().bfloat16(), torch.randn(tokens, NUM_EXPERTS)
 
