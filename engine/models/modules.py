@@ -34,8 +34,7 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
-    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
-    returns None where that takes another tensor as well, which has not been read yet.
+    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
     `stored_shape` is what the checkpoint has, where `convert` expects it to be so; then shards
     divide that.
     One that is not `required` may be absent; its view has no elements.
@@ -44,7 +43,7 @@ class CheckpointTensor:
     name: str
     view: Tensor
     shard_dim: int | None = None
-    convert: Callable[[Tensor], Tensor | None] | None = None
+    convert: Callable[[Tensor], Tensor] | None = None
     stored_shape: tuple[int, ...] | None = None
     required: bool = True
 

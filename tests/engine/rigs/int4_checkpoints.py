@@ -186,12 +186,12 @@ def _of_truth(made: Checkpoint, name: str) -> Tensor:
     """The matrix of this name in the file; those of all experts are one there."""
     found = _EXPERT.fullmatch(name)
     if found is None:
-        return made.truth.get_parameter(name).data
+        whole: Tensor = made.truth.get_parameter(name).data
+        return whole
     place, number, kind = found.groups()
-    if kind == "down":
-        return made.truth.get_parameter(f"{place}.down_proj").data[int(number)]
-    both = made.truth.get_parameter(f"{place}.gate_up_proj").data[int(number)]
-    return both.chunk(2)[kind == "up"]
+    which = "down_proj" if kind == "down" else "gate_up_proj"
+    own: Tensor = made.truth.get_parameter(f"{place}.{which}").data[int(number)]
+    return own if kind == "down" else own.chunk(2)[kind == "up"]
 
 
 def rewrite(model_dir: Path, tensors: dict[str, Tensor]) -> None:
