@@ -30,7 +30,7 @@ from kernels.experts import mixture, order, products, route
 from kernels.experts.four_bit_matrices import MXFP4_GROUP, FourBitMatrix, Kind, int4_scales, shapes
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
-from kernels.experts.tiles import ExpertTile
+from kernels.experts.tiles import ExpertTile, MixtureTiles
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK
@@ -173,7 +173,7 @@ class Steps:
     layers: Sequence[Layer]
     x: Tensor
     logits: Tensor
-    tile: ExpertTile
+    tiles: MixtureTiles
 
     @property
     def routed(self) -> route.Routed:
@@ -184,24 +184,24 @@ class Steps:
         """Each of them by its name."""
         first, sizes, x = self.layers[0], self.layers[0].sizes, self.x
         by, routed = mixture.scaling_of(first.gate_up), self.routed
-        tiles = order.launch(routed.experts, sizes.experts, self.tile.rows)
+        tiles = order.launch(routed.experts, sizes.experts, self.tiles.rows)
         rows = x if by is None else fp8_rows.launch(x, by)
         few = x.shape[0] <= products.MAX_FLOAT_TOKENS
         dtype = torch.float32 if few else x.dtype
 
         def gated(layer: Layer) -> Tensor:
             return products.gated_launch(
-                rows, routed, tiles, self.tile, layer.gate_up, sizes.gate, x.dtype
+                rows, routed, tiles, self.tiles.gated, layer.gate_up, sizes.gate, x.dtype
             )
 
         hidden = gated(first)
         inner = hidden if by is None else fp8_rows.launch(hidden, by)
         return {
             "route_us": lambda _: self.routed,
-            "order_us": lambda _: order.launch(routed.experts, sizes.experts, self.tile.rows),
+            "order_us": lambda _: order.launch(routed.experts, sizes.experts, self.tiles.rows),
             "gated_us": gated,
             "down_us": lambda one: products.down_launch(
-                inner, routed, tiles, self.tile, one.down, dtype
+                inner, routed, tiles, self.tiles.down, one.down, dtype
             ),
             "all_us": lambda one: mixture.launch(x, routed, one.gate_up, one.down, sizes.gate),
         }
@@ -224,8 +224,8 @@ def _kernels_of(layers: Sequence[Layer], weights: str, ceilings: Ceilings) -> It
     sizes = layers[0].sizes
     every = []
     for tokens in sizes.tokens:
-        tile = mixture.tile_of(layers[0].gate_up, tokens * sizes.top_k)
-        every.append((tokens, Steps(layers, *_inputs(layers[0], tokens), tile)))
+        tiles = mixture.tiles_of(layers[0].gate_up, tokens * sizes.top_k)
+        every.append((tokens, Steps(layers, *_inputs(layers[0], tokens), tiles)))
     compile_ahead(lambda: [part(layers[0]) for _, one in every for part in one.parts().values()])
     for tokens, steps in every:
         error = _error(steps) if tokens in COMPARED else None
@@ -260,7 +260,7 @@ def _error(steps: Steps) -> float:
 TILED = (1, 32, 64, 256, 2048)  # numbers of tokens whose tiles are in question
 # Rows of pairs, and for these: rows of the matrix, warps, stages.
 IN_QUESTION = {
-    16: ((64, 4, 4), (64, 4, 6), (128, 4, 4), (128, 8, 4), (32, 2, 4), (64, 2, 4)),
+    16: ((64, 4, 4), (64, 4, 6), (64, 4, 8), (128, 4, 4), (32, 2, 4), (32, 2, 8), (32, 2, 12)),
     32: ((64, 4, 4), (128, 4, 3), (128, 8, 4), (64, 2, 4)),
     64: ((64, 4, 3), (64, 4, 4), (128, 8, 3)),
     128: ((64, 4, 3), (128, 8, 3), (128, 8, 4)),
@@ -278,13 +278,13 @@ def candidates(each: float) -> Iterator[ExpertTile]:
 def _tiles_of(layers: Sequence[Layer], weights: str, _: Ceilings) -> Iterator[str]:
     sizes = layers[0].sizes
     tried = [
-        (tokens, Steps(layers, *_inputs(layers[0], tokens), tile))
+        (tokens, Steps(layers, *_inputs(layers[0], tokens), MixtureTiles(tile, tile)))
         for tokens in TILED
         for tile in candidates(tokens * sizes.top_k / sizes.experts)
     ]
     compile_ahead(lambda: [steps.parts()["down_us"](layers[0]) for _, steps in tried])
     for tokens, steps in tried:
-        parts, tile = steps.parts(), steps.tile
+        parts, tile = steps.parts(), steps.tiles.gated
         took = {name: steps.microseconds(parts[name]) for name in ("gated_us", "down_us")}
         shape = f"{tile.rows} x {tile.features}, {tile.warps} warps, {tile.stages} stages"
         emit(f"{tokens} tokens, {weights}, {shape}", **took)

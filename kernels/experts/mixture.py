@@ -17,7 +17,7 @@ from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.gate import Gate
 from kernels.experts.matrices import AnyMatrix, Scales
 from kernels.experts.route import Routed
-from kernels.experts.tiles import ExpertTile, four_bit_tile_for, tile_for
+from kernels.experts.tiles import MixtureTiles, four_bit_tiles_for, tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Scaling
 
@@ -38,23 +38,24 @@ def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, ga
 def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
     """As `reference`, on the device; of few tokens in parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
-    tile = tile_of(gate_up, routed.experts.numel())
-    tiles = order.launch(routed.experts, gate_up.num_experts, tile.rows)
+    of = tiles_of(gate_up, routed.experts.numel())
+    tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
     inputs = x if by is None else fp8_rows.launch(x, by)
-    hidden = products.gated_launch(inputs, routed, tiles, tile, gate_up, gate, x.dtype)
+    hidden = products.gated_launch(inputs, routed, tiles, of.gated, gate_up, gate, x.dtype)
     inner = hidden if by is None else fp8_rows.launch(hidden, by)
     if tokens <= products.MAX_FLOAT_TOKENS:
-        return products.down_launch(inner, routed, tiles, tile, down, torch.float32)
-    parts = products.down_launch(inner, routed, tiles, tile, down, x.dtype)
+        return products.down_launch(inner, routed, tiles, of.down, down, torch.float32)
+    parts = products.down_launch(inner, routed, tiles, of.down, down, x.dtype)
     return add_experts.launch(parts)
 
 
-def tile_of(matrix: AnyMatrix, pairs: int) -> ExpertTile:
-    """The tile for such matrices and so many pairs of a token and an expert."""
+def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
+    """The tiles for such matrices and so many pairs of a token and an expert."""
     if isinstance(matrix, FourBitMatrix):
         is_float32 = matrix.dtype == torch.float32
-        return four_bit_tile_for(pairs, matrix.num_experts, is_float32=is_float32)
-    return tile_for(pairs, matrix.num_experts)
+        return four_bit_tiles_for(pairs, matrix.num_experts, is_float32=is_float32)
+    tile = tile_for(pairs, matrix.num_experts)
+    return MixtureTiles(tile, tile)
 
 
 def scaling_of(matrix: AnyMatrix) -> Scaling | None:

@@ -106,7 +106,7 @@ def test_numbers_on_the_device_are_the_references_to_the_bit(
     )
     rows = torch.arange(tokens, dtype=torch.int32, device="cuda").view(-1, FOUR_BIT_FEW.rows)
     tiles = PairTiles(rows, torch.zeros(len(rows), dtype=torch.int32, device="cuda"))
-    got = products.down_launch(unit, routed, tiles, FOUR_BIT_FEW, moved(matrix, "cuda"), dtype)
+    got = products.down_launch(unit, routed, tiles, FOUR_BIT_FEW.down, moved(matrix, "cuda"), dtype)
     assert torch.equal(got[0].T.cpu().float(), matrix.dequantised(0))
 
 
