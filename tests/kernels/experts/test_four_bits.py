@@ -12,13 +12,21 @@ from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
 from kernels.experts.order import PairTiles
 from kernels.experts.route import Routed
-from kernels.experts.tiles import FOUR_BIT_FEW
+from kernels.experts.tiles import (
+    FOUR_BIT_FEW,
+    FOUR_BIT_LONE,
+    FOUR_BIT_MANY,
+    FOUR_BIT_MORE,
+    FOUR_BIT_SOME,
+    four_bit_tiles_for,
+)
 from kernels.linear.split_k import whole
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn, moved
 
 NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 8, 2, 160, 96  # neither is whole spans of 128
+OF_EACH_TILE = (1, 20, 90, 300, 700)  # tokens
 LIMITED = Gate(limit=1.0, alpha=1.702)
 KINDS: list[tuple[Kind, int]] = [("mxfp4", 32), ("int4", 32), ("int4", 64), ("int4", 128)]
 FORMS = pytest.mark.parametrize(("kind", "group"), KINDS)
@@ -59,12 +67,20 @@ def test_numbers_are_those_of_their_codes_and_scales(kind: Kind, group: int) -> 
         assert torch.equal(got, wanted.to(dtype).float())
 
 
+def test_each_number_of_tokens_has_another_tile() -> None:
+    tiles = [four_bit_tiles_for(tokens * TOP_K, NUM_EXPERTS) for tokens in OF_EACH_TILE]
+    assert tiles == [
+        FOUR_BIT_LONE, FOUR_BIT_FEW, FOUR_BIT_SOME, FOUR_BIT_MORE, FOUR_BIT_MANY,
+    ]  # fmt: skip
+    assert four_bit_tiles_for(1000, 1, is_float32=True) == FOUR_BIT_FEW
+
+
 @FORMS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_every_tile(ops: Ops, kind: Kind, group: int, dtype: torch.dtype) -> None:
     gate = LIMITED if kind == "mxfp4" else SILU
     gate_up, down = layer(kind, group, dtype, bias=kind == "mxfp4")
-    for tokens in (1, 40, 96, 420) if group == 32 else (9,):
+    for tokens in OF_EACH_TILE if kind == "mxfp4" and dtype == torch.float16 else (1, 20):
         x, routed = inputs(tokens, gate_up.columns, dtype)
         got = whole(ops.mixture(x, routed, gate_up, down, gate), dtype)
         wanted = mixture.reference(x, routed, gate_up, down, gate)
@@ -124,7 +140,7 @@ def test_numbers_on_the_device_are_the_references_to_the_bit(
 def test_every_tile_on_the_device(kind: Kind, group: int, dtype: torch.dtype) -> None:
     gate = LIMITED if kind == "mxfp4" else SILU
     gate_up, down = (moved(one, "cuda") for one in layer(kind, group, dtype, bias=True))
-    for tokens in (1, 40, 96, 420):
+    for tokens in OF_EACH_TILE if dtype != torch.float32 else (20,):
         x, chosen = inputs(tokens, gate_up.columns, dtype)
         x, routed = x.cuda(), Routed(chosen.experts.cuda(), chosen.weights.cuda())
         with poisoned_memory():
