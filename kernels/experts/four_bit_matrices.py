@@ -59,9 +59,21 @@ class FourBitMatrix:
 
     def dequantised(self, expert: int) -> Tensor:
         """(N, K) float32 of one expert: numbers of `dtype`. Plain PyTorch."""
-        codes, scales = codes_of(self.values[expert], self.kind), self.scales[expert].T
-        wide = _mxfp4(codes, scales) if self.kind == "mxfp4" else _int4(codes, scales, self.group)
-        return wide[:, : self.columns].to(self.dtype).float()
+        parts = _numbers_of_words(self.kind, self.values.device)[_as_index(self.values[expert])]
+        steps, zeros = self._of_places(self.scales[expert])
+        if zeros is not None:
+            parts -= zeros[:, :, None]
+        parts *= steps[:, :, None]
+        return _in_columns(parts)[:, : self.columns].to(self.dtype).float()
+
+    def _of_places(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Scales and zero points of each span, row and place in a word, float32."""
+        if self.kind == "mxfp4":
+            exponents = torch.stack([words >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
+            return torch.ldexp(torch.ones_like(exponents).float(), exponents - _EXPONENT_BIAS), None
+        by_span = words.unflatten(0, (-1, SPAN // self.group))
+        by_place = by_span.repeat_interleave(self.group // STRIDE, 1).transpose(1, 2)
+        return scale_of(by_place), (by_place & ZERO_BITS).float()
 
 
 def shapes(
@@ -96,10 +108,27 @@ def _placed(codes: Tensor, place: int, kind: Kind) -> Tensor:
 
 def codes_of(values: Tensor, kind: Kind) -> Tensor:
     """values (spans, N, 32) int16 -> codes (N, spans * 128) int32."""
-    spans, rows, _ = values.shape
     words = values.int() & 0xFFFF
-    each = [_taken(words, place, kind) for place in range(IN_WORD)]
-    return torch.stack(each, 2).transpose(0, 1).reshape(rows, spans * SPAN)
+    return _in_columns(torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 3))
+
+
+def _in_columns(parts: Tensor) -> Tensor:
+    """parts (spans, N, 32, 4) of words -> (N, spans * 128)."""
+    spans, rows, *_ = parts.shape
+    return parts.permute(1, 0, 3, 2).reshape(rows, spans * SPAN)
+
+
+def _as_index(words: Tensor) -> Tensor:
+    return words.long() & 0xFFFF
+
+
+def _numbers_of_words(kind: Kind, device: torch.device) -> Tensor:
+    """(65536, 4) float32: of each word that there is, without scale and zero point."""
+    words = torch.arange(1 << 16, dtype=torch.int32, device=device)
+    codes = torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 1)
+    if kind == "int4":
+        return codes.float()
+    return torch.tensor([*_MAGNITUDES, *(-one for one in _MAGNITUDES)], device=device)[codes]
 
 
 def _taken(words: Tensor, place: int, kind: Kind) -> Tensor:
@@ -120,18 +149,6 @@ def mxfp4_scales(exponents: Tensor) -> Tensor:
     words = sum(parts[:, :, place] << 8 * place for place in range(IN_WORD))
     assert isinstance(words, Tensor)
     return words.T
-
-
-def _mxfp4(codes: Tensor, scales: Tensor) -> Tensor:
-    table = torch.tensor([*_MAGNITUDES, *(-one for one in _MAGNITUDES)], device=codes.device)
-    exponents = torch.stack([scales >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
-    by_column = exponents.flatten(1).repeat_interleave(MXFP4_GROUP, 1)
-    return torch.ldexp(table[codes], by_column - _EXPONENT_BIAS)
-
-
-def _int4(codes: Tensor, scales: Tensor, group: int) -> Tensor:
-    by_column = scales.repeat_interleave(group, 1)
-    return (codes - (by_column & ZERO_BITS)).float() * scale_of(by_column)
 
 
 def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
