@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import floor, log2
 from typing import TYPE_CHECKING, Any
 
@@ -136,17 +137,15 @@ class Mxfp4Experts(Experts):
         for matrix in (self.gate_up, self.down):
             matrix.values.random_(-(1 << 15), 1 << 15, generator=generator)
             least = 127 + floor(log2(matrix.columns**-0.5 / USUAL))
-            _scales_from(least, matrix.scales, generator)
+            _bytes_of(matrix.scales).random_(least, least + 2, generator=generator)
             if matrix.bias is not None:
                 matrix.bias.normal_(0.0, BIAS_SCALE, generator=generator)
 
 
-def _scales_from(least: int, words: Tensor, generator: torch.Generator) -> None:
-    """Dummy powers of two, of `least` or the next one."""
+def _bytes_of(words: Tensor) -> Tensor:
     import torch
 
-    for_each = words.view(torch.uint8)
-    for_each.random_(least, least + 2, generator=generator)
+    return words.view(torch.uint8)
 
 
 def _tensors(
@@ -155,31 +154,30 @@ def _tensors(
     """`in_turn`: the rows of two halves are in turn in the files."""
     from kernels import mxfp4  # where torch is
 
-    def convert(of: Callable[[Tensor], Tensor], part: str) -> Callable[[Tensor], Tensor]:
-        def converted(value: Tensor) -> Tensor:
-            _check(f"{name}_{part}", value, is_scale=part == "scales")
-            return torch.stack([of(_halves(one) if in_turn else one) for one in value])
-
-        return converted
-
-    import torch
+    def convert(part: str, of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return partial(_kept, f"{name}_{part}", of, in_turn=in_turn)
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
-    for part, view, stored, of in (
-        ("blocks", matrix.values, blocks, mxfp4.values_of),
-        ("scales", matrix.scales, scales, mxfp4.scales_of),
-    ):
-        yield CheckpointTensor(f"{name}_{part}", view, shard_dim, convert(of, part), stored)
+    of_blocks, of_scales = convert("blocks", mxfp4.values_of), convert("scales", mxfp4.scales_of)
+    yield CheckpointTensor(f"{name}_blocks", matrix.values, shard_dim, of_blocks, blocks)
+    yield CheckpointTensor(f"{name}_scales", matrix.scales, shard_dim, of_scales, scales)
 
 
-def _check(name: str, value: Tensor, *, is_scale: bool) -> None:
-    """Raises CheckpointError for what is no mxfp4, or larger than kernels take."""
-    if "uint8" not in str(value.dtype):
+def _kept(name: str, of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
+    """What is kept of blocks or scales, expert by expert; raises CheckpointError."""
+    import torch
+
+    if value.dtype != torch.uint8:
         raise CheckpointError(f"{name} is {value.dtype}, and no mxfp4")
-    if is_scale and value.numel() and int(value.max()) > LARGEST_SCALE:
-        raise CheckpointError(
-            f"{name} has a scale of 2^{int(value.max()) - 127}: served are at most 2^1"
-        )
+    if name.endswith("_scales"):
+        _check_scales(name, int(value.max()))
+    return torch.stack([of(_halves(one) if in_turn else one) for one in value])
+
+
+def _check_scales(name: str, largest: int) -> None:
+    """Raises CheckpointError for what kernels cannot multiply by."""
+    if largest > LARGEST_SCALE:
+        raise CheckpointError(f"{name} has a scale of 2^{largest - 127}: served are at most 2^1")
 
 
 def _halves(in_turn: Tensor) -> Tensor:
