@@ -9,6 +9,7 @@ from engine.copies import TierCopies
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
+from engine.recorded_flushes import RecordedFlushes
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins
 from engine.scheduling.scheduler import Scheduler
@@ -34,6 +35,7 @@ class Components:
     masks: MaskMaker  # of the rows with constraints
     cache: PrefixCache
     pins: Pins
+    recorded_flushes: RecordedFlushes
     prefix_queries: PrefixQueries
     tree_views: TreeViews
     copies: TierCopies

@@ -64,6 +64,7 @@ from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.replicas.connecting import replica_client
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import FoundEngines
+from gateway.replicas.flushes import FlushReader
 from gateway.sharing.remembered_turns import cleaned
 from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
@@ -111,15 +112,19 @@ async def composed(
     engine: Engine,
     shared_metrics: Path | None = None,
     dialects: Sequence[Dialect] = DIALECTS,
+    flushes: FlushReader | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of `config` in front of `engine`; everything it opens is closed at the end.
 
-    `shared_metrics` is the directory in which several workers count together. The data directory
+    `shared_metrics` is the directory in which several workers count together. `flushes` is what
+    engines that connect wait for: it is told where the state is. The data directory
     must have been set up (`first_start`). Raises CannotStart for bad files.
     """
     most = max_connections(config, open_files_limit())
     async with AsyncExitStack() as stack:
         state = await open_state(config, stack)
+        flushes = flushes or FlushReader()
+        flushes.found(state.home.store)
         sharing = await open_sharing(config, state, engine, stack)
         aggregator = UsageAggregator(state.home.store, time.time)
         await stack.enter_async_context(aggregator.stored_regularly())
@@ -129,7 +134,7 @@ async def composed(
         metrics = GatewayMetrics(shared_metrics, vllm_model)
         if isinstance(engine, EngineSet):
             engine.count_moves(metrics.moved)
-            await _find_engines(config, engine, state, stack)
+            await _find_engines(config, engine, flushes, state, stack)
         watch = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
         await stack.enter_async_context(watch.kept())
         bodies = BodyMemory(config.bounds)
@@ -176,6 +181,7 @@ async def composed(
             sharing.published,
             bodies,
             sharing.partitions,
+            sharing.flushing,
             memories,
             watched,
             metrics_auth=MetricsAuthenticator(
@@ -199,11 +205,15 @@ async def composed(
 
 
 async def _find_engines(
-    config: GatewayConfig, engines: EngineSet, state: KeptState, stack: AsyncExitStack
+    config: GatewayConfig,
+    engines: EngineSet,
+    flushes: FlushReader,
+    state: KeptState,
+    stack: AsyncExitStack,
 ) -> None:
     """Let engines join that are registered in the state, if the config says so."""
     if config.find_engines:
-        connect = partial(replica_client, config, engines)
+        connect = partial(replica_client, config, engines, flushes)
         found = FoundEngines(engines, state.home.store, connect, time.monotonic)
         await stack.enter_async_context(found.kept())
 

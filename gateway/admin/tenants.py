@@ -22,10 +22,11 @@ from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, Name, json_response, left_out, sent
 from gateway.auth.keyring import Keyring
-from gateway.bounded_engine import BoundedEngine
+from gateway.errors import Unavailable
 from gateway.http.openapi import described
 from gateway.http.struct_field import StructField
 from gateway.limits.limits import CacheQuota, Limits
+from gateway.sharing.flushing import Flushed, Flushing
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
@@ -77,16 +78,20 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Answer of DELETE. `flushed_blocks` is None when no engine answered."""
+    """Answer of DELETE. `flushed_blocks` is None when no engine answered.
+
+    `awaited` names the engines that were away: they forget it when they are back.
+    """
 
     id: str
     flushed_blocks: int | None
+    awaited: list[str]
 
 
 def tenants_router(
     store: Records,
     keyring: Keyring,
-    engine: BoundedEngine,
+    flushing: Flushing,
     audit: AuditTrail,
     partitions: Partitions,
     clock: Callable[[], float],
@@ -102,7 +107,7 @@ def tenants_router(
             keyring.forget(tenant_id)
             await audit.note("tenant.update", tenant_id, **change.given())
             if after.disabled:
-                await _flush(engine, tenant_id)
+                await _flush(flushing, tenant_id)
             await partitions.changed()
             return json_response(after)
 
@@ -142,23 +147,23 @@ def tenants_router(
             await store.delete(Tenant, tenant_id)
             keyring.forget(tenant_id)
             await audit.note("tenant.delete", tenant_id)
-            flushed = await _flush(engine, tenant_id)
+            flushed = await _flush(flushing, tenant_id)
             await partitions.changed()
-            return json_response(Deleted(tenant_id, flushed))
+            return json_response(Deleted(tenant_id, flushed.blocks, list(flushed.awaited)))
 
     return router
 
 
-async def _flush(engine: BoundedEngine, tenant_id: str) -> int | None:
+async def _flush(flushing: Flushing, tenant_id: str) -> Flushed:
     """Forget the tenant's prefixes.
 
-    Without an engine the change stands: what is left in the cache cannot be reached, because
-    no request has the id that its namespace is derived from.
+    Where that fails the change stands: what is left in the cache cannot be reached, because no
+    request has the id that its namespace is derived from.
     """
     try:
-        return await engine.flush(tenant_id)
-    except EngineError:
-        return None
+        return await flushing.flush(tenant_id)
+    except (EngineError, Unavailable):
+        return Flushed(None)
 
 
 class NamedGroup(AdminBody):
