@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-MOST = 16_384  # ids; of the oldest it is not known any more that they are done
-
 
 class RecordedFlushes:
     """The ids of flushes that are done."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
-        self._done = dict.fromkeys(done)
+        self._done = set(done)
 
     def due(self, flushes: Mapping[str, str | None]) -> dict[str, str | None]:
         """Those that are not done."""
@@ -26,6 +24,4 @@ class RecordedFlushes:
 
     def note(self, flushes: Iterable[str]) -> None:
         """These are done."""
-        self._done.update(dict.fromkeys(flushes))
-        for oldest in list(self._done)[: len(self._done) - MOST]:
-            del self._done[oldest]
+        self._done.update(flushes)

@@ -172,9 +172,10 @@ class EngineClient(EngineQueries):
 
     def forget(self, flushes: Mapping[str, str | None]) -> None:
         """As `Engine.forget`; an engine that connects later is told as well."""
+        new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
-        if self._welcome is not None:
-            self._send(Forget(flushes=self._flushes))
+        if new and self._welcome is not None:
+            self._send(Forget(flushes=new))
 
     # From callers to the engine
 

@@ -13,7 +13,7 @@ import msgspec
 
 from storage.disk.file.private_file import read_private, write_private
 
-MOST = 16_384  # ids
+MOST = 65_536  # ids
 _NAME = "flushes"
 
 
