@@ -14,7 +14,6 @@ from functools import partial
 
 import pytest
 
-from cli.isolation.cases import CASES
 from tests.cli.console import Console
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import until, wait_for
@@ -178,13 +177,3 @@ def test_limits_hold_over_all(fleet: Server) -> None:
             client.post("/v1/completions", json=body(number, 1)).status_code for number in range(8)
         ]
     assert statuses == [200] * 5 + [429] * 3
-
-
-def test_tenants_stay_apart(fleet: Server) -> None:
-    target = ("--url", fleet.url, "--admin-key", fleet.admin_key, "--quick", "--json")
-    few = ("--tiers", "device", "--samples", "0", "--eviction-trials", "0")
-    printed = Console().type("verify-isolation", *target, *few)
-    found = [one for one in printed.json["findings"] if one["tier"] == "device"]
-    assert len(found) >= len(CASES)
-    assert {one["outcome"] for one in found} <= {"passed", "allowed"}
-    assert all(one["control_full"] for one in found)

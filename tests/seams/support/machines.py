@@ -31,7 +31,7 @@ START_S = 90.0
 STOP_S = 30.0
 ENGINE = {
     "cache-tokens": "2048",
-    "max-model-len": "512",
+    "max-model-len": "384",
     "host-cache-tokens": "3072",
     "disk-cache-gib": "0.2",
     "num-threads": "1",

@@ -133,12 +133,12 @@ def cached(server: Front, number: int, key: str | None = None) -> int:
     return found
 
 
-def hit_rate(server: Front, key: str) -> float:
+def hit_rate(server: Front, key: str, prompts: int = PROMPTS) -> float:
     """The share of a tenant's prompts that is found, when all have been asked once before."""
     with server.client(key) as client:
-        for number in range(PROMPTS):
+        for number in range(prompts):
             client.post("/v1/completions", json=body(number, 1))
-        answers = [client.post("/v1/completions", json=body(n, 1)) for n in range(PROMPTS)]
+        answers = [client.post("/v1/completions", json=body(n, 1)) for n in range(prompts)]
     usages = [one.json()["usage"] for one in answers]
     found = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
     return float(found / sum(usage["prompt_tokens"] for usage in usages))
