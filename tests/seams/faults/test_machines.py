@@ -20,9 +20,11 @@ from tests.seams.support.installation import (
     Installation,
     admin,
     asked,
+    delete_tenants,
     flush,
     found_by,
     has_noted,
+    heavy,
     is_warm,
     limit,
     most_cached,
@@ -47,7 +49,7 @@ from tests.seams.support.replica_load import (
     wrong,
 )
 
-FEW = 6  # prompts, which fit into a tenant's part of any engine
+FEW = 6  # prompts, which fit into any engine
 ONE_WAY: tuple[Direction, ...] = ("back",)
 
 
@@ -85,7 +87,7 @@ def expect_served_once(installed: Installation, loads: BothLoads, right: list[li
 async def test_what_a_network_holds_back_moves_or_waits_and_is_served_once(
     installed: Installation, right: list[list[str]]
 ) -> None:
-    loads, repeating, before = BothLoads(installed), installed.one.new_tenant(), installed.moved()
+    loads, repeating, before = BothLoads(installed), heavy(installed.one), installed.moved()
     rate = hit_rate(installed.one, repeating, FEW)
     assert rate > 0.5
     for link, directions in zip(installed.links, [BOTH, ONE_WAY, BOTH], strict=True):
@@ -125,7 +127,7 @@ async def cut_off(installed: Installation, loads: BothLoads, link: ProxiedLink) 
 async def test_a_connection_that_breaks_is_a_death_and_an_engine_that_hears_nothing_is_left(
     installed: Installation, right: list[list[str]]
 ) -> None:
-    loads, repeating = BothLoads(installed), installed.one.new_tenant()
+    loads, repeating = BothLoads(installed), heavy(installed.one)
     rate, before = hit_rate(installed.one, repeating, FEW), installed.moved()
     broken, deaf, slow = installed.links
     for _ in range(3):
@@ -172,7 +174,7 @@ def test_what_is_published_and_flushed_is_so_in_all(installed: Installation) -> 
         found = list(pool.map(partial(found_by, installed.two, text + "Then"), strangers))
     assert all(tokens >= prefix["tokens"] // 16 * 16 > 0 for tokens in found), found
 
-    key, other = installed.one.new_tenant(), installed.two.new_tenant()
+    key, other = heavy(installed.one), heavy(installed.two)
     for one in (key, other):
         hit_rate(installed.one, one)
         hit_rate(installed.two, one)
@@ -184,6 +186,7 @@ def test_what_is_published_and_flushed_is_so_in_all(installed: Installation) -> 
 
 
 def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
+    delete_tenants(installed.one)  # whose parts are large
     few = ("--tiers", "device", "--samples", "10", "--timing-tokens", "64")
     record = verified(installed.two, *few, "--eviction-trials", "1")
     findings = record["findings"]
@@ -204,7 +207,7 @@ async def test_an_engine_that_was_away_forgets_what_was_flushed(installed: Insta
     back, *others = installed.machines.engines
     for machine in others:
         installed.machines.stop(machine)
-    kept, gone = installed.one.new_tenant(), installed.one.new_tenant()
+    kept, gone = heavy(installed.one), heavy(installed.one)
     for key in (gone, kept):
         hit_rate(installed.one, key)
         assert most_cached(installed.one, key) >= 64

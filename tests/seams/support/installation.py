@@ -61,6 +61,19 @@ def newest(front: Front) -> str:
     return found
 
 
+def heavy(front: Front) -> str:
+    """The key of a new tenant that has nearly all of the cache for itself."""
+    key = front.new_tenant()
+    admin(front, "PATCH", f"/admin/tenants/{newest(front)}", json={"weight": 100})
+    return key
+
+
+def delete_tenants(front: Front) -> None:
+    """All but the first two."""
+    for one in admin(front, "GET", "/admin/tenants")["tenants"][2:]:
+        admin(front, "DELETE", f"/admin/tenants/{one['id']}")
+
+
 def limit(front: Front, **limits: Any) -> None:
     """Of the tenant that was made last."""
     admin(front, "PATCH", f"/admin/tenants/{newest(front)}", json={"limits": limits})

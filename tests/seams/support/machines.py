@@ -30,8 +30,8 @@ from tests.seams.support.server import Front
 START_S = 90.0
 STOP_S = 30.0
 ENGINE = {
-    "cache-tokens": "2048",
-    "max-model-len": "384",
+    "cache-tokens": "1024",
+    "max-model-len": "256",
     "host-cache-tokens": "3072",
     "disk-cache-gib": "0.2",
     "num-threads": "1",
