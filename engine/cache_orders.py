@@ -36,33 +36,34 @@ def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> 
     if message.namespace is not None:
         namespace = Namespace(message.namespace)
         blocks = components.cache.flush(namespace=namespace, owner=message.flow)
+    elif message.flush_id == UNRECORDED:
+        blocks = _flush(components, message.flow, alive)
     else:
-        recorded = {message.flush_id: message.flow}
-        blocks = _flush_recorded(components, recorded, alive)
+        _flush_recorded(components, {message.flush_id: message.flow}, alive)
+        blocks = components.recorded_flushes.blocks(message.flush_id)
     return Flushed(query_id=message.query_id, blocks=blocks)
 
 
 def forget(components: Components, message: Forget, alive: Iterable[Sequence]) -> None:
     """Do the recorded flushes that this cache has not done."""
-    blocks = _flush_recorded(components, message.flushes, alive)
-    if blocks:
-        _log.info("%d blocks are forgotten that were flushed while this engine was away", blocks)
+    _flush_recorded(components, message.flushes, list(alive))
 
 
 def _flush_recorded(
     components: Components, flushes: Mapping[str, str | None], alive: Iterable[Sequence]
-) -> int:
-    due, blocks = components.recorded_flushes.due(flushes), 0
-    running = list(alive)
-    for flow in due.values():
-        blocks += components.cache.flush(owner=flow)
-        if flow is not None:
-            _forget_flow(components, flow, running)
-        components.intake.forget_grammars(flow)
-    done = [one for one in due if one != UNRECORDED]
-    if done:
-        components.recorded_flushes.note(done)
-        components.copies.flushed(done)
+) -> None:
+    due = components.recorded_flushes.due(flushes)
+    for flush_id, flow in due.items():
+        components.recorded_flushes.note(flush_id, _flush(components, flow, alive))
+    components.copies.flushed(due)
+
+
+def _flush(components: Components, flow: str | None, alive: Iterable[Sequence]) -> int:
+    """Drop a flow's blocks, or all; returns how many."""
+    blocks = components.cache.flush(owner=flow)
+    if flow is not None:
+        _forget_flow(components, flow, alive)
+    components.intake.forget_grammars(flow)
     return blocks
 
 

@@ -338,7 +338,8 @@ class TestRecordedFlushes:
                     assert await held(client) == {"x": 4, "y": 4, "z": 4}, "it has done them"
                     client.forget({"fl_x": "x", "fl_z": "z", "fl_y": "y"})
                     assert await held(client) == {"x": 4, "y": 0, "z": 4}
-                    assert await client.flush(flow="x", flush_id="fl_x") == 0
+                    assert await client.flush(flow="x", flush_id="fl_x") == 4, "as it was then"
+                    assert await held(client) == {"x": 4, "y": 0, "z": 4}
                     client.forget({"fl_all": None})
                     assert await held(client) == {"x": 0, "y": 0, "z": 0}
 
