@@ -212,7 +212,7 @@ async def test_an_engine_that_was_away_forgets_what_was_flushed(installed: Insta
         hit_rate(installed.one, key)
         assert most_cached(installed.one, key) >= 64
     installed.machines.stop(back)
-    wait_for(lambda: states(installed.one) == {}, WITHIN_S)
+    wait_for(lambda: states(installed.one) == states(installed.two) == {}, WITHIN_S)
     assert flush(installed.two, newest(installed.one)) == {"flushed_blocks": 0, "awaited": []}
     installed.machines.start(back)
     wait_for(partial(is_in, installed.one, back.link.name, "ready"), WITHIN_S)
