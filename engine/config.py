@@ -32,6 +32,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     quantization: Quantization = "none"
     kv_dtype: KvDtype = "auto"  # auto: that of the weights
     block_size: int = 16
+    # GiB of each rank's weights that stay in host memory, in whole layers; 0: none.
+    cpu_offload_gb: float = 0.0
     cache_tokens: int | None = None  # None: sized from free memory
     # None: a quarter of the host's free memory, at most 0.25 on cpu and 64 on cuda.
     host_cache_gib: float | None = None

@@ -92,7 +92,7 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
     with why_not_started(team):
         model = open_model(config, outline, team)
-    opened.callback(model.part.drop_graphs)
+    opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))

@@ -28,6 +28,12 @@ ENGINE_FLAGS = {
         "tokens in the same memory."
     ),
     "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
+    "cpu_offload_gb": engine_flag(
+        "GiB of the model's weights that stay in host memory, for each GPU, in whole layers. Every "
+        "step copies them to the device: slow, for models that do not fit it. 'ratoon plan' says "
+        "how many are needed, and what a step takes then.",
+        min=0.0,
+    ),
     "cache_tokens": engine_flag(
         "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1
     ),

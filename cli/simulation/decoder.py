@@ -68,13 +68,17 @@ class DecoderCounts:
         return 12 * len(self.layers) * self.hidden_size**2
 
     @property
+    def bytes_by_layer(self) -> tuple[int, ...]:
+        """The matrices of each layer."""
+        return tuple(
+            sum(self.weight_format.num_bytes(one, self.dtype) for one in layer.matrices(index))
+            for index, layer in enumerate(self.layers)
+        )
+
+    @property
     def layer_bytes(self) -> int:
         """The matrices of all layers."""
-        return sum(
-            self.weight_format.num_bytes(matrix, self.dtype)
-            for index, layer in enumerate(self.layers)
-            for matrix in layer.matrices(index)
-        )
+        return sum(self.bytes_by_layer)
 
     @property
     def is_served(self) -> bool:

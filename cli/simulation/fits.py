@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.offload import placement_of
 from cli.simulation.options import MemoryFlags
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
@@ -54,25 +55,33 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
     if ranks == 1:
         return None
     one = decoder.of_rank(ranks)
-    tokens = _device_tokens(decoder, memory)
+    tokens = device_tokens(decoder, memory)
     return RankFit(ranks, one.weight_bytes, one.kv_bytes_per_token, tokens)
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Of all GPUs, without the weights; negative where these do not fit."""
-    ranks = memory.tensor_parallel
+    """Of all GPUs, without the weights; negative where these do not fit.
+
+    Raises BadConfig for more weights in host memory than there are, or too few.
+    """
+    ranks, placement = memory.tensor_parallel, placement_of(decoder, memory)
+    freed = 0 if placement is None else ranks * placement.freed_bytes
     if ranks > 1:
-        return ranks * (memory.gpu_gib * GIB - decoder.of_rank(ranks).weight_bytes)
-    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
+        return ranks * (memory.gpu_gib * GIB - decoder.of_rank(ranks).weight_bytes) + freed
+    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes + freed
 
 
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """The model in each format that it is served in, its embedding and head plain in all."""
+    """The model in each format that it is served in, its embedding and head plain in all.
+
+    With all weights on the device.
+    """
+    memory = replace(memory, cpu_offload_gb=0.0)
     found = [(one.name, decoder.with_weights_in(one)) for one in served.planned_formats]
     return [
-        WeightsFit(name, one.weight_bytes, _device_tokens(one, memory))
+        WeightsFit(name, one.weight_bytes, device_tokens(one, memory))
         for name, one in found
         if one.is_served
     ]
@@ -101,7 +110,7 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
     return KvFit(
         dtype=decoder.kv.groups[0].dtype,
         bytes_per_token=per_token,
-        device_tokens=_device_tokens(decoder, memory),
+        device_tokens=device_tokens(decoder, memory),
         host_tokens=int(memory.host_gib * GIB / per_token),
         disk_tokens=int(memory.disk_gib * GIB / per_token),
         host_break_even_tokens=break_even(machine.host_gb_s),
@@ -111,7 +120,8 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
     )
 
 
-def _device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Tokens of KV that fit all GPUs beside the weights; 0 where not even these do."""
     free, ranks = free_bytes(decoder, memory) * memory.memory_fraction, memory.tensor_parallel
     return max(0, int(free / (ranks * decoder.of_rank(ranks).kv_bytes_per_token)))
 

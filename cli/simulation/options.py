@@ -164,6 +164,11 @@ class MemoryFlags:
         min=1,
         max=MOST_RANKS,
     )
+    cpu_offload_gb: float = cache_field(
+        0.0,
+        "GiB of weights that stay in host memory, for each GPU; every step copies them.",
+        min=0.0,
+    )
     host_gib: float = cache_field(0.0, "Pinned host memory for KV, in GiB.", min=0.0)
     disk_gib: float = cache_field(0.0, "Disk for KV, in GiB.", min=0.0)
     memory_fraction: float = cache_field(

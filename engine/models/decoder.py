@@ -33,6 +33,22 @@ class PendingLayers(Protocol):
         ...
 
 
+class WeightFetch(Protocol):
+    """Copies the weights of layers that stay in host memory to the device, ahead of their use."""
+
+    def begin(self) -> None:
+        """A step begins: start the first copies."""
+        ...
+
+    def wait(self, index: int) -> None:
+        """Let what is launched next wait for the weights of this layer, wherever they stay."""
+        ...
+
+    def computed(self, index: int) -> None:
+        """All of this layer has been launched: what is copied after it may lie in its place."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model.
@@ -47,6 +63,7 @@ class Decoder:
     ops: Ops
     late: PendingLayers | None = None  # None: every layer is there when a step is launched
     group: RankGroup | None = None
+    fetch: WeightFetch | None = None  # None: all weights are on the device
 
     @property
     def head(self) -> Tensor:
@@ -93,11 +110,15 @@ class Decoder:
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, late, hidden = self.ops, self.late, None
+        ops, late, fetch, hidden = self.ops, self.late, self.fetch, None
         last = self.parameters.layers[-1]
+        if fetch is not None:
+            fetch.begin()
         residual = self._embedded(token_ids)
         for layer in self.parameters.layers:
             index = layer.index
+            if fetch is not None:
+                fetch.wait(index)
             if late is not None and index == late.first:
                 late.wait()
             kv = pool[index]
@@ -109,6 +130,8 @@ class Decoder:
                 hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
+            if fetch is not None:
+                fetch.computed(index)
         return None
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
@@ -142,10 +165,15 @@ def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
 
 
 def shortened(decoder: Decoder) -> Decoder:
-    """The same decoder with the fewest layers that launch all kernels of the whole."""
+    """The same decoder with the fewest layers that launch all kernels of the whole.
+
+    Layers that stay in host memory are computed with whatever lies in their buffers: what comes
+    out is of no use then, and the same kernels are launched.
+    """
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
-    return replace(decoder, parameters=replace(decoder.parameters, layers=kept))
+    few = replace(decoder.parameters, layers=kept)
+    return replace(decoder, parameters=few, fetch=None)
 
 
 def build_decoder(

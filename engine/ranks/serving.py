@@ -57,7 +57,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     group = opened.enter_context(closing(Collectives(place, outline.device)))
     ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
     part = open_part(config, outline, group)
-    opened.callback(part.drop_graphs)
+    opened.callback(part.close)
     tiers = open_tiers(config, part.pool, part.num_blocks, part.fingerprint, ahead, group)
     opened.enter_context(closing(tiers))
     return RankParts(part.runner, tiers.lower.mover, tiers.disk)

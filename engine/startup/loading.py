@@ -21,14 +21,13 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
-from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
-from engine.models.decoder import Decoder, build_decoder
+from engine.models.decoder import Decoder
 from engine.models.errors import BadConfig, PoolTooSmall
-from engine.models.parameters import dummy_parameters
 from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
+from engine.offload.host_layers import HostLayers
 from engine.ranks.collectives import Collectives
 from engine.ranks.leader import Ranks
 from engine.ranks.runner import NeverRaised, RanksRunner
@@ -38,6 +37,7 @@ from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
 from engine.startup.activation import StepBounds, activation_bytes
 from engine.startup.assembly import LoadedRunner
+from engine.startup.decoder import load_decoder, open_host_layers
 from engine.startup.device import (
     check_fp8,
     dtype_name,
@@ -49,14 +49,13 @@ from engine.startup.device import (
 from engine.startup.enough_memory import warn_of_little_room
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
-from engine.startup.origin import DUMMY_SEED, origin_of
+from engine.startup.origin import origin_of
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
 from engine.step import Runner
 from kernels.launch.capability import capability
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
-from kernels.ops import ops_for
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import FP8, KvLayout
@@ -94,11 +93,17 @@ class OpenedPart:
     num_blocks: int
     max_model_len: int
     fingerprint: bytes
+    host_layers: HostLayers | None = None  # None: all weights are on the device
 
-    def drop_graphs(self) -> None:
-        """Give up captured graphs; no step is computed any more. Before the group of ranks ends."""
+    def close(self) -> None:
+        """Give up captured graphs, before the group of ranks ends, and weights in host memory.
+
+        No step is computed any more.
+        """
         if isinstance(self.runner, GraphRunner):
             self.runner.steps.drop()
+        if self.host_layers is not None:
+            self.host_layers.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +192,9 @@ def open_part(
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
+    host_layers = open_host_layers(config, outline, group)
     with timed("weights"):
-        decoder = _decoder(config, outline, group)
+        decoder = load_decoder(config, outline, group, host_layers)
     sampler = _sampler(config, outline.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
@@ -205,6 +211,7 @@ def open_part(
         num_blocks,
         max_model_len,
         origin_of(config, outline, group).fingerprint(),
+        host_layers,
     )
 
 
@@ -266,15 +273,6 @@ def _model_len(config: EngineConfig, model: ModelConfig) -> int:
     if asked is not None and asked > model.max_positions:
         raise BadConfig(f"max_model_len {asked}: the model has {model.max_positions} positions")
     return asked or model.max_positions
-
-
-def _decoder(config: EngineConfig, outline: ModelOutline, group: Collectives | None) -> Decoder:
-    model, dtype, device = outline.model, outline.dtype, outline.device
-    if config.load_format == "dummy":
-        parameters = dummy_parameters(model, dtype, device, DUMMY_SEED, group)
-    else:
-        parameters = load_parameters(Path(config.model_dir), model, dtype, device, group)
-    return build_decoder(outline.part, parameters, ops_for(device), outline.model_len, group)
 
 
 def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:

@@ -24,7 +24,7 @@ from engine.config import EngineConfig
 from engine.copies import BlockMover, Disk, NoTiers
 from engine.ranks.collectives import Collectives
 from engine.startup.device import host_bytes
-from engine.startup.pool_size import OPENING_BYTES, blocks_ahead, host_blocks
+from engine.startup.pool_size import blocks_ahead, host_blocks, host_free_beside_weights
 from prefix_cache.tiers.tier_pools import Tiers
 from storage import tier_mover
 from storage.device_pool import DevicePool
@@ -61,7 +61,7 @@ def host_ahead(
     if device.type != "cuda":
         yield None
         return
-    free = max(host_bytes(config.host_memory_bytes) - OPENING_BYTES, 0)
+    free = host_free_beside_weights(config, host_bytes(config.host_memory_bytes))
     num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free)
     with ThreadPoolExecutor(1, thread_name_prefix="host-tier") as thread:
         made = thread.submit(_made, new_pool, num_blocks, block_bytes, device, free)

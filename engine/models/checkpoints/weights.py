@@ -1,7 +1,8 @@
 """Reads a checkpoint's safetensors into a decoder's parameters.
 
-Tensor by tensor, from the file straight to the device, into the merged matrices: the host never
-holds a copy of the whole model. What text does not need stays there, and the log says so.
+Tensor by tensor, from the file straight to the device, into the merged matrices: but for layers
+that stay in host memory, the host never holds a copy of the model. What text does not need stays in
+the files, and the log says so.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
 from engine.models.parameters import (
+    LayerHomes,
     Parameters,
     checkpoint_tensors,
     empty_parameters,
@@ -41,13 +43,15 @@ def load_parameters(
     dtype: torch.dtype,
     device: torch.device,
     group: RankGroup | None = None,
+    homes: LayerHomes | None = None,
 ) -> Parameters:
     """Read the weights of `model_dir` onto `device` as `dtype`; raises ModelError.
 
-    All of them, or what this rank of a `group` has of each.
+    All of them, or what this rank of a `group` has of each. What stays in host memory comes from
+    the device as well, so that it is what it would be there.
     """
     files = weight_files(model_dir)
-    parameters = empty_parameters(config, dtype, device, group)
+    parameters = empty_parameters(config, dtype, device, group, homes)
     slices = _slices(config, dtype, parameters, group)
     loading = _Loading(parameters, config.names, slices)
     for path in files:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 from engine.startup.pool_size import (
     CPU_LIMIT,
+    OPENING_BYTES,
     blocks_ahead,
     blocks_for_tokens,
     blocks_on_cpu,
     blocks_on_cuda,
+    host_free_beside_weights,
 )
 
 GIB = 1024**3
@@ -47,7 +50,7 @@ def test_more_activations_or_weights_leave_fewer_blocks() -> None:
 
 
 def test_a_model_that_fills_the_device_is_refused() -> None:
-    with pytest.raises(PoolTooSmall):
+    with pytest.raises(PoolTooSmall, match="cpu_offload_gb keeps weights in host memory"):
         on_cuda(GIB, 139 * GIB, GIB)
 
 
@@ -63,3 +66,13 @@ def test_blocks_for_two_large_steps_are_kept_free_but_of_a_small_pool_less(
     num_blocks: int, ahead: int
 ) -> None:
     assert blocks_ahead(num_blocks, 16) == ahead
+
+
+def test_weights_in_host_memory_come_before_the_host_tier() -> None:
+    """Of two ranks each has its own."""
+    free = 64 * GIB
+    plain = EngineConfig(model_dir="", socket="")
+    kept = EngineConfig(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)
+    assert host_free_beside_weights(plain, free) == free - OPENING_BYTES
+    assert host_free_beside_weights(kept, free) == free - OPENING_BYTES - 40 * GIB
+    assert host_free_beside_weights(kept, 30 * GIB) == 0
