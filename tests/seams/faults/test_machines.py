@@ -44,6 +44,7 @@ from tests.seams.support.replica_load import (
     hit_rate,
     is_in,
     lost,
+    shares,
     states,
     used,
     wrong,
@@ -148,6 +149,8 @@ async def test_a_connection_that_breaks_is_a_death_and_an_engine_that_hears_noth
     begun = {one.error for one in loads.streams if one.error is not None}
     assert begun == {"engine_died"}, "the control: some had begun"
     assert installed.moved() > before, "the control: some had not"
+    assert all(floor == ceiling for floor, ceiling in shares(installed.two)), "parts, in all"
+    assert max(shares(installed.two)) > (0, 0)
     assert hit_rate(installed.two, repeating, FEW) >= rate - 0.02
 
 

@@ -30,6 +30,7 @@ from tests.seams.support.replica_load import (
     is_in,
     lost,
     moved,
+    shares,
     states,
     used,
     wrong,
@@ -76,12 +77,6 @@ def engine_ids(server: Server) -> dict[str, str]:
         for one in server.stats()["replicas"]
         if one["counted"] is not None
     }
-
-
-def shares(server: Server) -> list[tuple[int, int]]:
-    """Each tenant's floor and ceiling on the device, in the engines that know it."""
-    tiers = [one["tiers"].get("device") for one in server.stats()["tenants"]]
-    return [(tier["floor"], tier["ceiling"]) for tier in tiers if tier is not None]
 
 
 async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(

@@ -164,3 +164,9 @@ def used(server: Front, key: str) -> dict[str, int]:
     with server.client(key) as client:
         days = client.get("/v1/usage").json()["usage"]
     return {name: sum(day[name] for day in days) for name in ("requests", "generated_tokens")}
+
+
+def shares(server: Front) -> list[tuple[int, int]]:
+    """Each tenant's floor and ceiling on the device, in the engines that know it."""
+    tiers = [one["tiers"].get("device") for one in server.stats()["tenants"]]
+    return [(tier["floor"], tier["ceiling"]) for tier in tiers if tier is not None]
