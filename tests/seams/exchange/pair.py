@@ -133,11 +133,12 @@ def pair_of(
     patience: Patience = PATIENT,
     silence_s: float = 30.0,
     disk: Path | None = None,
+    disk_there: Path | None = None,
 ) -> Iterator[Pair]:
-    """Both engines; `there` bounds the one that answers, `disk` is the other one's."""
+    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`."""
     answers = ExchangeAt(where, key)
     asks = ExchangeAt(None, key, patience, silence_s)
-    source = RealEngine(str(model_dir), there or bounds, exchange=answers)
+    source = RealEngine(str(model_dir), there or bounds, exchange=answers, disk=disk_there)
     target = RealEngine(str(model_dir), bounds, exchange=asks, disk=disk)
     assert source.exchange is not None
     assert source.exchange.address is not None
