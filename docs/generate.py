@@ -230,7 +230,9 @@ def exposition() -> str:
         "route", "stop", prompt_tokens=0, cached_tokens=0, generated_tokens=0, seconds=0.0
     )
     metrics.refused("route", "code")
-    metrics.moved("replica")
+    metrics.routing.moved("replica")
+    metrics.routing.fetch("prefix")
+    metrics.routing.snapshot("replica")
     tiers = counted.TierStats(
         lower={"host": _zero(counted.LowerTierStats)},
         ways=[_zero(counted.DirectionStats)],

@@ -47,3 +47,4 @@ class Components:
     pause: Callable[[float], None]  # waits for some seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no memory
     overlap_scheduling: bool  # a step is decided while the one before runs
+    stages: int  # that each compute a step at the same time

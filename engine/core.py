@@ -7,6 +7,9 @@ settled at once:
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
+Where the device is several stages (`ranks`), each computes a step of other sequences: as many steps
+are under way as there are stages.
+
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
 (`masked_step.py`).
 
@@ -95,7 +98,7 @@ class EngineCore:
             is_ahead = self._begin(step)
             if is_ahead:
                 self._launches.decided(self._clock() - began)
-            self._settle(leaving=1 if is_ahead and self.components.overlap_scheduling else 0)
+            self._settle(leaving=self._leaving(is_ahead=is_ahead))
             self._launches.ask_for_masks()
         self._reply()
         self._settler.commit(self._clock())
@@ -283,6 +286,15 @@ class EngineCore:
             self.components.copies.start(self._clock())
         self._is_still = not self._launches
         return is_ahead
+
+    def _leaving(self, *, is_ahead: bool) -> int:
+        """How many launched steps need not be settled yet; `is_ahead`: one was launched just now.
+
+        Where nothing could be, because sequences wait for their tokens, the next one is settled.
+        """
+        if not is_ahead:
+            return max(len(self._launches) - 1, 0)
+        return max(self.components.stages - 1, int(self.components.overlap_scheduling))
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the launched steps except the last `leaving`; all of them when idle."""

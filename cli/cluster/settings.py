@@ -123,9 +123,12 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     checked_redis_url(shared)
     if cluster.redis_url is not None and cluster.link_key_file is None:
         raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
-    ranks = engine.tensor_parallel
+    ranks = engine.num_ranks
     if 0 < cluster.num_gpus < ranks:
-        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than tensor_parallel, {ranks}")
+        by = "tensor_parallel"
+        if engine.pipeline_parallel > 1:
+            by += " x pipeline_parallel"
+        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
     if engine.exchange is not None:
         raise BadSetting("exchange", "each engine has its own, at the last of its ports")
     scaling = _scaling(cluster)

@@ -92,8 +92,14 @@ ENGINE_FLAGS = {
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide the model between this many processes of this machine, on cuda each with a GPU of "
+        "Divide each layer between this many processes of this machine, on cuda each with a GPU of "
         "its own.",
+        min=1,
+        max=MOST_RANKS,
+    ),
+    "pipeline_parallel": engine_flag(
+        "Divide the layers between this many stages, each with as many processes as "
+        "tensor_parallel says.",
         min=1,
         max=MOST_RANKS,
     ),
@@ -105,6 +111,11 @@ ENGINE_FLAGS = {
 ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
+    "role": engine_flag(
+        "What gateways with several engines send this one. prefill: prompts, which it computes for "
+        "the others; decode: all else. Where engines of the other kind are away, either serves "
+        "whole requests."
+    ),
     "exchange": engine_flag(
         "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
         "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
@@ -124,6 +135,14 @@ class ReplicaFlags:
         panel="Engine",
         min=1,
         max=64,
+    )
+    prefill_replicas: int = field(
+        0,
+        "Of --replicas, those that compute prompts alone, for the others to answer; 0: all do "
+        "both. Measure before you set it: gaps between tokens get even, and first tokens later.",
+        panel="Engine",
+        min=0,
+        max=63,
     )
 
 

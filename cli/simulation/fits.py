@@ -9,6 +9,7 @@ from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
 from cli.simulation.offload import placement_of
 from cli.simulation.options import MemoryFlags
+from cli.simulation.stages import stages_of
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
@@ -50,9 +51,9 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """None where one rank has all; raises UnsupportedModel for a model that does not divide."""
+    """None where one rank has all layers' all; raises UnsupportedModel where it does not divide."""
     ranks = memory.tensor_parallel
-    if ranks == 1:
+    if ranks == 1 or memory.pipeline_parallel > 1:
         return None
     one = decoder.of_rank(ranks)
     tokens = device_tokens(decoder, memory)
@@ -62,13 +63,26 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
     """Of all GPUs, without the weights; negative where these do not fit.
 
-    Raises BadConfig for more weights in host memory than there are, or too few.
+    Of stages, as many times what the fullest one has. Raises BadConfig for more weights in host
+    memory than there are, or too few.
     """
-    ranks, placement = memory.tensor_parallel, placement_of(decoder, memory)
-    freed = 0 if placement is None else ranks * placement.freed_bytes
-    if ranks > 1:
-        return ranks * (memory.gpu_gib * GIB - decoder.of_rank(ranks).weight_bytes) + freed
+    freed = memory.num_ranks * _freed_bytes(decoder, memory)
+    if memory.num_ranks > 1:
+        fullest = max(part.weight_bytes for part in _parts(decoder, memory))
+        return memory.num_ranks * (memory.gpu_gib * GIB - fullest) + freed
     return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes + freed
+
+
+def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Of each GPU, by weights in host memory."""
+    placement = placement_of(decoder, memory)
+    return 0 if placement is None else placement.freed_bytes
+
+
+def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
+    """What a rank of each stage has."""
+    stages = stages_of(decoder, memory.pipeline_parallel)
+    return [one.of_rank(memory.tensor_parallel) for one in stages]
 
 
 def weights_fits(
@@ -121,9 +135,14 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Tokens of KV that fit all GPUs beside the weights; 0 where not even these do."""
-    free, ranks = free_bytes(decoder, memory) * memory.memory_fraction, memory.tensor_parallel
-    return max(0, int(free / (ranks * decoder.of_rank(ranks).kv_bytes_per_token)))
+    """Tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
+    room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
+    fitting = [
+        (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
+        for part in _parts(decoder, memory)
+    ]
+    return max(0, int(min(fitting)))
 
 
 def rank_rows(fit: RankFit) -> list[tuple[str, str]]:

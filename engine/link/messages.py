@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "cancelled"]
 GrammarKind = Literal["json_schema", "regex", "lark", "gbnf"]
+Role = Literal["prefill", "decode", "both"]  # which part of requests an engine is for
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
@@ -182,6 +183,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     device: str
     dtype: str
     exchange_address: str | None = None  # where other engines fetch blocks; None: from nowhere
+    role: Role = "both"  # for gateways: the engine itself serves whatever it is sent
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

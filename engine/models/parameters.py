@@ -23,10 +23,11 @@ from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, 
 from engine.models.norms import RmsNorm
 from engine.models.shards import RankGroup, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
+from storage.stage import Stage, whole
 
 
 class LayerHomes(Protocol):
-    """Where layers lie whose weights stay in host memory."""
+    """Where layers lie whose weights stay in host memory; a stage's own count from 0."""
 
     @property
     def num_bytes(self) -> int:
@@ -50,8 +51,9 @@ class LayerHomes(Protocol):
 class Parameters:
     """All tensors of a decoder. `head` is `embedding` itself where the config ties them.
 
-    Of several ranks each has its part, and of a head that is not tied its rows. Of layers that stay
-    in host memory, `layers` has them on their buffers, and `in_host` as they are kept, by index.
+    Of several ranks each has its part, and of a head that is not tied its rows. A stage has its own
+    layers; of a table that it does not read it has no rows. Of layers that stay in host memory,
+    `layers` has them on their buffers, and `in_host` as they are kept, by index.
     """
 
     embedding: Tensor  # (V, H)
@@ -95,23 +97,26 @@ def empty_parameters(
     device: torch.device,
     group: RankGroup | None = None,
     homes: LayerHomes | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
-    """Allocate a decoder's tensors, or this rank's of a `group`, uninitialised."""
+    """Allocate a decoder's tensors, or this rank's of a `group` and a stage's, uninitialised."""
     new = Allocator(config.weight_format, dtype, device, group)
     num_ranks = 1 if group is None else group.num_ranks
-    layers, head_rows = config.layers, vocabulary_rows(config.vocab_size, num_ranks)
-    embedding = new.empty(config.vocab_size, config.hidden_size)
-    parts = shard_layers(layers, num_ranks)
-    where = [_allocators(new, homes, index) for index in range(len(parts))]
+    stage = stage or whole(len(config.layers))
+    parts, vocab_size = shard_layers(config.layers, num_ranks), config.vocab_size
+    where = {index: _allocators(new, homes, index - stage.first) for index in stage.layers}
+    embeds = stage.is_first or (stage.is_last and config.tied)
+    embedding = new.empty(vocab_size if embeds else 0, config.hidden_size)
+    head_rows = vocabulary_rows(vocab_size, num_ranks) if stage.is_last else 0
     return Parameters(
         embedding=embedding,
-        layers=tuple(layer.build(index, where[index][0]) for index, layer in enumerate(parts)),
+        layers=tuple(parts[index].build(index, device) for index, (device, _) in where.items()),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
         head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
         homes=homes,
         in_host={
             index: parts[index].build(index, host)
-            for index, (_, host) in enumerate(where)
+            for index, (_, host) in where.items()
             if host is not None
         },
     )
@@ -129,9 +134,11 @@ def _allocators(
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
     """The tensors of a checkpoint, by name; the views cover every parameter once."""
-    tensors = [CheckpointTensor("model.embed_tokens.weight", parameters.embedding, 0)]
+    tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
-        tensors.append(CheckpointTensor("lm_head.weight", parameters.head, 0))
+        tables["lm_head.weight"] = parameters.head
+    # A stage before the last has no head, and one after the first embeds nothing.
+    tensors = [CheckpointTensor(name, table, 0) for name, table in tables.items() if len(table)]
     for module in parameters.modules():
         tensors += module.checkpoint_tensors()
     return {tensor.name: tensor for tensor in tensors}
@@ -145,12 +152,14 @@ def dummy_parameters(
     seed: int,
     group: RankGroup | None = None,
     homes: LayerHomes | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
     """Random parameters, made on `device`; the same for the same seed, dtype and device type.
 
-    What every rank of a `group` has whole is the same on all; and so are their parts of the rest.
+    What every rank of a `group` has whole is the same on all; and so are their parts of the rest,
+    and of stages the layers in the same places.
     """
-    parameters = empty_parameters(config, dtype, device, group, homes)
+    parameters = empty_parameters(config, dtype, device, group, homes, stage)
     generator = torch.Generator(device).manual_seed(seed)
     fill_matrix(parameters.embedding, generator)
     for index, module in enumerate(_made_on_device(parameters)):
@@ -168,7 +177,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
-            parameters.homes.keep(layer.index)
+            parameters.homes.keep(layer.index - parameters.layers[0].index)
     yield parameters.final_norm
 
 

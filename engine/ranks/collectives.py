@@ -38,12 +38,16 @@ MOST_GATHERED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the ranks of a group find each other: a file that was empty when it was made."""
+    """Where the ranks of a group find each other: a file that was empty when it was made.
+
+    Several groups may meet at one file, each under a `name` of its own.
+    """
 
     path: str
     rank: int
     num_ranks: int
     patience: timedelta = PATIENCE
+    name: str = "all"
 
 
 class Collectives:
@@ -57,13 +61,19 @@ class Collectives:
         """Wait for all ranks. Raises RuntimeError where one does not come or is gone."""
         self.rank = meeting.rank
         self.num_ranks = meeting.num_ranks
-        store = c10d.FileStore(meeting.path, meeting.num_ranks)
+        file = c10d.FileStore(meeting.path, meeting.num_ranks)
+        store = c10d.PrefixStore(meeting.name, file)
         self._hosts = _gloo(c10d.PrefixStore("hosts", store), meeting)
         self._group = self._hosts
         self.least(0)  # or one that leaves soon would fail another that still connects
         if device.type == "cuda":
             self._group = _nccl(c10d.PrefixStore("devices", store), meeting)
             self._warm_up(device)
+
+    @property
+    def devices(self) -> Any:
+        """Torch's group that exchanges what lies on the device."""
+        return self._group
 
     def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
         """As `RankGroup.total`."""

@@ -5,7 +5,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are. A sequence whose mask no
-       step waits for any more comes back when it is made.
+       step waits for any more comes back when it is made. Where stages compute several steps at
+       once (`ranks`), each has its part of the decodes, and a pending one waits for its value.
     2. newcomers (`arrivals.py`): of flows that come and go beside others that are always there
        and owe little (`newcomer` of the queue), those with the fewest tokens first. So such a flow
        waits for the step under way and no more, whatever load other flows bring. Where all batch
@@ -165,15 +166,23 @@ class Scheduler:
         step yet. Returns whether there were blocks for all, without a preemption.
         """
         preempted, has_room = self.active.num_preemptions, True
-        for sequence in tuple(self.running):
+        for sequence in self._decodes():
             is_running = sequence.lease is not None  # not preempted by an elder just now
-            if is_running and next_kind(sequence) is DECODE and not sequence.awaits_mask:
+            if is_running and not sequence.awaits_mask:
                 if self._make_room(sequence, now):
                     builder.add(sequence)
                 else:
                     has_room = False
         charge_decodes(self.queue, builder.rows)
         return has_room and self.active.num_preemptions == preempted
+
+    def _decodes(self) -> list[Sequence]:
+        """Sequences that a step is to continue by one token, the eldest first."""
+        decodes = [one for one in self.running if next_kind(one) is DECODE]
+        stages = self._limits.stages
+        if stages == 1:
+            return decodes
+        return [one for one in decodes if not one.num_pending][: -(-len(decodes) // stages)]
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
         """Find a block for a sequence's last token; False: it was preempted, or must wait."""

@@ -151,5 +151,6 @@ def assemble(
         pause=time.sleep,
         out_of_memory=loaded_runner.out_of_memory,
         overlap_scheduling=limits.overlap_scheduling,
+        stages=limits.step.stages,
     )
     return EngineCore(components)

@@ -25,9 +25,11 @@ from engine.offload.fetch import fetch_of
 from engine.offload.host_layers import HostLayers
 from engine.offload.memory import CountingMemory
 from engine.offload.placement import GIB, Placement, as_gib, least_placement, place
+from engine.ranks.groups import RankGroups
 from engine.startup.device import free_bytes
 from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
+from storage.stage import Stage, whole
 
 if TYPE_CHECKING:
     from engine.startup.loading import ModelOutline
@@ -51,19 +53,22 @@ class WeightSizes:
 
 
 def weight_sizes(
-    model: ModelConfig, dtype: torch.dtype, group: RankGroup | None = None
+    model: ModelConfig,
+    dtype: torch.dtype,
+    group: RankGroup | None = None,
+    stage: Stage | None = None,
 ) -> WeightSizes:
-    """Of a rank of a `group`, or of the whole model; allocates nothing."""
+    """Of a rank of a `group` and a stage, or of the whole model; allocates nothing."""
     device = torch.device("meta")
+    stage = stage or whole(len(model.layers))
+    parts = shard_layers(model.layers, 1 if group is None else group.num_ranks)
     layers = []
-    for index, layer in enumerate(
-        shard_layers(model.layers, 1 if group is None else group.num_ranks)
-    ):
+    for index in stage.layers:
         memory = CountingMemory()
-        layer.build(index, Allocator(model.weight_format, dtype, device, group, memory))
+        parts[index].build(index, Allocator(model.weight_format, dtype, device, group, memory))
         layers.append(memory.num_bytes)
-    few = empty_parameters(replace(model, layers=()), dtype, device, group)
-    return WeightSizes(tuple(layers), few.num_bytes)
+    all_of_it = empty_parameters(model, dtype, device, group, stage=stage)
+    return WeightSizes(tuple(layers), replace(all_of_it, layers=()).num_bytes)
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
@@ -74,13 +79,14 @@ def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | No
 def load_decoder(
     config: EngineConfig,
     outline: ModelOutline,
-    group: RankGroup | None,
+    groups: RankGroups | None,
     host_layers: HostLayers | None,
 ) -> Decoder:
     """The decoder of one rank, or of one that is alone; raises ModelError."""
+    group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
     parameters = _parameters(config, outline, group, host_layers)
     decoder = build_decoder(
-        outline.part, parameters, ops_for(outline.device), outline.model_len, group
+        outline.part, parameters, ops_for(outline.device), outline.model_len, group, pipe
     )
     if host_layers is None:
         return decoder
@@ -95,7 +101,7 @@ def open_host_layers(
     Raises NotEnoughMemory where the others do not fit the device, or these not host memory.
     """
     device = outline.device
-    sizes = weight_sizes(outline.model, outline.dtype, group)
+    sizes = weight_sizes(outline.model, outline.dtype, group, outline.stage)
     placement = chosen_placement(config, sizes)
     if device.type == "cuda":
         check_room(config, sizes, placement, free_bytes(device))
@@ -144,6 +150,8 @@ def _parameters(
     host_layers: HostLayers | None,
 ) -> Parameters:
     model, dtype, device = outline.model, outline.dtype, outline.device
+    stage = None if outline.stage.is_whole else outline.stage
     if config.load_format == "dummy":
-        return dummy_parameters(model, dtype, device, DUMMY_SEED, group, host_layers)
-    return load_parameters(Path(config.model_dir), model, dtype, device, group, host_layers)
+        return dummy_parameters(model, dtype, device, DUMMY_SEED, group, host_layers, stage)
+    directory = Path(config.model_dir)
+    return load_parameters(directory, model, dtype, device, group, host_layers, stage)

@@ -10,6 +10,7 @@ import os
 import secrets
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -25,13 +26,16 @@ from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder
 from engine.models.errors import BadConfig, PoolTooSmall
+from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
+from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.offload.host_layers import HostLayers
-from engine.ranks.collectives import Collectives
+from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
+from engine.ranks.stages import EarlierStageRunner, of_rank_0
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
@@ -59,6 +63,7 @@ from kernels.launch.compiler_key import begin_key
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import FP8, KvLayout
+from storage.stage import Stage
 
 SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
 CPU_BATCH_TOKENS = 512
@@ -76,9 +81,12 @@ class ModelOutline:
     part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
     device: torch.device
     dtype: torch.dtype
+    grid: RankGrid
+    stage: Stage  # whose layers this rank computes; without stages, all
     layout: KvLayout  # of this rank's KV
+    share: Fraction  # of a block's bytes on all ranks, what this one's are
     model_len: int  # tokens of the longest sequence
-    batch_tokens: int  # of the largest step
+    batch_tokens: int  # of the largest step; stages have several of them under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +108,9 @@ class OpenedPart:
 
         No step is computed any more.
         """
-        if isinstance(self.runner, GraphRunner):
-            self.runner.steps.drop()
+        own = self.runner.own if isinstance(self.runner, EarlierStageRunner) else self.runner
+        if isinstance(own, GraphRunner):
+            own.steps.drop()
         if self.host_layers is not None:
             self.host_layers.close()
 
@@ -121,27 +130,32 @@ def outline_model(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
-    num_ranks = config.tensor_parallel
+    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel)
     model = read_model_config(Path(config.model_dir), served, config.quantization)
     check_geometry(model, config.block_size)
-    check_ranks(model, config.block_size, num_ranks)
-    device = resolve_device(config.device, rank, num_ranks)
+    check_ranks(model, config.block_size, grid)
+    device = resolve_device(config.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
-    layout = kv_layout(model.layers, kv_dtype, config.block_size).slice_of(rank, num_ranks)
+    stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
+    whole = kv_layout(model.layers, kv_dtype, config.block_size)
+    layout = whole.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
     return ModelOutline(
         model=model,
-        part=shard_model(model, num_ranks),
+        part=shard_model(model, grid.tensor),
         device=device,
         dtype=dtype,
-        layout=layout,
+        grid=grid,
+        stage=stage,
+        layout=layout.slice_of(grid.part_of(rank), grid.tensor),
+        share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
         model_len=model_len,
-        batch_tokens=config.max_batch_tokens or usual,
+        batch_tokens=config.max_batch_tokens or usual // grid.stages,
     )
 
 
@@ -154,11 +168,12 @@ def open_model(
     """
     outline = outline or outline_model(config)
     model = outline.model
-    part = open_part(config, outline, None if team is None else team.group)
+    part = open_part(config, outline, None if team is None else team.groups)
+    runner = None if team is None else RanksRunner(of_rank_0(part.runner, team.groups), team.others)
     with timed("vocabulary of grammars"):
         grammars = open_grammars(Path(config.model_dir), model.vocab_size, model.eos_token_ids)
     return OpenedModel(
-        runner=part.runner if team is None else RanksRunner(part.runner, team.others),
+        runner=runner or part.runner,
         welcome=Welcome(
             engine_id=uuid4().hex,
             fingerprint=part.fingerprint,
@@ -168,6 +183,7 @@ def open_model(
             eos_token_ids=model.eos_token_ids,
             device=str(outline.device),
             dtype=dtype_name(outline.dtype),
+            role=config.role,
         ),
         num_blocks=part.num_blocks,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
@@ -183,45 +199,46 @@ def open_model(
 
 
 def open_part(
-    config: EngineConfig, outline: ModelOutline, group: Collectives | None = None
+    config: EngineConfig, outline: ModelOutline, groups: RankGroups | None = None
 ) -> OpenedPart:
     """Load the model, or this rank's part of it, and allocate its pool; raises ModelError.
 
-    All ranks of a `group` do this at once: they agree on the number of blocks.
+    All ranks do this at once: they agree on the number of blocks.
     """
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
-    host_layers = open_host_layers(config, outline, group)
+    host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
     with timed("weights"):
-        decoder = load_decoder(config, outline, group, host_layers)
+        decoder = load_decoder(config, outline, groups, host_layers)
     sampler = _sampler(config, outline.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
     num_blocks = _num_blocks(config, decoder, outline)
-    if group is not None:
-        num_blocks = group.least(num_blocks)
-    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, group))
+    if groups is not None:
+        num_blocks = groups.least(num_blocks)
+    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(outline.model_len, num_blocks * config.block_size)
     sharing = sharing_rule(config, outline.part, outline.layout, device)
+    runner = open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len)
     return OpenedPart(
-        open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len),
+        runner if decoder.has_logits else EarlierStageRunner(runner, device),
         pool,
         num_blocks,
         max_model_len,
-        origin_of(config, outline, group).fingerprint(),
+        origin_of(config, outline, groups).fingerprint(),
         host_layers,
     )
 
 
 def _usual_threads(config: EngineConfig) -> int:
-    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.tensor_parallel)
+    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.num_ranks)
 
 
-def _late_bytes(decoder: Decoder, group: Collectives | None) -> int:
+def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
     """Of a load, what steps may wait for by themselves; among ranks nothing."""
-    return 0 if group is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
+    return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
 def _sampler(config: EngineConfig, model: ModelConfig, decoder: Decoder) -> Sampler:
@@ -283,7 +300,7 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = free_bytes(device, config.host_memory_bytes) // config.tensor_parallel
+        free = int(free_bytes(device, config.host_memory_bytes) * outline.share)
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(

@@ -5,9 +5,12 @@ Knows: bytes. Does not know: how they were measured (`activation`), or what a po
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 
+ALL = Fraction(1)
 CPU_SHARE = 0.25  # of free memory: the machine runs other programs too, and maps the weights
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # of free memory, for the host tier
@@ -47,17 +50,19 @@ def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
     return _at_least_one(budget // bytes_per_block, f"{free} bytes of free memory")
 
 
-def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int) -> int:
+def host_blocks(
+    config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int, share: Fraction = ALL
+) -> int:
     """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory.
 
-    Ranks have equal parts of the memory, and each its part of every block.
+    Of several ranks each has its part of every block, and as large a `share` of the memory.
     """
     if config.host_cache_tokens is not None:
         return config.host_cache_tokens // config.block_size
     if config.host_cache_gib is not None:
-        return int(config.host_cache_gib * 1024**3) // config.tensor_parallel // bytes_per_block
-    share = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
-    return share // config.tensor_parallel // bytes_per_block
+        return int(int(config.host_cache_gib * 1024**3) * share) // bytes_per_block
+    taken = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
+    return int(taken * share) // bytes_per_block
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
@@ -65,7 +70,7 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 
     Weights that stay in host memory come first: the engine can run without a host tier.
     """
-    weights = int(config.cpu_offload_gb * 1024**3) * config.tensor_parallel
+    weights = int(config.cpu_offload_gb * 1024**3) * config.num_ranks
     return max(free - weights - OPENING_BYTES, 0)
 
 

@@ -41,9 +41,15 @@ class ReplicaCollector(Collector):
         up = GaugeMetricFamily(
             "ratoon_replica_up", "1 while the replica takes requests", labels=["replica"]
         )
+        known = GaugeMetricFamily(
+            "ratoon_replica_known_blocks",
+            "Blocks that the gateway knows the replica to have cached, in any tier",
+            labels=["replica"],
+        )
         for name, health in self._replicas.items():
             up.add_metric([name], health.state == "ready")
-        yield up
+            known.add_metric([name], health.known_blocks)
+        yield from (up, known)
         families: dict[str, Metric] = {}
         for name, stats in self._counted.items():
             for one in _counted(stats):

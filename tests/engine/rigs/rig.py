@@ -108,6 +108,7 @@ class Rig:
     deadline_s: float = 10.0
     quantum: int = 16
     overlap_scheduling: bool = False
+    stages: int = 1
     policy: PolicyName = "lru"
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
@@ -142,7 +143,7 @@ class Rig:
             ),
             self.link,
             EngineLimits(
-                StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s),
+                StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s, self.stages),
                 QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
                 self.deadline_s,
                 self.overlap_scheduling,

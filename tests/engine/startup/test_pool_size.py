@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from engine.config import EngineConfig
@@ -13,6 +15,7 @@ from engine.startup.pool_size import (
     blocks_for_tokens,
     blocks_on_cpu,
     blocks_on_cuda,
+    host_blocks,
     host_free_beside_weights,
 )
 
@@ -66,6 +69,17 @@ def test_blocks_for_two_large_steps_are_kept_free_but_of_a_small_pool_less(
     num_blocks: int, ahead: int
 ) -> None:
     assert blocks_ahead(num_blocks, 16) == ahead
+
+
+@pytest.mark.parametrize("gib", [None, 1.5])
+def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | None) -> None:
+    config = EngineConfig(model_dir="", socket="", host_cache_gib=gib)
+
+    def blocks(own: int) -> int:
+        share = Fraction(own, 8)
+        return host_blocks(config, own * 4096, on_cuda=True, free=5 * GIB, share=share)
+
+    assert blocks(5) == blocks(3) == blocks(8) > 0
 
 
 def test_weights_in_host_memory_come_before_the_host_tier() -> None:

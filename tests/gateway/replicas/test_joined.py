@@ -46,7 +46,8 @@ from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.support.operated_engine import some_overview, some_stats, some_tiers
 
 READY = ReplicaHealth("ready", "")
-STATES = {"0": READY, "1": READY, "2": ReplicaHealth("absent", "no engine is connected")}
+DECODES = ReplicaHealth("ready", "", role="decode")
+STATES = {"0": READY, "1": DECODES, "2": ReplicaHealth("absent", "no engine is connected")}
 
 
 def eviction(age_s: float) -> EvictionStats:
@@ -145,7 +146,7 @@ def test_metrics_keep_their_names_as_sums_and_each_replica_has_its_own() -> None
     ups = [found[f"ratoon_replica_up[('replica', '{number}')]"] for number in "012"]
     assert ups == [1, 1, 0]
     assert b"ratoon_replica" not in metrics.render(stats())
-    metrics.moved("1")
+    metrics.routing.moved("1")
     moved = samples(metrics.render(None, STATES).decode())
     assert moved["ratoon_requests_moved_total[('replica', '1')]"] == 1
 
@@ -182,6 +183,7 @@ def test_an_overview_adds_up_and_lists_what_is_largest() -> None:
         True,
         "engine e1: 0 running, 4 waiting",
     )
+    assert "(decode)" in found["engine 1"].detail
     assert (found["engine 2"].ok, found["engine 2"].detail) == (False, "no engine is connected")
 
 

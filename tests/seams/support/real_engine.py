@@ -60,7 +60,8 @@ class Bounds:
     host_blocks: int = 0
     disk_bytes: int = 0
     kv_dtype: KvDtype = "auto"
-    ranks: int = 1  # that compute together, all but the first on threads
+    ranks: int = 1  # that divide each layer, all but the first on threads
+    stages: int = 1  # that divide the layers, each of so many ranks
     quantization: Quantization = "none"
 
 
@@ -122,17 +123,23 @@ class RealEngine:
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
         config = _config(model_dir, bounds, disk)
-        self.ranks = ThreadRanks(config) if bounds.ranks > 1 else None
-        opened = open_model(config, outline_model(config, served), self.ranks)
+        self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
+        outline = outline_model(config, served)
+        opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
         self.grammars = opened.grammars
-        group = None if self.ranks is None else self.ranks.group
+        groups = None if self.ranks is None else self.ranks.groups
         self.tiers = open_tiers(
-            config, opened.pool, opened.num_blocks, self.fingerprint, group=group
+            config,
+            opened.pool,
+            opened.num_blocks,
+            self.fingerprint,
+            group=groups,
+            share=outline.share,
         )
         lower = self.tiers.lower
         if self.ranks is not None:
-            lower = ranks_tiers(lower, self.ranks.others)
+            lower = ranks_tiers(lower, self.ranks.others, opened.runner)
             self.ranks.await_started()
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
@@ -150,7 +157,7 @@ class RealEngine:
             ),
             self.link,
             EngineLimits(
-                StepLimits(bounds.max_batch_tokens, bounds.max_running),
+                StepLimits(bounds.max_batch_tokens, bounds.max_running, stages=bounds.stages),
                 QueueLimits(),
                 10.0,
                 bounds.overlap_scheduling,
@@ -246,6 +253,7 @@ def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
         kv_dtype=bounds.kv_dtype,
         quantization=bounds.quantization,
         tensor_parallel=bounds.ranks,
+        pipeline_parallel=bounds.stages,
         cache_tokens=bounds.num_blocks * bounds.block_size,
         num_threads=1,
         max_running=bounds.max_running,
