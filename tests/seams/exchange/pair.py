@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -147,7 +147,3 @@ def pair_of(
     finally:
         target.close()
         source.close()
-
-
-def with_host(bounds: Bounds, host_blocks: int) -> Bounds:
-    return replace(bounds, host_blocks=host_blocks)

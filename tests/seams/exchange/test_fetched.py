@@ -126,9 +126,9 @@ def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
 def test_blocks_in_lower_tiers_are_sent_too(
     checkpoint: Checkpoint, tmp_path: Path, tier: str
 ) -> None:
-    small = replace(BOUNDS, num_blocks=14)
-    lower = {"host": {"host_blocks": 20}, "disk": {"disk_bytes": GIB // 16}}[tier]
-    where, bounds = str(tmp_path / "x.sock"), replace(small, **lower)
+    where, small = str(tmp_path / "x.sock"), replace(BOUNDS, num_blocks=14)
+    in_host, on_disk = replace(small, host_blocks=20), replace(small, disk_bytes=GIB // 16)
+    bounds = in_host if tier == "host" else on_disk
     with pair_of(checkpoint.model_dir, where, there=bounds, disk_there=tmp_path / "disk") as pair:
         disk = pair.there.tiers.disk
         pair.until(lambda: disk is None or (disk.state is DiskState.UP and disk.is_answering))
