@@ -20,6 +20,7 @@ from engine.models.parameters import Parameters
 from engine.models.rope import rope_table
 from engine.models.shards import RankGroup, vocabulary_rows
 from kernels.attention.batch_layout import BatchLayout
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.ops import Ops
 
 
@@ -84,16 +85,17 @@ class Decoder:
     def _of_all_ranks(self, logits: Tensor) -> Tensor:
         if self.group is None or logits.shape[1] == self.config.vocab_size:
             return logits
-        return self.group.gather(logits).transpose(0, 1).flatten(1)
+        return self.group.gather_columns(logits)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
+    ) -> tuple[Tensor | PeerProduct, Tensor] | None:
         """The last layer's output at `outputs`, whole or in parts, and its residual (S, H).
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, late, hidden = self.ops, self.late, None
+        ops, late = self.ops, self.late
+        hidden: Tensor | PeerProduct | None = None
         last = self.parameters.layers[-1]
         residual = self._embedded(token_ids)
         for layer in self.parameters.layers:

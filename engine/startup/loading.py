@@ -31,6 +31,7 @@ from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.ranks.collectives import Collectives
 from engine.ranks.leader import Ranks
+from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
 from engine.sampling.planner import Planner
@@ -187,6 +188,8 @@ def open_part(
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
+    if group is not None:
+        group.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
     with timed("weights"):
         decoder = _decoder(config, outline, group)
     sampler = _sampler(config, outline.model, decoder)

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from engine.ranks import collectives
 from engine.ranks.collectives import Collectives
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
+from tests.doubles.engine.noted_peers import NotedPeers
 from tests.engine.rigs.ranks import on_ranks
 
 
@@ -71,3 +73,38 @@ def test_a_rank_that_is_gone_is_an_error_and_nothing_hangs() -> None:
         return "no error"
 
     assert on_ranks(2, compute) == ["an error", "gone"]
+
+
+def test_few_rows_go_over_peer_memory_and_many_over_the_library() -> None:
+    def compute(group: Collectives) -> NotedPeers:
+        peers = NotedPeers(most_rows=4)
+        group.use_peers(peers)
+        for rows in (4, 5):
+            product = torch.full((rows, 64), float(group.rank))
+            read = group.total(product, torch.float32)
+            assert isinstance(read, PeerProduct) == (rows == 4)
+            whole = group.total(product, torch.float32, in_parts=False)
+            columns = group.gather_columns(product[:, :2])
+            tokens = torch.full((rows,), group.rank)
+            group.share(tokens)
+            assert isinstance(whole, Tensor)
+            if rows == 4:
+                assert (whole == 2 * group.rank).all()
+                assert tokens.tolist() == [7] * 4
+            else:
+                assert (whole == 1).all()
+                assert tokens.tolist() == [0] * 5
+            assert columns.shape == (rows, 4)
+        return peers
+
+    here = ["product", "gather", "gather", "share"]
+    for peers in on_ranks(2, compute):
+        assert peers.noted == [*here, "gather", "abandon"], "the last at the end"
+
+
+def test_columns_are_gathered_side_by_side() -> None:
+    def compute(group: Collectives) -> Tensor:
+        return group.gather_columns(torch.arange(6).view(2, 3) + 10 * group.rank)
+
+    wanted = torch.tensor([[0, 1, 2, 10, 11, 12], [3, 4, 5, 13, 14, 15]])
+    assert all(torch.equal(got, wanted) for got in on_ranks(2, compute))
