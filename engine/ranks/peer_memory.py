@@ -27,8 +27,9 @@ c10d: Any = torch._C._distributed_c10d  # whose types are not all known
 
 NAME = "ratoon-peers"  # of the group, in torch's registry
 LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
-# Of products that are exchanged here, times the ranks that each is sent to.
-MOST_BYTES = 4 << 20
+# Of a product that is exchanged in one go, times the ranks that it is sent to. The buffers take
+# three times as much for each rank that sends.
+MOST_BYTES = 16 << 20
 
 
 class NoPeerMemory(Exception):
@@ -72,7 +73,8 @@ class PeerMemory:
 
     def abandon(self) -> None:
         """Before the device is waited for, where another rank may be gone."""
-        with torch.cuda.stream(torch.cuda.Stream(self.rows.own.device)):
+        beside = torch.cuda.Stream(self.rows.own.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(beside):
             self.rows.abandon()
 
 

@@ -18,13 +18,20 @@ def product_of(rank: int, rows: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(rows, 64, generator=torch.Generator().manual_seed(rank)).to(dtype)
 
 
+def total(group: Collectives, product: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum, or one part of each rank."""
+    found = group.total(product, dtype)
+    assert isinstance(found, Tensor), "there is no peer memory"
+    return found
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("num_ranks", "rows"), [(2, 5), (2, 9000), (4, 5), (4, 9000)])
 def test_totals_have_the_same_bits_on_all_ranks(
     num_ranks: int, rows: int, dtype: torch.dtype
 ) -> None:
     def compute(group: Collectives) -> Tensor:
-        return group.total(product_of(group.rank, rows, dtype), dtype)
+        return total(group, product_of(group.rank, rows, dtype), dtype)
 
     first, *others = on_ranks(num_ranks, compute)
     assert all(torch.equal(other, first) for other in others)
@@ -37,7 +44,7 @@ def test_totals_have_the_same_bits_on_all_ranks(
 def test_what_a_rank_has_in_parts_is_added_first() -> None:
     def compute(group: Collectives) -> Tensor:
         both = torch.stack([product_of(group.rank, 3, torch.float32)] * 2)
-        return group.total(both, torch.float32)
+        return total(group, both, torch.float32)
 
     first, second = on_ranks(2, compute)
     assert torch.equal(first, second)

@@ -51,7 +51,7 @@ def opened(
 def test_what_is_mapped_has_the_mark_everywhere() -> None:
     rows = opened().rows
     assert (rows.own == -1).all()
-    assert rows.fits(512, 4096, torch.bfloat16)
+    assert rows.fits(2048, 4096, torch.bfloat16)
 
 
 def test_rows_that_are_not_exchanged_are_said_so_on_every_rank() -> None:
@@ -75,4 +75,4 @@ def test_the_reason_is_said() -> None:
 
 
 def test_more_ranks_exchange_fewer_rows() -> None:
-    assert [HERE.most_rows(ranks) for ranks in (2, 3, 8)] == [512, 256, 73]
+    assert [HERE.most_rows(ranks) for ranks in (2, 3, 8)] == [2048, 1024, 292]
