@@ -47,11 +47,12 @@ EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-
 serve: $(SERVING)
 	$(BIN)/ratoon serve
 
-# Two workers at a time, each with runs of tests that are neighbours and share what they started;
-# who has none left takes half of what the other still has. Tests start some hundred processes:
-# torch has one thread in each, and bytecode is kept even where the environment says not to.
+# Three workers for two cores: tests wait for processes and for time to pass, and others run then.
+# Each has runs of tests that are neighbours and share what they started; who has none left takes
+# half of what another still has. Tests start some hundred processes: torch has one thread in each,
+# and bytecode is kept even where the environment says not to.
 test: $(STAMP) redis chromium
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 # The frameworks that people use before a running gateway: the newest of each, since that is what
 # they install, in a directory of their own. Node's are left out where there is no npm.

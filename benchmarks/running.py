@@ -21,6 +21,7 @@ from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
+LAST_WORDS = 4000  # characters of the log of a server that did not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,14 @@ def running(
     }
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    with (data_dir.parent / f"{data_dir.name}.log").open("wb") as log:
+    log_path = data_dir.parent / f"{data_dir.name}.log"
+    with log_path.open("wb") as log:
         process = subprocess.Popen(
             [*RATOON, "serve"], env=environment, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait_until_ready(process, url, started + start_s)
+            _wait_until_ready(process, url, started + start_s, log_path)
             ready_s = time.perf_counter() - started
             keys = read_keys(data_dir / KEYS_FILE)
             yield Running(url, keys[DEMO_KEY], keys[ADMIN_KEY], process.pid, ready_s)
@@ -95,10 +97,13 @@ def running(
             _stop(process)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, deadline: float) -> None:
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], url: str, deadline: float, log: Path
+) -> None:
     while time.perf_counter() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode}")
+            words = log.read_text(errors="replace")[-LAST_WORDS:]
+            raise RuntimeError(f"the server ended with {process.returncode}: {words}")
         try:
             if httpx.get(url + "/readyz", timeout=5).status_code == 200:
                 return

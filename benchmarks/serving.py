@@ -1,10 +1,11 @@
 """The named workloads of `ratoon bench` through a real server with random weights.
 
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
-        [--kv-dtype fp8]
+        [--set kv_dtype=fp8] [--set tensor_parallel=2]
 
-Reports the time until the server took requests, then each phase. The cache is flushed before each
-workload. Knows: the command lines of both. Does not know: what the workloads are.
+`--set` gives the server one of its settings. Reports the time until the server took requests, then
+each phase. The cache is flushed before each workload. Knows: the command lines of both. Does not
+know: what the workloads are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,8 +28,13 @@ QUICK = "mixed,ttft-hot"
 COMPARED = ("requests", "succeeded", "errors", "wall_s", "output_tokens_per_s", "hit_rate")
 
 
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting of the server: name=value.")
+]
+
+
 def main(
-    model: str = "handbook", quick: bool = False, workloads: str = "", kv_dtype: str = "auto"
+    model: str = "handbook", quick: bool = False, workloads: str = "", settings: Settings = None
 ) -> None:
     """Print one JSON line a phase."""
     names = (workloads or (QUICK if quick else ",".join(WORKLOADS))).split(",")
@@ -36,9 +42,9 @@ def main(
         directory = model_directory(model, Path(scratch))
         vocab = json.loads((directory / "config.json").read_text())["vocab_size"]
         progress("starting the server")
-        settings = {"kv_dtype": kv_dtype} | ({"cache_tokens": "16384"} if quick else {})
-        data = Path(scratch, "data")
-        with running(directory, data, start_s=START_S, load_format="dummy", **settings) as server:
+        given = {"load_format": "dummy"} | ({"cache_tokens": "16384"} if quick else {})
+        given |= dict(setting.split("=", 1) for setting in settings or [])
+        with running(directory, Path(scratch, "data"), start_s=START_S, **given) as server:
             emit("ready", model=model, ready_s=server.ready_s)
             for name in names:
                 progress(f"workload {name}")

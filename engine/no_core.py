@@ -1,4 +1,4 @@
-"""Keeps prompts out of core dumps."""
+"""Keeps prompts and keys out of core dumps, of the gateway's processes as of the engine's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def leave_no_core() -> None:
-    """Have no core dump written when this process or a child of it crashes: it would hold prompts.
+    """Have no core dump written when this process or a child of it crashes.
 
     The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
     the limit, but for the special value 1 (fs/coredump.c).

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from engine.no_core import leave_no_core
 from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     With several workers this process is their parent; a worker is given its `WorkerConfig`, in
     JSON, as a second argument. Returns the exit status.
     """
-    _leave_no_core()
+    leave_no_core()
     # Each text is tokenised in the calling thread, so that tenants do take turns.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
@@ -66,16 +66,6 @@ def _run(config: GatewayConfig, worker: str | None) -> int:
         return uvloop.run(run_workers(config, count))
     uvloop.run(run(config))
     return 0
-
-
-def _leave_no_core() -> None:
-    """Write no core dump when this process or a child crashes: it would hold prompts and keys.
-
-    The limit is 1 byte, not 0: a kernel that pipes dumps to a program obeys no other limit.
-    """
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    most = 0 if hard == 0 else 1
-    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None:

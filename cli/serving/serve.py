@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, 
 from cli.serving.link_key import key_of_found_engines, link_key_file
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
+from cli.serving.readiness import probe
 from cli.serving.replicas import (
     Machine,
     child_names,
@@ -38,30 +39,12 @@ from cli.serving.replicas import (
 )
 from cli.serving.screen import StderrScreen, greeting
 from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
-from cli.serving.watch import Probed, Watch, WatchedChild
+from cli.serving.watch import Watch, WatchedChild
 from engine.config import EngineConfig
 from engine.link.address import is_tcp
 from gateway.config import GatewayConfig
 
 _STOP_MARGIN_S = 5.0
-_PROBE_TIMEOUT_S = 2.0
-# Not "stalled": such an engine may go on, and the gateway gives it up if it does not.
-# With a full disk an engine is ready too; with a damaged state there is nothing to announce.
-_READINESS = {"ready": True, "disk_full": True, "not_ready": False}
-
-
-# Nor "stalled" here. One that is "refused" lives, and is never ready: it must not be taken for one.
-_ANSWERS = {"ready": True, "draining": True, "absent": False}
-
-
-class _Replica(msgspec.Struct, frozen=True):
-    state: str
-    engine_id: str | None = None
-
-
-class _Readiness(msgspec.Struct, frozen=True):
-    status: str
-    replicas: dict[str, _Replica] = {}  # in the order of the engines
 
 
 def serve(
@@ -240,41 +223,6 @@ def readiness_url(gateway: GatewayFlags) -> str:
     """Where the gateway says whether its engine takes requests."""
     admin_port = gateway.admin_port
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
-
-
-async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
-    """Which process answers, by the gateway's /readyz.
-
-    A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
-    yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
-    answers nothing does hang. Of an engine nothing is known without the gateway, nor while its
-    process stands still.
-    """
-    # Imported at the first question, beside the engine's own start: it takes 0.3 s to load.
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
-    try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
-            health = msgspec.json.decode(await response.read(), type=_Readiness)
-    except TimeoutError:
-        return {GATEWAY: False, **dict.fromkeys(engines)}
-    except (aiohttp.ClientError, msgspec.DecodeError):
-        return {GATEWAY: None, **dict.fromkeys(engines)}
-    return {GATEWAY: True, **_answering(health, engines)}
-
-
-def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
-    """Which engines answer: one alone by the status, several each by its own state."""
-    if not health.replicas:
-        return dict.fromkeys(engines, _READINESS.get(health.status))
-    replicas = zip(engines, health.replicas.values(), strict=False)
-    return {name: _answer(replica) for name, replica in replicas}
-
-
-def _answer(replica: _Replica) -> bool | str | None:
-    answers = _ANSWERS.get(replica.state)
-    return answers and (replica.engine_id or True)
 
 
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:

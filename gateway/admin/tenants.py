@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -83,6 +84,43 @@ class Deleted(msgspec.Struct, frozen=True):
     flushed_blocks: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Tenants:
+    """What a change of a tenant has to reach; one change at a time."""
+
+    store: Records
+    keyring: Keyring
+    engine: BoundedEngine
+    audit: AuditTrail
+    partitions: Partitions
+    turn: asyncio.Lock
+
+    async def create(self, tenant: Tenant) -> None:
+        await self.store.create(tenant)
+        await self.audit.note("tenant.create", tenant.id, name=tenant.name)
+        await self.partitions.changed()
+
+    async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
+        async with self.turn:
+            after = change.applied_to(await self.store.get(Tenant, tenant_id))
+            await self.store.update(after)
+            self.keyring.forget(tenant_id)
+            await self.audit.note("tenant.update", tenant_id, **change.given())
+            if after.disabled:
+                await _flush(self.engine, tenant_id)
+            await self.partitions.changed()
+            return after
+
+    async def delete(self, tenant_id: str) -> Deleted:
+        async with self.turn:
+            await self.store.delete(Tenant, tenant_id)
+            self.keyring.forget(tenant_id)
+            await self.audit.note("tenant.delete", tenant_id)
+            flushed = await _flush(self.engine, tenant_id)
+            await self.partitions.changed()
+            return Deleted(tenant_id, flushed)
+
+
 def tenants_router(
     store: Records,
     keyring: Keyring,
@@ -93,25 +131,12 @@ def tenants_router(
 ) -> APIRouter:
     """The routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
-    turn = asyncio.Lock()
-
-    async def changed(tenant_id: str, change: TenantChange) -> Response:
-        async with turn:
-            after = change.applied_to(await store.get(Tenant, tenant_id))
-            await store.update(after)
-            keyring.forget(tenant_id)
-            await audit.note("tenant.update", tenant_id, **change.given())
-            if after.disabled:
-                await _flush(engine, tenant_id)
-            await partitions.changed()
-            return json_response(after)
+    tenants = _Tenants(store, keyring, engine, audit, partitions, asyncio.Lock())
 
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(body: Annotated[NewTenant, Depends(sent(NewTenant))]) -> Response:
         tenant = body.made(clock())
-        await store.create(tenant)
-        await audit.note("tenant.create", tenant.id, name=tenant.name)
-        await partitions.changed()
+        await tenants.create(tenant)
         return json_response(tenant, 201)
 
     @router.get("", openapi_extra=described(TenantList))
@@ -122,31 +147,28 @@ def tenants_router(
     async def show(tenant_id: str) -> Response:
         return json_response(await store.get(Tenant, tenant_id))
 
+    _add_changes(router, tenants)
+    return router
+
+
+def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
     @router.patch("/{tenant_id}", openapi_extra=described(Tenant, TenantChange))
     async def change(
         tenant_id: str, body: Annotated[TenantChange, Depends(sent(TenantChange))]
     ) -> Response:
-        return await changed(tenant_id, body)
+        return json_response(await tenants.change(tenant_id, body))
 
     @router.post("/{tenant_id}/disable", openapi_extra=described(Tenant))
     async def disable(tenant_id: str) -> Response:
-        return await changed(tenant_id, TenantChange(disabled=True))
+        return json_response(await tenants.change(tenant_id, TenantChange(disabled=True)))
 
     @router.post("/{tenant_id}/enable", openapi_extra=described(Tenant))
     async def enable(tenant_id: str) -> Response:
-        return await changed(tenant_id, TenantChange(disabled=False))
+        return json_response(await tenants.change(tenant_id, TenantChange(disabled=False)))
 
     @router.delete("/{tenant_id}", openapi_extra=described(Deleted))
     async def delete(tenant_id: str) -> Response:
-        async with turn:
-            await store.delete(Tenant, tenant_id)
-            keyring.forget(tenant_id)
-            await audit.note("tenant.delete", tenant_id)
-            flushed = await _flush(engine, tenant_id)
-            await partitions.changed()
-            return json_response(Deleted(tenant_id, flushed))
-
-    return router
+        return json_response(await tenants.delete(tenant_id))
 
 
 async def _flush(engine: BoundedEngine, tenant_id: str) -> int | None:

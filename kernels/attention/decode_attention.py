@@ -200,10 +200,35 @@ def _attend(
 
     `window`: how the rows of a window are cut, where they are.
     """
-    heads, head_dim = q.shape[1:]
-    kv_heads, block_size = kv.shape[2:4]
-    group, tuning = heads // kv_heads, part.tuning
-    attend_split[(kv_heads, part.count + room.target)](
+    grid = (kv.shape[2], part.count + room.target)
+    attend_split[grid](
+        *_tensors(q, kv, layout, part, room),
+        how.sinks,
+        how.variant.scale * LOG2_E,
+        part.count,
+        part.passes,
+        level,
+        room.first_slot,
+        layout.block_tables.stride(0),
+        kv.stride(2),
+        None if window is None else window.splits,
+        None if window is None else window.tiles,
+        **_sizes(q, kv, part),
+        SPLIT=window is not None or room.target > 0,
+        SHARED=merged,
+        WINDOW=how.variant.window,
+        SOFTCAP=how.variant.softcap,
+        num_warps=part.tuning.warps,
+        num_stages=part.tuning.stages,
+        **dependent_launch(q.device),
+    )
+
+
+def _tensors(
+    q: Tensor, kv: Tensor, layout: BatchLayout, part: _Items, room: _Output
+) -> tuple[Tensor, ...]:
+    """What the kernel reads and writes, in the order of its arguments."""
+    return (
         q,
         kv,
         part.group_starts,
@@ -216,37 +241,29 @@ def _attend(
         room.lse,
         room.spans,
         room.arrivals,
-        how.sinks,
-        how.variant.scale * LOG2_E,
-        part.count,
-        part.passes,
-        level,
-        room.first_slot,
-        layout.block_tables.stride(0),
-        kv.stride(2),
-        None if window is None else window.splits,
-        None if window is None else window.tiles,
-        BLOCK_STRIDE=kv.stride(0),
-        VALUE_STRIDE=kv.stride(1),
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        ROWS=part.rows,
-        HAS_STARTS=part.key_starts is not None,
-        B=block_size,
-        D=head_dim,
-        D_PADDED=next_power_of_2(head_dim),
-        M=max(next_power_of_2(group * part.rows), _MIN_QUERIES),
-        TILE=tuning.tile,
-        AT_ONCE=_ITEMS_AT_ONCE,
-        SPLIT=window is not None or room.target > 0,
-        SHARED=merged,
-        MEMBERS=next_power_of_2(group),
-        PARTS_AT_ONCE=PARTS_AT_ONCE,
-        SCALED=is_fp8(kv),
-        PAIRS=pairs_of(q, kv),
-        WINDOW=how.variant.window,
-        SOFTCAP=how.variant.softcap,
-        num_warps=tuning.warps,
-        num_stages=tuning.stages,
-        **dependent_launch(q.device),
     )
+
+
+def _sizes(q: Tensor, kv: Tensor, part: _Items) -> dict[str, int | bool]:
+    """What the kernel is compiled for of shapes, dtypes and items."""
+    heads, head_dim = q.shape[1:]
+    kv_heads, block_size = kv.shape[2:4]
+    group = heads // kv_heads
+    return {
+        "BLOCK_STRIDE": kv.stride(0),
+        "VALUE_STRIDE": kv.stride(1),
+        "KV_HEADS": kv_heads,
+        "GROUP": group,
+        "ROWS": part.rows,
+        "HAS_STARTS": part.key_starts is not None,
+        "B": block_size,
+        "D": head_dim,
+        "D_PADDED": next_power_of_2(head_dim),
+        "M": max(next_power_of_2(group * part.rows), _MIN_QUERIES),
+        "TILE": part.tuning.tile,
+        "AT_ONCE": _ITEMS_AT_ONCE,
+        "MEMBERS": next_power_of_2(group),
+        "PARTS_AT_ONCE": PARTS_AT_ONCE,
+        "SCALED": is_fp8(kv),
+        "PAIRS": pairs_of(q, kv),
+    }

@@ -8,7 +8,6 @@ one has no rope. To be served it is entered under its name: `SERVED`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ from torch import Tensor
 from engine.models.architectures.registry import ServedModels
 from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig, ModelSizes, read_json, served_dtype
-from engine.models.layers import DecoderLayer, LayerConfig
 from engine.models.mlp import GatedMlp, MlpConfig
-from engine.models.modules import Allocator, LinearConfig
+from engine.models.modules import Allocator
 from engine.models.norms import RmsNorm, RmsNormConfig
 from engine.models.rope import RopeConfig
-from kernels.attention.batch_layout import BatchLayout
+from engine.models.sandwich import SandwichLayerConfig
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
@@ -86,48 +84,8 @@ class GegluMlp(GatedMlp):
 
 class GegluConfig(MlpConfig):
     def build(self, prefix: str, hidden: int, new: Allocator, *, in_parts: bool = True) -> GatedMlp:
-        plain = MlpConfig.build(self, prefix, hidden, new, in_parts=False)
+        plain = MlpConfig.build(self, prefix, hidden, new, in_parts=in_parts)
         return GegluMlp(plain.gate_up, plain.down, plain.gate)
-
-
-class WholeAttentionConfig(AttentionConfig):
-    """What a norm of ours reads does not come in parts."""
-
-    def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        return AttentionConfig.output(self, prefix, hidden, in_parts=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SandwichLayer(DecoderLayer):
-    """A layer with a norm after attention and one after the MLP."""
-
-    attention_norm: RmsNorm
-    mlp_norm: RmsNorm
-
-    def finish(
-        self,
-        ops: Ops,
-        queries: Tensor,
-        residual: Tensor,
-        layout: BatchLayout,
-        kv: Tensor,
-        outputs: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        attended, residual = self.project(ops, queries, residual, layout, kv, outputs)
-        projected = self.attention_norm.norm(ops, attended)
-        hidden, residual = self.post_norm.add(ops, projected, residual)
-        return self.mlp_norm.norm(ops, self.mlp.product(ops, hidden)), residual
-
-
-class SandwichConfig(LayerConfig):
-    def build(self, index: int, new: Allocator) -> SandwichLayer:
-        plain = LayerConfig.build(self, index, new)
-        prefix, size = f"model.layers.{index}.", self.hidden_size
-        return SandwichLayer(
-            **{field.name: getattr(plain, field.name) for field in fields(DecoderLayer)},
-            attention_norm=self.norm.build(prefix + "after_attention_layernorm", size, new),
-            mlp_norm=self.norm.build(prefix + "after_mlp_layernorm", size, new),
-        )
 
 
 class Odd:
@@ -151,20 +109,20 @@ class Odd:
     def sizes(self, path: Path) -> ModelSizes:
         return read_json(path, Raw)
 
-    def layers(self, path: Path) -> tuple[LayerConfig, ...]:
+    def layers(self, path: Path) -> tuple[SandwichLayerConfig, ...]:
         raw = read_json(path, Raw)
         return tuple(_layer(raw, index) for index in range(raw.num_hidden_layers))
 
 
-def _layer(raw: Raw, index: int) -> SandwichConfig:
-    attention = WholeAttentionConfig(
+def _layer(raw: Raw, index: int) -> SandwichLayerConfig:
+    attention = AttentionConfig(
         num_heads=raw.odd_num_attention_heads if index % 2 else raw.num_attention_heads,
         num_kv_heads=raw.num_kv_heads,
         head_dim=raw.size_of_head(),
         rope=RopeConfig(THETA) if index % 3 else None,
     )
     mlp = GegluConfig(raw.odd_intermediate_size if index % 2 else raw.intermediate_size)
-    return SandwichConfig(raw.hidden_size, attention, mlp, OnePlusNormConfig(EPS))
+    return SandwichLayerConfig(raw.hidden_size, attention, mlp, OnePlusNormConfig(EPS))
 
 
 SERVED = ServedModels({NAME: Odd()})
@@ -179,7 +137,7 @@ def make_odd_checkpoint(model_dir: Path, num_layers: int = 7) -> dict[str, Tenso
     for index in range(num_layers):
         heads, size = (2, 96) if index % 2 else (4, 64)
         layer = f"model.layers.{index}."
-        norms = ["input", "post_attention", "after_attention", "after_mlp"]
+        norms = ["input", "post_attention", "pre_feedforward", "post_feedforward"]
         shapes |= {f"{layer}{norm}_layernorm.weight": (48,) for norm in norms}
         own, mlp = layer + "self_attn.", layer + "mlp."
         shapes |= {own + "q_proj.weight": (16 * heads, 48), own + "o_proj.weight": (48, 16 * heads)}
@@ -212,11 +170,11 @@ def truth(weights: dict[str, Tensor], token_ids: list[int]) -> Tensor:
         q, k, v = (one.transpose(0, 1) for one in (q, k, v))
         heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         attended = heads.transpose(0, 1).flatten(1)
-        x = x + _normed(attended @ w["self_attn.o_proj"].T, w["after_attention_layernorm"])
-        normed = _normed(x, w["post_attention_layernorm"])
+        x = x + _normed(attended @ w["self_attn.o_proj"].T, w["post_attention_layernorm"])
+        normed = _normed(x, w["pre_feedforward_layernorm"])
         gate = F.gelu(normed @ w["mlp.gate_proj"].T, approximate="tanh")
         gated = gate * (normed @ w["mlp.up_proj"].T)
-        x = x + _normed(gated @ w["mlp.down_proj"].T, w["after_mlp_layernorm"])
+        x = x + _normed(gated @ w["mlp.down_proj"].T, w["post_feedforward_layernorm"])
     return _normed(x, weights["model.norm.weight"]) @ weights["model.embed_tokens.weight"].T
 
 

@@ -14,8 +14,9 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.child import python_environment
+from cli.serving.readiness import probe
 from cli.serving.replicas import Machine, child_names
-from cli.serving.serve import check_ports, commands, meeting_place, probe, readiness_url
+from cli.serving.serve import check_ports, commands, meeting_place, readiness_url
 from engine.config import EngineConfig
 from engine.link.interface import ReplicaHealth, ReplicaState
 from gateway.config import GatewayConfig

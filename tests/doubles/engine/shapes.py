@@ -129,6 +129,13 @@ SHAPES["qwen3-30b-a3b"] = SHAPES["qwen3-0.6b"] | {
 }
 SHAPES["qwen3-30b-a3b-fp8"] = SHAPES["qwen3-30b-a3b"] | {"quantization_config": FP8_BY_CHANNEL}
 SHAPES["llama-3.1-8b-fp8"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_CHANNEL}
+SHAPES["llama-3.1-70b"] = SHAPES["llama-3.1-8b"] | {
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+SHAPES["llama-3.1-70b-fp8"] = SHAPES["llama-3.1-70b"] | {"quantization_config": FP8_BY_CHANNEL}
 SHAPES["llama-3.1-8b-fp8-block"] = SHAPES["llama-3.1-8b"] | {"quantization_config": FP8_BY_BLOCK}
 SHAPES["llama-3.1-8b-int4"] = SHAPES["llama-3.1-8b"] | {
     "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}

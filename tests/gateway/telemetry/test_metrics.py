@@ -13,14 +13,14 @@ from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.stats_messages import EngineStats, FlowStats
-from gateway.telemetry.metrics import (
+from gateway.telemetry.instruments import (
     FIRST_TOKEN_BUCKETS,
     GAP_BUCKETS,
     QUEUE_BUCKETS,
     REQUEST_BUCKETS,
     BulkHistogram,
-    GatewayMetrics,
 )
+from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.support.operated_engine import some_stats, some_tiers
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -12,7 +12,7 @@ from tests.seams.support.server import Server, running_server
 
 SMALL = {
     "RATOON_CACHE_TOKENS": "4096",
-    "RATOON_HOST_CACHE_GIB": "0",
+    "RATOON_HOST_CACHE_TOKENS": "0",
     "RATOON_DISK_CACHE_GIB": "0",
 }
 CITIES = ("Berlin", "Oslo", "Lisbon", "Madrid", "Vienna", "Prague", "Dublin", "Athens", "Zagreb")

@@ -31,7 +31,7 @@ HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("published")
     settings = {
-        "RATOON_HOST_CACHE_GIB": "0",  # the device alone
+        "RATOON_HOST_CACHE_TOKENS": "0",  # the device alone
         "RATOON_DISK_CACHE_GIB": "0",
         "RATOON_CACHE_SHARING": "pooled",  # one tenant is to press on all the others
         "RATOON_MODEL": str(model_that_is_shown_tools(directory / "handbook")),

@@ -21,7 +21,7 @@ from tests.seams.support.canaries import canary, finds, forms
 from tests.seams.support.server import Server, running_server
 
 BLOCK = 16
-SETTINGS = {"RATOON_HOST_CACHE_GIB": "0", "RATOON_DISK_CACHE_GIB": "0"}
+SETTINGS = {"RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
 
 
 class House:

@@ -54,9 +54,11 @@ def test_a_wrong_key_is_refused_and_the_right_one_lasts_until_signing_out(
 
 def test_a_session_that_has_ended_leads_back_to_where_one_was(operated: Server, page: Page) -> None:
     sign_in(page, operated)
-    page.context.clear_cookies()
     open_view(page, "Prefixes")
+    expect(page.get_by_role("heading", name="Published prefixes")).to_be_visible()
+    page.context.clear_cookies()  # what the page asks next is refused
     expect(page.get_by_text("The session has ended")).to_be_visible()
+    expect(page.get_by_role("heading", name="Published prefixes")).to_have_count(0)
     page.get_by_label("Operator's key").fill(operated.admin_key)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Published prefixes")).to_be_visible()

@@ -20,6 +20,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.query_messages",
     "engine.link.stats_messages",
     "engine.link.view_messages",
+    "engine.no_core",
     "prefix_cache.hashing",
     "prefix_cache.namespace",
 }

@@ -18,7 +18,7 @@ SETTINGS = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
     "RATOON_DEVICE": "cpu",
-    "RATOON_HOST_CACHE_GIB": "0",
+    "RATOON_HOST_CACHE_TOKENS": "0",
     "RATOON_DISK_CACHE_GIB": "0",
 }
 

@@ -124,6 +124,7 @@ def running_server(
         "RATOON_PORT": str(port),
         "RATOON_DATA_DIR": str(data_dir),
         "RATOON_CACHE_TOKENS": "16384",
+        "RATOON_HOST_CACHE_TOKENS": "4096",  # all its pages are taken at the start
         **(settings or {}),
     }
     with (data_dir.parent / f"{data_dir.name}.log").open("wb") as log:

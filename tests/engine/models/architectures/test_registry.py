@@ -14,12 +14,13 @@ from engine.config import EngineConfig
 from engine.models.architectures.registry import planned_layers, read_model_config
 from engine.models.decoder import unlike_layers
 from engine.models.errors import UnsupportedModel
+from engine.models.sandwich import SandwichLayer
 from engine.startup.kernel_warm_up import compute_each_once
 from engine.startup.loading import outline_model
 from engine.step import Row
 from kernels.linear import linear
 from kernels.ops import torch_ops
-from tests.doubles.odd_architecture import SERVED, SandwichLayer, make_odd_checkpoint, truth
+from tests.doubles.odd_architecture import SERVED, make_odd_checkpoint, truth
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 CPU = torch.device("cpu")

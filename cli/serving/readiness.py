@@ -1,0 +1,78 @@
+"""Which processes answer: what the supervisor asks of the gateway, several times a second.
+
+Knows: the gateway's /readyz, and as much HTTP as asking for it takes. The command line's HTTP
+client would be a third of what the supervisor loads. Does not know: what is done about silence
+(`supervisor.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cli.serving.serving_state import GATEWAY, ChildName
+from cli.serving.watch import Probed
+
+_TIMEOUT_S = 2.0
+# Not "stalled": such an engine may go on, and the gateway gives it up if it does not.
+# With a full disk an engine is ready too; with a damaged state there is nothing to announce.
+_READINESS = {"ready": True, "disk_full": True, "not_ready": False}
+# Nor "stalled" here. One that is "refused" lives, and is never ready: it must not be taken for one.
+_ANSWERS = {"ready": True, "draining": True, "absent": False}
+
+
+class _Replica(msgspec.Struct, frozen=True):
+    state: str
+    engine_id: str | None = None
+
+
+class _Readiness(msgspec.Struct, frozen=True):
+    status: str
+    replicas: dict[str, _Replica] = {}  # in the order of the engines
+
+
+async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
+    """Which process answers, by the gateway's /readyz.
+
+    A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
+    yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
+    answers nothing does hang. Of an engine nothing is known without the gateway, nor while its
+    process stands still.
+    """
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            health = msgspec.json.decode(await _body(url), type=_Readiness)
+    except TimeoutError:
+        return {GATEWAY: False, **dict.fromkeys(engines)}
+    except (OSError, msgspec.DecodeError):
+        return {GATEWAY: None, **dict.fromkeys(engines)}
+    return {GATEWAY: True, **_answering(health, engines)}
+
+
+async def _body(url: str) -> bytes:
+    """The body of what `url` answers, whatever its status; OSError where nobody listens.
+
+    In HTTP/1.0 a body is not in chunks, and ends with the connection.
+    """
+    place = urlsplit(url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    with closing(writer):
+        writer.write(f"GET {place.path} HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
+        return (await reader.read()).partition(b"\r\n\r\n")[2]
+
+
+def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
+    """Which engines answer: one alone by the status, several each by its own state."""
+    if not health.replicas:
+        return dict.fromkeys(engines, _READINESS.get(health.status))
+    replicas = zip(engines, health.replicas.values(), strict=False)
+    return {name: _answer(replica) for name, replica in replicas}
+
+
+def _answer(replica: _Replica) -> bool | str | None:
+    answers = _ANSWERS.get(replica.state)
+    return answers and (replica.engine_id or True)

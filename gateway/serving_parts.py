@@ -1,0 +1,234 @@
+"""What lets requests in, answers them, counts them and watches it all: made at the start.
+
+A step is one function: it makes parts of what was made before, and opens what is to be closed at
+the end, on the stack that it is given. `composition.py` takes the steps in their order.
+
+Knows: which part is given what. Does not know: routes and addresses (`composition.py`), or what is
+kept on the disk or in Redis (`opened.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.link.interface import Engine
+from gateway.auth.auth import AdminAuthenticator, Authenticator
+from gateway.auth.running_requests import RunningRequests
+from gateway.bounded_engine import BoundedEngine
+from gateway.config import GatewayConfig, cores
+from gateway.diagnosis.misses import LastMisses
+from gateway.diagnosis.seen import SeenPrompts
+from gateway.dialects.dialect import ModelCard, RouteParts
+from gateway.generation.answering import Answering
+from gateway.generation.open_streams import OpenStreams
+from gateway.http.body_memory import BodyMemory
+from gateway.limits.permits import Permits
+from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.opened import KeptState, SharedCache, open_sharing, open_state
+from gateway.overview.history import History
+from gateway.overview.known import Known, ToldWorker
+from gateway.overview.refusals import LastRefusals
+from gateway.overview.routes import Watched
+from gateway.overview.siblings import Siblings
+from gateway.page.sessions import Sessions, secret_of
+from gateway.prompts.admission import Admission
+from gateway.prompts.fair_executor import FairExecutor
+from gateway.prompts.text_memory import TextMemory
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
+from gateway.replicas.connecting import replica_client
+from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.finding import FoundEngines
+from gateway.sharing.remembered_turns import cleaned
+from gateway.start_files import StartFiles
+from gateway.state.expiry import dropped_when_expired
+from gateway.state.faults import FaultWatch
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.tracing import Tracing, collector, exporting
+from gateway.tenant_memory import TenantMemory
+from gateway.usage.aggregator import UsageAggregator
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept, who shares it, and what is counted."""
+
+    state: KeptState
+    sharing: SharedCache
+    aggregator: UsageAggregator
+    metrics: GatewayMetrics
+    faults: FaultWatch
+
+
+@dataclass(frozen=True, slots=True)
+class PageSessions:
+    """Who is signed in to the two pages."""
+
+    operator: Sessions
+    tenant: Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Who may come in, and how much of each."""
+
+    sessions: PageSessions
+    operator: AdminAuthenticator
+    tenants: Authenticator
+    running: RunningRequests
+    bodies: BodyMemory
+    streams: OpenStreams
+    throttle: RefusalThrottle
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the routes of tenants work with, and what it remembers."""
+
+    parts: RouteParts
+    misses: LastMisses
+    memories: Sequence[TenantMemory[Any]]  # that a flush empties
+
+
+async def open_kept(
+    config: GatewayConfig, engine: Engine, shared_metrics: Path | None, stack: AsyncExitStack
+) -> Kept:
+    """The first step: state, and what is counted. Raises CannotStart for bad files."""
+    state = await open_state(config, stack)
+    sharing = await open_sharing(config, state, engine, stack)
+    aggregator = UsageAggregator(state.home.store, time.time)
+    await stack.enter_async_context(aggregator.stored_regularly())
+    stack.callback(state.room.end)
+    await stack.enter_async_context(dropped_when_expired(state.home.store, time.time))
+    metrics = GatewayMetrics(
+        shared_metrics, config.model_name if config.vllm_metric_names else None
+    )
+    if isinstance(engine, EngineSet):
+        engine.count_moves(metrics.moved)
+        await _find_engines(config, engine, state, stack)
+    faults = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
+    await stack.enter_async_context(faults.kept())
+    return Kept(state, sharing, aggregator, metrics, faults)
+
+
+async def _find_engines(
+    config: GatewayConfig, engines: EngineSet, state: KeptState, stack: AsyncExitStack
+) -> None:
+    """Let engines join that are registered in the state, if the config says so."""
+    if config.find_engines:
+        connect = partial(replica_client, config, engines)
+        found = FoundEngines(engines, state.home.store, connect, time.monotonic)
+        await stack.enter_async_context(found.kept())
+
+
+async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -> Entry:
+    """The second step: keys, sessions and room."""
+    keyring, files = kept.sharing.keyring, kept.state.files
+    sessions = _page_sessions(files)
+    operator = AdminAuthenticator(files.secrets.pepper, files.admin_digest, sessions.operator)
+    running = RunningRequests(keyring)
+    await stack.enter_async_context(running.checked())
+    return Entry(
+        sessions,
+        operator,
+        Authenticator(keyring, operator, running),
+        running,
+        BodyMemory(config.bounds),
+        OpenStreams(config.bounds.max_streams_per_tenant),
+        RefusalThrottle(time.monotonic),
+    )
+
+
+def _page_sessions(files: StartFiles) -> PageSessions:
+    """A changed operator's key ends the operator's sessions; a tenant's end with its own key."""
+    pepper = files.secrets.pepper
+    return PageSessions(
+        Sessions("ratoon_admin", "/admin", secret_of(pepper, b"operator", files.admin_digest)),
+        Sessions("ratoon_usage", "/usage", secret_of(pepper, b"tenant")),
+    )
+
+
+async def open_answers(
+    config: GatewayConfig, engine: Engine, kept: Kept, entry: Entry, stack: AsyncExitStack
+) -> Answers:
+    """The third step: from a request to an answer."""
+    state, misses = kept.state, LastMisses(time.time)
+    admission, memories = await _admission(config, kept, engine, misses, stack)
+    tracing = _tracing(config, stack)
+    permits = Permits(
+        state.limits.limiter, config.prices, entry.streams, entry.bodies, entry.throttle
+    )
+    await stack.enter_async_context(permits.kept())
+    parts = RouteParts(
+        Answering(engine, admission, kept.metrics, kept.aggregator, tracing, misses),
+        ModelCard(config.model_name, engine, int(time.time()), state.files.defaults),
+        config.bounds,
+        entry.tenants,
+        permits,
+        state.home.store,
+    )
+    return Answers(parts, misses, memories)
+
+
+async def _admission(
+    config: GatewayConfig, kept: Kept, engine: Engine, misses: LastMisses, stack: AsyncExitStack
+) -> tuple[Admission, Sequence[TenantMemory[Any]]]:
+    """What makes prompts of requests, and the memories that a flush empties."""
+    files, store = kept.state.files, kept.state.home.store
+    turns = TurnMemory(config.bounds, time.monotonic)
+    seen = SeenPrompts(config.bounds, time.monotonic)
+    texts = TextMemory(config.bounds, time.monotonic)
+    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts)
+    for memory in memories:
+        await stack.enter_async_context(cleaned(memory, store))
+    admission = Admission(
+        files.tokenizer,
+        files.template,
+        kept.sharing.namespaces,
+        lambda: engine.welcome,
+        stack.enter_context(closing(FairExecutor(_threads()))),
+        config.bounds,
+        files.forms,
+        VerbatimTurns(turns, files.forms, files.tokenizer),
+        seen,
+        texts,
+        misses,
+    )
+    return admission, (turns, texts)
+
+
+def _threads() -> int:
+    return max(2, min(4, cores()))
+
+
+def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
+    """Traces to the collector that the config names; None without one."""
+    if config.otlp_endpoint is None:
+        return None
+    tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
+    return Tracing(tracer, config.model_name)
+
+
+async def open_watched(
+    config: GatewayConfig,
+    engine: Engine,
+    shared_metrics: Path | None,
+    kept: Kept,
+    running: RunningRequests,
+    misses: LastMisses,
+    stack: AsyncExitStack,
+) -> Watched:
+    """The last step: what the operator sees of this worker and hears of the others."""
+    history = History(BoundedEngine(engine), kept.metrics, time.time)
+    await stack.enter_async_context(history.kept())
+    worker, siblings = ToldWorker(os.getpid(), time.time()), Siblings(shared_metrics)
+    known = Known(worker, LastRefusals(), running, misses, siblings)
+    await stack.enter_async_context(siblings.told(known.told))
+    return Watched(history, known, kept.faults, config.model_name)
