@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.exchange.peer_rows import PeerRows, ints_of, mark_again, row_of_turn, send, take
+from kernels.exchange.peer_rows import PeerRows, ints_of, mark_again, row_of_turn, send, take, wait
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps
@@ -55,12 +55,16 @@ def _kernel(
     mark_again(turn, row, column, own, num_rows, RANKS, WIDTH)
     for peer in tl.static_range(RANKS):
         source = own + place + peer * WIDTH + column
-        found = mine if peer == RANK else take(source, inside, turn)
-        if not SHARE:
+        if SHARE:
+            if peer == 0 and RANK > 0:
+                first = take(source, inside, turn)
+                tl.store(gathered + piece * WIDTH + column, first, mask=inside)
+            elif peer != RANK:
+                wait(source, inside, turn)
+        else:
+            found = mine if peer == RANK else take(source, inside, turn)
             target = gathered + (x_row * RANKS + peer) * columns + piece * WIDTH + column
             tl.store(target, found, mask=inside)
-        elif peer == 0:
-            tl.store(gathered + piece * WIDTH + column, found, mask=inside)
     tl.atomic_add(turns + row, 1, sem="relaxed")  # all threads have read it before they waited
 
 
