@@ -51,7 +51,7 @@ from kernels.ops import triton_ops
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8
 from tests.doubles.engine.no_device import NoDevice
-from tests.doubles.engine.paper_ranks import PaperRanks
+from tests.doubles.ranks.paper_ranks import PaperRanks
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
 
 CPU = torch.device("cpu")

@@ -26,8 +26,8 @@ from kernels.ops import Ops, torch_ops
 from storage.device_pool import DevicePool
 from tests.doubles.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.alternating_architecture import make_alternating_checkpoint
-from tests.doubles.engine.gathering_norms import GatheringNorms
-from tests.doubles.engine.noted_peers import NotedPeers
+from tests.doubles.ranks.gathering_norms import GatheringNorms
+from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint

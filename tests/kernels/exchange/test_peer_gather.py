@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.exchange import peer_gather
-from tests.doubles.engine.plain_peers import PlainPeers
+from tests.doubles.ranks.plain_peers import PlainPeers
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"

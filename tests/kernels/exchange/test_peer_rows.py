@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels.exchange.peer_rows import PeerProduct, PeerRows, ints_of
 from kernels.linear import split_k as parts
 from kernels.norms import add_rms_norm
-from tests.doubles.engine.plain_peers import PlainPeers
+from tests.doubles.ranks.plain_peers import PlainPeers
 from tests.doubles.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kernels.exchange.peer_rows import PeerProduct
-from tests.doubles.engine.plain_peers import PlainPeers
+from tests.doubles.ranks.plain_peers import PlainPeers
 
 
 class NotedPeers:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kernels.exchange import peer_gather
 from kernels.exchange.peer_rows import PeerProduct, ints_of
-from tests.doubles.engine.plain_peers import PlainPeers
+from tests.doubles.ranks.plain_peers import PlainPeers
 
 
 class PaperRanks:
