@@ -76,9 +76,9 @@ def can_gather(x: Tensor, peers: PeerRows) -> bool:
 
 
 def can_share(x: Tensor, peers: PeerRows) -> bool:
-    """Whether `share` takes x."""
+    """Whether `share` takes x; by what is the same on all ranks."""
     width = peers.columns * peers.own.itemsize // 4
-    is_known = x.dtype == torch.int64 and x.is_contiguous() and peers.columns % 2 == 0
+    is_known = x.dtype == torch.int64 and peers.columns % 2 == 0
     return is_known and 0 < cdiv(2 * x.numel(), width) <= peers.num_rows
 
 
@@ -95,8 +95,11 @@ def gather(x: Tensor, peers: PeerRows) -> Tensor:
 
 
 def share(x: Tensor, peers: PeerRows) -> None:
-    """x, int64 that are not negative and below 2^32 - 1, gets the values it has on rank 0."""
-    halves = x.view(1, -1).view(torch.int32)
+    """x, int64 that are not negative and below 2^32 - 1, gets the values it has on rank 0.
+
+    It is contiguous, on rank 0 perhaps not.
+    """
+    halves = x.reshape(1, -1).view(torch.int32)
     _launch(halves, halves, peers.own.view(torch.int32), peers, share=True)
 
 

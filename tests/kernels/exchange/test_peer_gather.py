@@ -73,5 +73,4 @@ def test_what_fits() -> None:
     assert peer_gather.can_share(tokens, own)
     assert not peer_gather.can_share(torch.zeros(len(tokens) + 1, dtype=torch.int64), own)
     assert not peer_gather.can_share(tokens.int(), own)
-    assert not peer_gather.can_share(tokens[::2], own)
     assert not peer_gather.can_share(tokens[:0], own)
