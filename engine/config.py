@@ -55,6 +55,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
     tensor_parallel: int = 1  # ranks that the model is divided between, each on a GPU of its own
+    peer_memory: bool = True  # on cuda, ranks exchange over each other's memory where they can
     overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.

@@ -91,6 +91,10 @@ ENGINE_FLAGS = {
         min=1,
         max=MOST_RANKS,
     ),
+    "peer_memory": engine_flag(
+        "On cuda, let the processes of --tensor-parallel write into each other's GPU memory, "
+        "where the GPUs can; off: NCCL alone."
+    ),
     "num_threads": engine_flag(
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1
     ),

@@ -109,6 +109,7 @@ class Collectives:
         place = Place(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
         try:
             self.use_peers(open_peer_memory(place, shape, SymmetricMemory()))
+            _log.info("ranks exchange over peer memory")
         except NoPeerMemory as error:
             _log.warning("no peer memory, so ranks exchange over NCCL alone: %s", error)
 

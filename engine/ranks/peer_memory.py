@@ -12,6 +12,7 @@ there (`kernels.exchange`), or what else ranks exchange (`collectives`).
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ from kernels.exchange.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, op
 c10d: Any = torch._C._distributed_c10d  # whose types are not all known
 
 NAME = "ratoon-peers"  # of the group, in torch's registry
+LEAST_COLUMNS = 128  # threads of the smallest program: each polls numbers of its own
+LONGEST_SOCKET_PATH = 100  # torch writes what is longer beyond its buffer
 LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
 # Of a product that is exchanged in one go, times the ranks that it is sent to. The buffers take
 # three times as much for each rank that sends.
@@ -116,6 +119,9 @@ class SymmetricMemory:
         """As `Mapping.why_not`."""
         if not hasattr(c10d, "_SymmetricMemory"):
             return "this torch has no symmetric memory"
+        directory = tempfile.gettempdir()
+        if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
+            return f"the path of the directory for temporary files is too long: {directory}"
         others = [index for index in range(place.num_ranks) if index != place.rank]
         if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
             return "the GPUs have no access to each other's memory"
@@ -160,7 +166,9 @@ def _agree(place: Place, error: str) -> None:
 
 
 def _why_not(shape: RowShape, num_ranks: int) -> str:
-    if ints_of(shape.dtype) is None or not shape.most_rows(num_ranks):
+    """Of these rows. On GPUs those of 16-bit numbers have run, and no others."""
+    is_served = ints_of(shape.dtype) is not None and shape.dtype.itemsize == 2
+    if not is_served or shape.columns < LEAST_COLUMNS or not shape.most_rows(num_ranks):
         return f"rows of {shape.columns} {shape.dtype} are not exchanged there"
     return ""
 

@@ -188,7 +188,7 @@ def open_part(
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
-    if group is not None:
+    if group is not None and config.peer_memory:
         group.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
     with timed("weights"):
         decoder = _decoder(config, outline, group)
