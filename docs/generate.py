@@ -230,7 +230,9 @@ def exposition() -> str:
         "route", "stop", prompt_tokens=0, cached_tokens=0, generated_tokens=0, seconds=0.0
     )
     metrics.refused("route", "code")
-    metrics.moved("replica")
+    metrics.routing.moved("replica")
+    metrics.routing.fetch("prefix")
+    metrics.routing.snapshot("replica")
     tiers = counted.TierStats(
         lower={"host": _zero(counted.LowerTierStats)},
         ways=[_zero(counted.DirectionStats)],
@@ -238,7 +240,9 @@ def exposition() -> str:
         disk=_zero(counted.DiskStats),
     )
     some = {"pool": _zero(counted.PoolStats), "windows": {"all": _zero(counted.WindowStats)}}
-    return metrics.render(_zero(counted.EngineStats, tiers=tiers, **some)).decode()
+    exchange = counted.ExchangeStats(fetched={"socket": _zero(counted.FetchStats)})
+    stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, **some)
+    return metrics.render(stats).decode()
 
 
 def _zero(struct: type, **given: Any) -> Any:

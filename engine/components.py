@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.copies import TierCopies
+from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
@@ -37,6 +38,7 @@ class Components:
     prefix_queries: PrefixQueries
     tree_views: TreeViews
     copies: TierCopies
+    exchange: Exchange  # of blocks with other engines
     rates: LoadOrRecompute
     times: StepTimes
     counters: EngineCounters
@@ -45,3 +47,4 @@ class Components:
     pause: Callable[[float], None]  # waits for some seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no memory
     overlap_scheduling: bool  # a step is decided while the one before runs
+    stages: int  # that each compute a step at the same time

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.link.messages import Role
 from engine.step_sizes import MOST_NEW
 from prefix_cache.names import PolicyName
 
@@ -26,12 +27,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     model_dir: str
     socket: str  # path of the Unix socket it serves, or tcp://host:port
     link_key_file: str | None = None  # needed over TCP (`link/curve.py`)
+    role: Role = "both"  # what gateways send it, where they drive several engines
+    # Where other engines fetch blocks: a path, tcp://host:port, or tcp://host:* for any free port.
+    # None: nowhere.
+    exchange: str | None = None
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
     kv_dtype: KvDtype = "auto"  # auto: that of the weights
     block_size: int = 16
+    # GiB of each rank's weights that stay in host memory, in whole layers; 0: none.
+    cpu_offload_gb: float = 0.0
     cache_tokens: int | None = None  # None: sized from free memory
     # None: a quarter of the host's free memory, at most 0.25 on cpu and 64 on cuda.
     host_cache_gib: float | None = None
@@ -54,10 +61,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
-    tensor_parallel: int = 1  # ranks that the model is divided between, each on a GPU of its own
+    # Ranks that divide each layer, and stages that divide the layers: so many times so many
+    # processes, each with a GPU of its own.
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     peer_memory: bool = True  # on cuda, ranks exchange over each other's memory where they can
     overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.
     least_shared_tokens: int | None = None
     graph_tokens: int = MOST_NEW  # largest step that is replayed as a graph on cuda; 0: none
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute the model together."""
+        return self.tensor_parallel * self.pipeline_parallel

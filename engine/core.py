@@ -7,8 +7,13 @@ settled at once:
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
+Where the device is several stages (`ranks`), each computes a step of other sequences: as many steps
+are under way as there are stages.
+
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
 (`masked_step.py`).
+
+Blocks that other engines ask for, or have sent, are seen to before a step is scheduled.
 
 Knows: which requests are alive, and in what order things happen. Does not know: how long steps
 take (`launches.py`), how copies run beside them (`copies.py`), or how it all ends (`process.py`).
@@ -83,6 +88,7 @@ class EngineCore:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
         self._take(self._link.receive(timeout_s=self._patience()))
         self.components.copies.complete(self._clock())
+        self._exchange_blocks()
         self._warm_pins()
         self._take_constraints()
         if not self._time_left():
@@ -92,7 +98,7 @@ class EngineCore:
             is_ahead = self._begin(step)
             if is_ahead:
                 self._launches.decided(self._clock() - began)
-            self._settle(leaving=1 if is_ahead and self.components.overlap_scheduling else 0)
+            self._settle(leaving=self._leaving(is_ahead=is_ahead))
             self._launches.ask_for_masks()
         self._reply()
         self._settler.commit(self._clock())
@@ -145,6 +151,8 @@ class EngineCore:
 
     def _patience(self) -> float:
         """Seconds to wait for messages."""
+        if self.is_idle and self.components.exchange.is_busy:
+            return COPY_WAIT_S
         if self.is_idle and not self.components.copies.pending:
             if self._cache_feed.has_more:
                 return SNAPSHOT_PACE_S
@@ -231,6 +239,22 @@ class EngineCore:
             for request in self.components.pins.due(self._clock()):
                 self._accept(OURSELVES, request)
 
+    def _exchange_blocks(self) -> None:
+        """Send blocks to engines that ask, and take those that have come from others."""
+        exchange, now = self.components.exchange, self._clock()
+        exchange.turn(self._running, now)
+        for sequence, end, is_over in exchange.advance(now):
+            is_only = is_over and sequence.fetches_only
+            if end > sequence.num_computed:
+                self._settler.take_fetched(sequence, end, now)
+            if is_only:
+                self._post([self._settler.end_fetched(sequence, now)])
+
+    def _running(self, request_id: str) -> Sequence | None:
+        """The request of this id, whichever gateway sent it; None: there is none."""
+        alive = self._alive.values()
+        return next((one for one in alive if one.request_id == request_id), None)
+
     def _take_constraints(self) -> None:
         """Let sequences start whose constraints are made, and end those whose cannot be."""
         for sequence, error in self._unready.take(self._is_alive):
@@ -262,6 +286,15 @@ class EngineCore:
             self.components.copies.start(self._clock())
         self._is_still = not self._launches
         return is_ahead
+
+    def _leaving(self, *, is_ahead: bool) -> int:
+        """How many launched steps need not be settled yet; `is_ahead`: one was launched just now.
+
+        Where nothing could be, because sequences wait for their tokens, the next one is settled.
+        """
+        if not is_ahead:
+            return max(len(self._launches) - 1, 0)
+        return max(self.components.stages - 1, int(self.components.overlap_scheduling))
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the launched steps except the last `leaving`; all of them when idle."""

@@ -100,12 +100,13 @@ class Launches:
     def due(self) -> float | None:
         """When the next step has to be decided, so that the device does not idle; None: at once.
 
-        A step that is launched early is one more step that a new request waits for:
+        At once where a stage has nothing to do meanwhile. Else a step that is launched early is
+        one more step that a new request waits for:
 
             host    | decide, launch n+1 |  messages ........... | decide, launch n+2 |
             device  |  step n ...............| step n+1 .............................| step n+2
         """
-        if len(self._under_way) != 1 or not self._launches:
+        if len(self._under_way) != 1 or not self._launches or self._components.stages > 1:
             return None
         scheduled, _, launched_at = self._under_way[0]
         started_at = self._started_at(launched_at)

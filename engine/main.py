@@ -10,6 +10,7 @@ import gc
 import logging
 import sys
 from contextlib import ExitStack, closing
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import msgspec
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
@@ -77,8 +79,10 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
+    exchange: OpenedExchange | None
     ahead: HostAhead | None
     team: Team | None  # None: this rank is alone
+    share: Fraction  # of every tier below the device, what is this rank's
 
 
 def _cannot_start(error: Exception) -> int:
@@ -88,27 +92,42 @@ def _cannot_start(error: Exception) -> int:
 
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
-    team = opened.enter_context(started_ranks(config, outline.device))
-    ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
+    team = opened.enter_context(started_ranks(config, outline))
+    block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
+    ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     with why_not_started(team):
         model = open_model(config, outline, team)
-    opened.callback(model.part.drop_graphs)
+    opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
-    return _Loaded(model, link, ahead, team)
+    exchange = None
+    if team is not None:
+        if config.exchange is not None:
+            _log.warning("no exchange: blocks of several ranks do not go between engines")
+    else:
+        exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
+        link.wake_by(exchange.waker)
+    return _Loaded(model, link, exchange, ahead, team, outline.share)
 
 
 def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:
     model, team = loaded.model, loaded.team
-    group, fingerprint = None if team is None else team.group, model.welcome.fingerprint
-    tiers = open_tiers(config, model.pool, model.num_blocks, fingerprint, loaded.ahead, group)
+    tiers = open_tiers(
+        config,
+        model.pool,
+        model.num_blocks,
+        model.welcome.fingerprint,
+        loaded.ahead,
+        None if team is None else team.groups,
+        loaded.share,
+    )
     opened.enter_context(closing(tiers))
     lower = tiers.lower
     if team is not None:
-        lower = ranks_tiers(lower, team.others)
+        lower = ranks_tiers(lower, team.others, model.runner)
         team.await_started()
-    core = build_core(config, model, loaded.link, lower)
+    core = build_core(config, model, loaded.link, lower, loaded.exchange)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
@@ -125,7 +144,11 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
 
 
 def build_core(
-    config: EngineConfig, model: OpenedModel, link: Link, lower: LowerTiers | None = None
+    config: EngineConfig,
+    model: OpenedModel,
+    link: Link,
+    lower: LowerTiers | None = None,
+    exchange: OpenedExchange | None = None,
 ) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device
@@ -139,7 +162,7 @@ def build_core(
     )
     policy = by_name(config.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())
-    return assemble(model, link, limits, cache_parts)
+    return assemble(model, link, limits, cache_parts, exchange)
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
@@ -147,8 +170,11 @@ def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> Ste
     max_step_ms = config.max_step_ms
     if max_step_ms is None:
         max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
+    stages = config.pipeline_parallel
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
         max_running=min(config.max_running, max_batch_tokens),
-        max_step_s=max_step_ms / 1e3 or None,
+        # A sequence has a token in one of so many steps, each of which a stage computes in turn.
+        max_step_s=max_step_ms / 1e3 / stages or None,
+        stages=stages,
     )

@@ -51,7 +51,7 @@ from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
 from gateway.state.faults import FaultWatch
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.tracing import Tracing, collector, exporting
+from gateway.telemetry.tracing import Tracing
 from gateway.tenant_memory import TenantMemory
 from gateway.usage.aggregator import UsageAggregator
 
@@ -111,7 +111,7 @@ async def open_kept(
         shared_metrics, config.model_name if config.vllm_metric_names else None
     )
     if isinstance(engine, EngineSet):
-        engine.count_moves(metrics.moved)
+        engine.count_with(metrics.routing)
         await _find_engines(config, engine, state, stack)
     faults = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
     await stack.enter_async_context(faults.kept())
@@ -212,6 +212,8 @@ def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
     """Traces to the collector that the config names; None without one."""
     if config.otlp_endpoint is None:
         return None
+    from gateway.telemetry.span_export import collector, exporting  # slow to load
+
     tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
     return Tracing(tracer, config.model_name)
 

@@ -144,6 +144,25 @@ class PrefixCache:
         """
         return self._leasing.pin(path, token_ids, owner, now)
 
+    def read(
+        self, path: NamespacePath, token_ids: TokenIds, *, owner: str, now: float
+    ) -> Lease | None:
+        """Lease the leading whole blocks that are on the device, to read them; None: none are.
+
+        Such a lease has no private block. Counts as a use of them.
+        """
+        self._at(now)
+        return self._leasing.read(path, token_ids, owner, now)
+
+    def wait(self, lease: Lease) -> int:
+        """The lease's sequence does not start at once; returns its cached tokens from now on.
+
+        It copies no block's leading tokens: the block may be gone by the time that it starts.
+        """
+        lease.check_open()
+        lease.moves, lease.cached_tokens = (), lease.num_shared * self.block_size
+        return lease.cached_tokens
+
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
 
@@ -196,6 +215,7 @@ class PrefixCache:
         block_keys: bytes,
         *,
         now: float,
+        is_written: bool = True,
     ) -> None:
         """Put the whole blocks of `token_ids[:num_computed]` in the tree.
 
@@ -203,6 +223,8 @@ class PrefixCache:
         the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; those of
         generated blocks are made here. Where the tree has an equal block, the lease keeps its
         own and goes on after that one. Raises LeaseError.
+
+        `is_written` false: another cache's, so they do not count as written under its label.
         """
         lease.check_open()
         if not lease.ready:
@@ -212,7 +234,7 @@ class PrefixCache:
             raise LeaseError(f"{num_computed} tokens committed, {lease.num_blocks} blocks leased")
         if lease.shares and lease.node.attached and whole > lease.num_shared:
             tokens = token_ids[: whole * self.block_size]
-            self._committer.commit(lease, tokens, block_keys, now=now)
+            self._committer.commit(lease, tokens, block_keys, now=now, is_written=is_written)
 
     def release(self, lease: Lease, *, now: float) -> None:
         """Give everything back, once; what was committed stays in the tree. Raises LeaseError."""

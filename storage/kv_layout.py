@@ -7,7 +7,8 @@ Layers lie in the model's order, whichever group they are of: so a block is one 
 every tier and one record on disk, and the layers that are computed last are its last bytes.
 
 Where several ranks share a model, each keeps a slice of every block: some of the KV heads of every
-layer, or one that other ranks keep as well. Slot i of a tier is the same block on all ranks.
+layer, or one that other ranks keep as well; and of several stages each keeps its own layers, which
+count from 0 there. Slot i of a tier is the same block on all ranks.
 
 Knows: counts and bytes. Does not know: tensors (`device_pool`), tiers, or how many blocks there
 are. No torch: commands that only plan read it too.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from storage.errors import UnevenSlices
+from storage.stage import Stage
 
 FP8 = "float8_e4m3fn"
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}  # by the names that configs use
@@ -57,6 +59,7 @@ class KvLayout:
     groups: tuple[KvGroup, ...]
     block_size: int
     slice: KvSlice | None = None  # which one `groups` are; None: all heads
+    stage: Stage | None = None  # whose layers they are; None: the layers of the whole model
 
     def __post_init__(self) -> None:
         layers = sorted(layer for group in self.groups for layer in group.layers)
@@ -90,6 +93,22 @@ class KvLayout:
             return self
         groups = tuple(_slice(group, num_ranks) for group in self.groups)
         return replace(self, groups=groups, slice=KvSlice(rank, num_ranks))
+
+    def stage_of(self, stage: Stage) -> KvLayout:
+        """The layers of one stage, counted from 0; of one that has all layers, everything.
+
+        Raises ValueError where the stages are another model's, or this is a part itself.
+        """
+        if self.slice is not None or self.stage is not None or stage.ends[-1] != self.num_layers:
+            raise ValueError(f"{stage} is no stage of {self}")
+        if stage.is_whole:
+            return self
+        groups = []
+        for group in self.groups:
+            layers = tuple(one - stage.first for one in group.layers if one in stage.layers)
+            if layers:
+                groups.append(replace(group, layers=layers))
+        return replace(self, groups=tuple(groups), stage=stage)
 
     def group_of(self, layer: int) -> KvGroup:
         """The group that `layer` is in."""

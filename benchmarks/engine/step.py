@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 
 import numpy as np
 import torch
@@ -22,11 +22,13 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.engine.ceilings import Ceilings, measured_ceilings
 from benchmarks.engine.in_process import opened_model
 from benchmarks.record import emit, progress
+from engine.models.config import ModelConfig
 from engine.scheduling.step_builder import ScheduledRow, row_of, step_of
 from engine.startup.loading import OpenedModel
 from engine.step import Step
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
+from storage.kv_layout import ITEM_BYTES
 from tests.engine.rigs.hand_driven import sampling, sequence_of
 
 REPEATS = 12
@@ -102,6 +104,15 @@ def tokens_read(shape: BenchShape) -> int:
     return sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
 
 
+def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
+    """Of the layers' matrices, with their scales."""
+    matrices = chain.from_iterable(
+        layer.matrices(index) for index, layer in enumerate(model.layers)
+    )
+    held = sum(layer.num_held_weights for layer in model.layers)
+    return sum(model.weight_format.num_bytes(one, dtype) for one in matrices) / held
+
+
 def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     """Seconds: weights and KV read once, or the arithmetic of the products."""
     model = opened.model
@@ -109,12 +120,13 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     head = model.vocab_size * model.hidden_size
     tokens = len(shape.contexts) + sum(new for new, _ in shape.chunks)
     rows = len(shape.contexts) + len(shape.chunks)
-    size = {"float32": 4}.get(opened.welcome.dtype, 2)
+    dtype = opened.welcome.dtype
+    weight_bytes = layers * bytes_a_weight(model, dtype) + head * ITEM_BYTES[dtype]
     kv_bytes = opened.pool.layout.token_bytes * tokens_read(shape)
     seen = sum(new * (context - new / 2) for new, context in shape.chunks)
     attended = 4 * sum(layer.attention.query_size for layer in model.layers) * seen
     products = max(
-        size * (layers + head) / ceilings.bytes_per_s,
+        weight_bytes / ceilings.bytes_per_s,
         2 * (layers * tokens + head * rows) / ceilings.flops,
     )
     return products + max(kv_bytes / ceilings.bytes_per_s, attended / ceilings.flops)

@@ -49,6 +49,7 @@ class Fleet:
 
     def __init__(self, replicas: int, prompt_blocks: int) -> None:
         self.names = [f"replica-{number}" for number in range(replicas)]
+        self.sources = {name: f"/exchange/{name}" for name in self.names}
         self.prompt_blocks = prompt_blocks
         self.router = FirstTokenRouter(time.monotonic)
         self._random = np.random.default_rng(1)
@@ -87,7 +88,7 @@ class Fleet:
             sampling=SamplingParams(max_tokens=100),
         )
         began = time.thread_time()
-        name = self.router.choose(request, self.names)
+        name = self.router.choose(request, self.names, self.sources).replica
         self.router.sent(name, request)
         seconds = time.thread_time() - began
         self._sent.append((name, request.request_id))

@@ -31,6 +31,7 @@ from cli.serving.compose import engine_config
 from cli.serving.link_key import link_key_file
 from cli.serving.model_check import checked_source
 from engine.config import EngineConfig
+from engine.link.address import exchange_at
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 
 SHORT_RUN_S = 10.0
@@ -127,7 +128,8 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     source = checked_source(settings.model, settings.engine)
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
-    config = engine_config(source, data_dir, address, settings.engine)
+    engine = replace(settings.engine, exchange=exchange_at(address))
+    config = engine_config(source, data_dir, address, engine)
     blocks = Path(config.disk_cache_dir or data_dir)
     return replace(
         config,

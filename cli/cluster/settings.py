@@ -29,7 +29,7 @@ from engine.config import EngineConfig
 from engine.link.address import MAX_PORT
 from gateway.config import Shared
 
-PORTS = 2  # of an engine: its messages, its heartbeat
+PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
 _of_cluster = partial(field, panel="Cluster")
 
 
@@ -55,7 +55,7 @@ class ClusterFlags:
     resources: dict[str, float] | None = _of_cluster(None, "Ray's own resources of each engine.")
     engine_port: int = _of_cluster(
         7300,
-        "Port of the first engine on its machine; each engine has two ports of its own.",
+        "Port of the first engine on its machine; each engine has three ports of its own.",
         min=1,
         max=MAX_PORT,
     )
@@ -123,13 +123,18 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     checked_redis_url(shared)
     if cluster.redis_url is not None and cluster.link_key_file is None:
         raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
-    ranks = engine.tensor_parallel
+    ranks = engine.num_ranks
     if 0 < cluster.num_gpus < ranks:
-        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than tensor_parallel, {ranks}")
+        by = "tensor_parallel"
+        if engine.pipeline_parallel > 1:
+            by += " x pipeline_parallel"
+        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
+    if engine.exchange is not None:
+        raise BadSetting("exchange", "each engine has its own, at the last of its ports")
     scaling = _scaling(cluster)
     most = cluster.engines if scaling is None else scaling.most
     last = cluster.engine_port + PORTS * (most - 1)
-    if last > MAX_PORT:
+    if last + PORTS - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
     return ClusterSettings(
         model=model.model,

@@ -28,6 +28,12 @@ ENGINE_FLAGS = {
         "tokens in the same memory."
     ),
     "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
+    "cpu_offload_gb": engine_flag(
+        "GiB of the model's weights that stay in host memory, for each GPU, in whole layers. Every "
+        "step copies them to the device: slow, for models that do not fit it. 'ratoon plan' says "
+        "how many are needed, and what a step takes then.",
+        min=0.0,
+    ),
     "cache_tokens": engine_flag(
         "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1
     ),
@@ -86,7 +92,7 @@ ENGINE_FLAGS = {
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide the model between this many processes of this machine, on cuda each with a GPU of "
+        "Divide each layer between this many processes of this machine, on cuda each with a GPU of "
         "its own.",
         min=1,
         max=MOST_RANKS,
@@ -94,6 +100,12 @@ ENGINE_FLAGS = {
     "peer_memory": engine_flag(
         "On cuda, let the processes of --tensor-parallel write into each other's GPU memory, "
         "where the GPUs can; off: NCCL alone."
+    ),
+    "pipeline_parallel": engine_flag(
+        "Divide the layers between this many stages, each with as many processes as "
+        "tensor_parallel says.",
+        min=1,
+        max=MOST_RANKS,
     ),
     "num_threads": engine_flag(
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1
@@ -103,6 +115,15 @@ ENGINE_FLAGS = {
 ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
+    "role": engine_flag(
+        "What gateways with several engines send this one. prefill: prompts, which it computes for "
+        "the others; decode: all else. Where engines of the other kind are away, either serves "
+        "whole requests."
+    ),
+    "exchange": engine_flag(
+        "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
+        "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
+    ),
 }
 
 
@@ -118,6 +139,14 @@ class ReplicaFlags:
         panel="Engine",
         min=1,
         max=64,
+    )
+    prefill_replicas: int = field(
+        0,
+        "Of --replicas, those that compute prompts alone, for the others to answer; 0: all do "
+        "both. Measure before you set it: gaps between tokens get even, and first tokens later.",
+        panel="Engine",
+        min=0,
+        max=63,
     )
 
 

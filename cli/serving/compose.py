@@ -42,6 +42,7 @@ def engine_config(
         flags,
         model_dir=str(source.directory),
         socket=checked_socket(socket),
+        exchange=_checked_exchange(flags.exchange, socket),
         disk_cache_dir=str(Path(flags.disk_cache_dir or data_dir / BLOCKS_NAME).absolute()),
     )
 
@@ -150,6 +151,21 @@ def checked_socket(socket: str) -> str:
             f"{path} is too long: a Unix socket's path has less than {MAX_SOCKET_BYTES} bytes",
         )
     return path
+
+
+def _checked_exchange(exchange: str | None, socket: str) -> str | None:
+    """Where others fetch blocks; BadSetting where that is none, or would have no key."""
+    if exchange is None:
+        return None
+    if not is_tcp(exchange):
+        return str(Path(exchange).absolute())
+    try:
+        address(exchange)
+    except ValueError as error:
+        raise BadSetting("--exchange", str(error)) from error
+    if not is_tcp(socket):
+        raise BadSetting("--exchange", "over TCP it has the key of --socket tcp://HOST:PORT")
+    return exchange
 
 
 def _checked_address(socket: str) -> str:

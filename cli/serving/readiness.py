@@ -1,7 +1,7 @@
 """Which processes answer: what the supervisor asks of the gateway, several times a second.
 
-Knows: the gateway's /readyz, and as much HTTP as asking for it takes. The command line's HTTP
-client would be a third of what the supervisor loads. Does not know: what is done about silence
+Knows: the gateway's /readyz. It is asked by the standard library: the command line's HTTP client
+would be a third of what the supervisor loads. Does not know: what is done about silence
 (`supervisor.py`).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing
+from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
 import msgspec
@@ -45,24 +46,21 @@ async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
     """
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            health = msgspec.json.decode(await _body(url), type=_Readiness)
+            body = await asyncio.to_thread(_body, url)
+            health = msgspec.json.decode(body, type=_Readiness)
     except TimeoutError:
         return {GATEWAY: False, **dict.fromkeys(engines)}
-    except (OSError, msgspec.DecodeError):
+    except (OSError, HTTPException, msgspec.DecodeError):
         return {GATEWAY: None, **dict.fromkeys(engines)}
     return {GATEWAY: True, **_answering(health, engines)}
 
 
-async def _body(url: str) -> bytes:
-    """The body of what `url` answers, whatever its status; OSError where nobody listens.
-
-    In HTTP/1.0 a body is not in chunks, and ends with the connection.
-    """
+def _body(url: str) -> bytes:
+    """The body of what `url` answers, whatever its status; OSError where nobody listens."""
     place = urlsplit(url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    with closing(writer):
-        writer.write(f"GET {place.path} HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
-        return (await reader.read()).partition(b"\r\n\r\n")[2]
+    with closing(HTTPConnection(place.netloc, timeout=_TIMEOUT_S)) as connection:
+        connection.request("GET", place.path)
+        return connection.getresponse().read()
 
 
 def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:

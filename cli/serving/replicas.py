@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
+from engine.link.messages import Role
 from gateway.config import cores
 from storage.free_memory import host_free_bytes
 
+EXCHANGE_SUFFIX = ".x"  # where the others fetch blocks, beside its socket
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -55,6 +57,7 @@ def sockets(socket: str, count: int) -> list[str]:
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
     """The config of each of `count` engines that share a machine; `config` is that of one alone.
 
+    Several fetch blocks from each other.
     The first keeps the directory of blocks that one alone has, and so its blocks.
     """
     if count == 1:
@@ -73,17 +76,33 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
         replace(
             shared,
             socket=str(_numbered(Path(config.socket), number)),
+            exchange=f"{_numbered(Path(config.socket), number)}{EXCHANGE_SUFFIX}",
             disk_cache_dir=_directory(config.disk_cache_dir, number),
         )
         for number in range(count)
     ]
 
 
+def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
+    """The configs of which the first `prefill` compute prompts for the others.
+
+    BadSetting where no others are left.
+    """
+    if not prefill:
+        return list(configs)
+    if prefill >= len(configs):
+        raise BadSetting(
+            "--prefill-replicas", f"of {len(configs)} engines (--replicas) at least one answers"
+        )
+    roles: tuple[Role, Role] = ("decode", "prefill")
+    return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
+
+
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
     """The variables of each engine beside its parent's; BadSetting for too few GPUs."""
     if count == 1 or config.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
-    each = config.tensor_parallel
+    each = config.num_ranks
     if len(gpus) < count * each:
         need = "a GPU" if each == 1 else f"{each} GPUs"
         raise BadSetting(

@@ -36,6 +36,7 @@ from cli.serving.replicas import (
     machine,
     replica_configs,
     sockets,
+    with_roles,
 )
 from cli.serving.screen import StderrScreen, greeting
 from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
@@ -84,7 +85,7 @@ def serve(
         if gateway.find_engines:
             config = replace(config, link_key_file=key_of_found_engines(None, model.data_dir))
         alone = engine_config(source, model.data_dir, socket, engine)
-        lines = commands(alone, config, count, machine())
+        lines = commands(alone, config, count, machine(), prefill=replicas.prefill_replicas)
         made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
         watched = WatchedChild(
             commands=lines,
@@ -173,14 +174,15 @@ def engine(
 
 
 def commands(
-    engine: EngineConfig, gateway: GatewayConfig, count: int, of: Machine
+    engine: EngineConfig, gateway: GatewayConfig, count: int, of: Machine, *, prefill: int = 0
 ) -> dict[ChildName, list[str]]:
     """The command lines of all processes: the gateway's, and those of `count` engines.
 
-    `engine` is the config of one engine alone, which they divide. Others can see command lines, so
-    configs contain no secrets. BadSetting where the machine has not enough for so many.
+    `prefill` of them compute prompts for the others. `engine` is the config of one engine alone,
+    which they divide. Others can see command lines, so configs contain no secrets. BadSetting where
+    the machine has not enough for so many.
     """
-    configs = replica_configs(engine, count, of)
+    configs = with_roles(replica_configs(engine, count, of), prefill)
     variables = environments(engine, count, of.gpus)
     lines = {GATEWAY: python_command("gateway", msgspec.json.encode(gateway).decode())}
     for name, config, given in zip(child_names(count), configs, variables, strict=True):

@@ -24,6 +24,7 @@ from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
+from storage.stage import Stage
 
 BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
 DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
@@ -41,6 +42,8 @@ class DecoderCounts:
     kv: KvLayout
     weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are plain in all
     num_ranks: int = 1  # that have the rows of the output's table between them
+    has_input: bool = True  # the table of the input's embeddings: the first stage has it
+    has_output: bool = True  # the output's: the last stage has it
 
     @property
     def layer_parameters(self) -> int:
@@ -68,13 +71,17 @@ class DecoderCounts:
         return 12 * len(self.layers) * self.hidden_size**2
 
     @property
+    def bytes_by_layer(self) -> tuple[int, ...]:
+        """The matrices of each layer."""
+        return tuple(
+            sum(self.weight_format.num_bytes(one, self.dtype) for one in layer.matrices(index))
+            for index, layer in enumerate(self.layers)
+        )
+
+    @property
     def layer_bytes(self) -> int:
         """The matrices of all layers."""
-        return sum(
-            self.weight_format.num_bytes(matrix, self.dtype)
-            for index, layer in enumerate(self.layers)
-            for matrix in layer.matrices(index)
-        )
+        return sum(self.bytes_by_layer)
 
     @property
     def is_served(self) -> bool:
@@ -94,9 +101,11 @@ class DecoderCounts:
     @property
     def weight_bytes(self) -> int:
         """All weights."""
+        if self.tables == 1:
+            return self.layer_bytes + (self.has_input or self.has_output) * self.table_bytes
         vocab_size = self.table_parameters // self.hidden_size
         head = self.table_bytes * vocabulary_rows(vocab_size, self.num_ranks) // vocab_size
-        return self.layer_bytes + self.table_bytes + (self.tables - 1) * head
+        return self.layer_bytes + self.has_input * self.table_bytes + self.has_output * head
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -109,14 +118,15 @@ class DecoderCounts:
 
         A step reads all but the input's embeddings, and of a mixture what its rows meet.
         """
-        step = self.layer_bytes + self.table_bytes
+        table = self.has_output * self.table_bytes
+        step = self.layer_bytes + table
         active = self.active_layer_parameters / self.layer_parameters
         return ModelShape(
             parameters=float(self.active_layer_parameters),
             kv_bytes_per_token=self.kv_bytes_per_token,
             attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
             step_bytes=float(step),
-            row_bytes=self.layer_bytes * active + self.table_bytes,
+            row_bytes=self.layer_bytes * active + table,
             windows=tuple(self._windows()),
         )
 
@@ -139,6 +149,16 @@ class DecoderCounts:
         layers = shard_layers(self.layers, num_ranks)
         kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
         return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
+
+    def of_stage(self, stage: Stage) -> DecoderCounts:
+        """What one stage has; `weight_bytes`, KV and `shape` are of that alone."""
+        return replace(
+            self,
+            layers=tuple(self.layers[index] for index in stage.layers),
+            kv=self.kv.stage_of(stage),
+            has_input=self.has_input and stage.is_first,
+            has_output=self.has_output and stage.is_last,
+        )
 
     def with_kv_in(self, dtype: str) -> DecoderCounts:
         """The same model with keys and values of another type."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel
+from cli.simulation.offload import LayerCopies
 from cli.simulation.options import RequestFlags
 from engine.models.weight_formats.plain import PLAIN
 
@@ -46,6 +47,7 @@ class BatchCosts:
     tpot_ms: float  # at half of the output
     request_ms: float
     output_tokens_per_s: float  # of all, while they decode
+    copy_ms: float = 0.0  # of weights that stay in host memory, in each step
 
 
 def model_costs(decoder: DecoderCounts) -> ModelCosts:
@@ -64,12 +66,20 @@ def model_costs(decoder: DecoderCounts) -> ModelCosts:
 
 
 def batch_costs(
-    decoder: DecoderCounts, machine: MachineModel, requests: RequestFlags
+    decoder: DecoderCounts,
+    machine: MachineModel,
+    requests: RequestFlags,
+    copies: LayerCopies | None = None,
 ) -> BatchCosts:
-    """The costs of a batch on a machine."""
+    """The costs of a batch on a machine; with `copies` its steps wait for weights."""
     batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
-    ttft_ms = 1e3 * machine.first_tokens_seconds(decoder.shape, batch, prompt)
-    tpot_ms = 1e3 * machine.step_seconds(decoder.shape, batch, prompt + output / 2)
+    start = machine.start_ms / 1e3
+    computed = machine.first_tokens_seconds(decoder.shape, batch, prompt) - start
+    step = machine.step_seconds(decoder.shape, batch, prompt + output / 2)
+    if copies is not None:
+        computed = copies.beside_prompts(computed, batch * prompt)
+        step = copies.beside(step)
+    ttft_ms, tpot_ms = 1e3 * (start + computed), 1e3 * step
     return BatchCosts(
         batch=batch,
         prompt_tokens=prompt,
@@ -80,6 +90,7 @@ def batch_costs(
         tpot_ms=tpot_ms,
         request_ms=ttft_ms + tpot_ms * output,
         output_tokens_per_s=batch / tpot_ms * 1e3,
+        copy_ms=0.0 if copies is None else 1e3 * copies.step_seconds,
     )
 
 
@@ -126,6 +137,7 @@ def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
 def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
     """What, how much, and by which formula."""
     length = costs.prompt_tokens + costs.output_tokens
+    beside = ", beside copies of weights" if costs.copy_ms else ""
     return [
         (
             "KV",
@@ -136,9 +148,9 @@ def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
         (
             "TTFT",
             f"{costs.ttft_ms:,.1f} ms",
-            "start + batch x FLOPs / rate, or weights / bandwidth",
+            f"start + batch x FLOPs / rate, or weights / bandwidth{beside}",
         ),
-        ("TPOT", f"{costs.tpot_ms:,.2f} ms", "(weights + KV) / bandwidth"),
+        ("TPOT", f"{costs.tpot_ms:,.2f} ms", f"(weights + KV) / bandwidth{beside}"),
         ("a request", f"{costs.request_ms / 1e3:,.3f} s", "TTFT + TPOT x N"),
         ("output tokens/s", f"{costs.output_tokens_per_s:,.0f}", "batch / TPOT"),
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.offload import placement_of
 from cli.simulation.options import MemoryFlags
+from cli.simulation.stages import stages_of
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
@@ -49,30 +51,51 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """None where one rank has all; raises UnsupportedModel for a model that does not divide."""
+    """None where one rank has all layers' all; raises UnsupportedModel where it does not divide."""
     ranks = memory.tensor_parallel
-    if ranks == 1:
+    if ranks == 1 or memory.pipeline_parallel > 1:
         return None
     one = decoder.of_rank(ranks)
-    tokens = _device_tokens(decoder, memory)
+    tokens = device_tokens(decoder, memory)
     return RankFit(ranks, one.weight_bytes, one.kv_bytes_per_token, tokens)
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Of all GPUs, without the weights; negative where these do not fit."""
-    ranks = memory.tensor_parallel
-    if ranks > 1:
-        return ranks * (memory.gpu_gib * GIB - decoder.of_rank(ranks).weight_bytes)
-    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
+    """Of all GPUs, without the weights; negative where these do not fit.
+
+    Of stages, as many times what the fullest one has. Raises BadConfig for more weights in host
+    memory than there are, or too few.
+    """
+    freed = memory.num_ranks * _freed_bytes(decoder, memory)
+    if memory.num_ranks > 1:
+        fullest = max(part.weight_bytes for part in _parts(decoder, memory))
+        return memory.num_ranks * (memory.gpu_gib * GIB - fullest) + freed
+    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes + freed
+
+
+def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Of each GPU, by weights in host memory."""
+    placement = placement_of(decoder, memory)
+    return 0 if placement is None else placement.freed_bytes
+
+
+def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
+    """What a rank of each stage has."""
+    stages = stages_of(decoder, memory.pipeline_parallel)
+    return [one.of_rank(memory.tensor_parallel) for one in stages]
 
 
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """The model in each format that it is served in, its embedding and head plain in all."""
+    """The model in each format that it is served in, its embedding and head plain in all.
+
+    With all weights on the device.
+    """
+    memory = replace(memory, cpu_offload_gb=0.0)
     found = [(one.name, decoder.with_weights_in(one)) for one in served.planned_formats]
     return [
-        WeightsFit(name, one.weight_bytes, _device_tokens(one, memory))
+        WeightsFit(name, one.weight_bytes, device_tokens(one, memory))
         for name, one in found
         if one.is_served
     ]
@@ -101,7 +124,7 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
     return KvFit(
         dtype=decoder.kv.groups[0].dtype,
         bytes_per_token=per_token,
-        device_tokens=_device_tokens(decoder, memory),
+        device_tokens=device_tokens(decoder, memory),
         host_tokens=int(memory.host_gib * GIB / per_token),
         disk_tokens=int(memory.disk_gib * GIB / per_token),
         host_break_even_tokens=break_even(machine.host_gb_s),
@@ -111,9 +134,15 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
     )
 
 
-def _device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    free, ranks = free_bytes(decoder, memory) * memory.memory_fraction, memory.tensor_parallel
-    return max(0, int(free / (ranks * decoder.of_rank(ranks).kv_bytes_per_token)))
+def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
+    room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
+    fitting = [
+        (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
+        for part in _parts(decoder, memory)
+    ]
+    return max(0, int(min(fitting)))
 
 
 def rank_rows(fit: RankFit) -> list[tuple[str, str]]:

@@ -113,6 +113,21 @@ class ReplicaFlags:
     speed: float = replica_field(
         1.0, "How many times faster than in the trace requests come.", min=0.001
     )
+    fetch_gb_s: float = replica_field(
+        0.0,
+        "GB/s of a replica's blocks to others: replicas fetch what another one has where that is "
+        "predicted to be faster than computing it. 0: nothing is fetched.",
+        min=0.0,
+    )
+    prefill_replicas: int = replica_field(
+        0,
+        "Of the replicas, those that compute prompts alone, for the others to answer; needs "
+        "--fetch-gb-s.",
+        min=0,
+    )
+    max_step_ms: float = replica_field(
+        60.0, "Milliseconds of a step that also decodes, about, as of 'ratoon serve'.", min=1.0
+    )
     balance_plot: Path | None = replica_field(
         None,
         "Write a plot of what the busiest replica computes, as times of the mean, against size, "
@@ -164,6 +179,18 @@ class MemoryFlags:
         min=1,
         max=MOST_RANKS,
     )
+    pipeline_parallel: int = cache_field(
+        1,
+        "Stages that the layers are divided between, each with as many GPUs as --tensor-parallel "
+        "says: shows which stage has which layers, and what it costs.",
+        min=1,
+        max=MOST_RANKS,
+    )
+    cpu_offload_gb: float = cache_field(
+        0.0,
+        "GiB of weights that stay in host memory, for each GPU; every step copies them.",
+        min=0.0,
+    )
     host_gib: float = cache_field(0.0, "Pinned host memory for KV, in GiB.", min=0.0)
     disk_gib: float = cache_field(0.0, "Disk for KV, in GiB.", min=0.0)
     memory_fraction: float = cache_field(
@@ -175,3 +202,8 @@ class MemoryFlags:
     kv_dtype: Literal["auto", "fp8", "float32", "bfloat16", "float16"] = cache_field(
         "auto", "Type of weights and KV; auto: the checkpoint's own. fp8: that of KV alone."
     )
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute one model together."""
+        return self.tensor_parallel * self.pipeline_parallel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
@@ -39,10 +39,27 @@ from cli.simulation.fits import (
 )
 from cli.simulation.gpus import on_gpu
 from cli.simulation.machine import MachineModel
+from cli.simulation.offload import LayerCopies, copies_of, placement_of
+from cli.simulation.offload_fits import (
+    OffloadFit,
+    all_needs,
+    need_line,
+    offload_fit,
+    offload_needs,
+    offload_rows,
+)
 from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
+from cli.simulation.stages import (
+    PipelineFit,
+    checked_ranks,
+    in_stages,
+    pipeline_fit,
+    pipeline_line,
+    stage_rows,
+)
 from cli.simulation.windows import WindowFit, window_fit, window_line
 from engine.models.architectures.registry import SERVED, ServedModels
-from engine.models.errors import UnsupportedModel
+from engine.models.errors import BadConfig
 
 ModelName = Annotated[
     str,
@@ -74,6 +91,10 @@ class CachePlan:
     kv: list[KvFit]  # in the type that was asked for, and in narrower ones
     windows: WindowFit | None  # None: every layer attends to the whole context
     rank: RankFit | None = None  # with --tensor-parallel: what each rank has
+    pipeline: PipelineFit | None = None  # with --pipeline-parallel: what each stage has
+    offload: OffloadFit | None = None  # with --cpu-offload-gb: what stays in host memory
+    # Formats that fit with some weights in host memory, and not without.
+    with_offload: list[OffloadFit] = field(default_factory=list)
 
 
 def plan(
@@ -93,10 +114,14 @@ def plan(
     Everything comes from the model's
     config.json and the flags, by default those of an H200; nothing is measured. Loading takes
     --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus, a step
-    of decoding reads weights and KV by --device-gb-s times --gpus.
+    of decoding reads weights and KV by --device-gb-s times --gpus. Stages compute one after the
+    other: of --pipeline-parallel one request gains nothing, and several at once do. Weights that
+    stay in host memory (--cpu-offload-gb) are copied by every step by --host-gb-s; of formats that
+    do not fit without, the least that has to stay there is shown.
 
     Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
-    32 requests of 4,096 tokens at once; a 70B divided between two ranks:
+    32 requests of 4,096 tokens at once; a 70B divided between two ranks, and between two stages;
+    on one H100:
 
         ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
 
@@ -105,10 +130,15 @@ def plan(
         ratoon plan --model Qwen/Qwen3-8B --batch 32 --prompt-tokens 3840 --output-tokens 256
 
         ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --tensor-parallel 2
+
+        ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --pipeline-parallel 2
+
+        ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --gpu h100 --cpu-offload-gb 64
     """
     decoder = read_decoder(_config_of(model), memory.kv_dtype)
     memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
     memory = checked_ranks(decoder, memory)
+    check_offload(decoder, memory)
     made = make_plan(model, decoder, memory, machine, requests)
 
     def show(made: CachePlan) -> None:
@@ -129,14 +159,18 @@ def make_plan(
     """Compute the plan; BadSetting if the weights do not fit."""
     weights = weights_fits(decoder, memory, served)
     if free_bytes(decoder, memory) <= 0:
-        raise BadSetting("--gpu-gib", _too_large(decoder, memory, weights))
+        needs = [need_line(one) for one in all_needs(decoder, memory, machine, requests, served)]
+        raise BadSetting("--gpu-gib", _too_large(decoder, memory, weights, needs))
+    at_once = memory.gpus // memory.pipeline_parallel  # that compute one step together
     whole = msgspec.structs.replace(
         machine,
-        tflops=machine.tflops * memory.gpus,
-        device_gb_s=machine.device_gb_s * memory.gpus,
+        tflops=machine.tflops * at_once,
+        device_gb_s=machine.device_gb_s * at_once,
         host_gb_s=machine.host_gb_s * memory.gpus,  # each GPU has a link of its own
     )
+    pipeline = pipeline_fit(decoder, memory, whole, requests)
     kv = kv_fits(decoder, memory, whole)
+    copies = _copies(decoder, memory, machine)
     return CachePlan(
         model=model,
         kv_bytes_per_token=kv[0].bytes_per_token,
@@ -146,41 +180,61 @@ def make_plan(
         disk_tokens=kv[0].disk_tokens,
         host_break_even_tokens=kv[0].host_break_even_tokens,
         disk_break_even_tokens=kv[0].disk_break_even_tokens,
-        prefill_tokens_per_s=4096 / whole.prefill_seconds(decoder.shape, 4096),
+        prefill_tokens_per_s=4096 / _prefill_seconds(decoder, whole, copies),
         host_tokens_per_s=kv[0].host_tokens_per_s,
         disk_tokens_per_s=kv[0].disk_tokens_per_s,
         costs=model_costs(decoder),
-        requests=batch_costs(decoder, whole, requests),
+        requests=in_stages(batch_costs(decoder, whole, requests, copies), pipeline, whole),
         weights=weights,
         kv=kv,
         rank=rank_fit(decoder, memory),
+        pipeline=pipeline,
+        offload=offload_fit(decoder, memory, machine),
+        with_offload=offload_needs(decoder, memory, machine, requests, served),
         windows=window_fit(
             decoder, kv[0].device_tokens, requests.prompt_tokens + requests.output_tokens
         ),
     )
 
 
-def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """As many GPUs as ranks; BadSetting for another number, or a model that does not divide."""
-    ranks = memory.tensor_parallel
-    if ranks == 1:
-        return memory
-    if memory.gpus not in (1, ranks):
-        raise BadSetting("--gpus", f"{memory.gpus}: each of {ranks} ranks has one")
+def _copies(
+    decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
+) -> LayerCopies | None:
+    placement = placement_of(decoder, memory)
+    return None if placement is None else copies_of(decoder, memory, machine, placement)
+
+
+def _prefill_seconds(
+    decoder: DecoderCounts, whole: MachineModel, copies: LayerCopies | None
+) -> float:
+    computed = whole.prefill_seconds(decoder.shape, 4096)
+    return computed if copies is None else copies.beside_prompts(computed, 4096)
+
+
+def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
+    """BadSetting for weights in host memory that an engine would refuse."""
+    if memory.cpu_offload_gb and memory.pipeline_parallel > 1:
+        raise BadSetting("--cpu-offload-gb", "is not planned beside --pipeline-parallel")
+    if memory.cpu_offload_gb and memory.gpus != memory.tensor_parallel:
+        raise BadSetting(
+            "--cpu-offload-gb", f"counts what each GPU has: of {memory.gpus} with --tensor-parallel"
+        )
     try:
-        decoder.of_rank(ranks)
-    except UnsupportedModel as error:
-        raise BadSetting("--tensor-parallel", str(error)) from error
-    return replace(memory, gpus=ranks)
+        placement_of(decoder, memory)
+    except BadConfig as error:
+        said = str(error).removeprefix("cpu_offload_gb ")
+        raise BadSetting("--cpu-offload-gb", said) from error
 
 
-def _too_large(decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit]) -> str:
-    """What the weights take, and in which formats they would fit."""
+def _too_large(
+    decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit], needs: list[str]
+) -> str:
+    """What the weights take, which formats would fit, and what else could be in host memory."""
     fitting = [
         f"in {one.format} {one.weight_bytes / GIB:.1f}" for one in weights if one.device_tokens
     ]
     taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {memory.gpus} GPUs"
-    return "; ".join([taken, *fitting])
+    return "; ".join([taken, *needs, *fitting])
 
 
 def _given(context: typer.Context) -> frozenset[str]:
@@ -213,6 +267,11 @@ def _show(made: CachePlan) -> None:
     )
     if made.rank is not None:
         print_table(f"each of {made.rank.ranks} ranks", ("", ""), rank_rows(made.rank))
+    if made.pipeline is not None:
+        header = ("layers", "weights", "KV of a token", "a step")
+        print_table(f"{len(made.pipeline.stages)} stages", header, stage_rows(made.pipeline))
+        typer.echo(pipeline_line(made.pipeline))
+    _show_offload(made)
     print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
         f"{made.weight_bytes / GIB:.1f} GiB of weights",
@@ -221,6 +280,16 @@ def _show(made: CachePlan) -> None:
     )
     if made.windows is not None:
         typer.echo(window_line(made.windows, made.costs.layers))
+
+
+def _show_offload(made: CachePlan) -> None:
+    """What stays in host memory, as it was asked for, and as other formats would need it."""
+    columns = ("format", "--cpu-offload-gb", "layers", "copies of a step", "tokens that fit")
+    if made.offload is not None:
+        print_table("weights in host memory", columns, offload_rows([made.offload]))
+    if made.with_offload:
+        title = "formats that fit with weights in host memory alone"
+        print_table(title, columns, offload_rows(made.with_offload))
 
 
 def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:

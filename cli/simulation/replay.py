@@ -62,11 +62,17 @@ class ServedRequest(NamedTuple):
     from_host: int
     from_disk: int
     waited_s: float  # for copies
+    fetched: int = 0  # from another replica
 
     @property
     def cached(self) -> int:
-        """Tokens that were not computed."""
+        """Tokens that its own cache had."""
         return self.from_device + self.from_host + self.from_disk
+
+    @property
+    def computed(self) -> int:
+        """Tokens that neither its cache nor another had."""
+        return self.input_tokens - self.cached - self.fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +221,11 @@ class Replay:
         """Serve one request, which arrives no earlier than the one before."""
         served = self._serve(admitted)
         self._result.served.append(served)
+        return served
+
+    def note_fetched(self, tokens: int) -> ServedRequest:
+        """So many tokens of the last request came from another replica."""
+        served = self._result.served[-1] = self._result.served[-1]._replace(fetched=tokens)
         return served
 
     def _serve(self, admitted: KeyedRequest) -> ServedRequest:

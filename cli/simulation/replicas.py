@@ -1,8 +1,11 @@
 """Replays a trace through several caches, one for each replica, and the router that serves.
 
-Each replica computes one prompt after the other, as long as `MachineModel` says; what comes
-meanwhile waits for its turn. Decodes take no time of it. What its cache has changed is told to the
-router when a prompt's first token comes, as an engine does.
+Each replica computes in steps (`steps`). What its cache has changed is told to the router when a
+prompt's first token comes, as an engine does. With a rate of fetching, replicas fetch what others
+have; with some that compute prompts alone, the code that serves decides which prompts these get.
+
+    arrival -> chosen -> loads, fetches -> computed in steps -> first token -> over
+                 `-----> computed on another replica -> fetched -> its last token
 
 Knows: routers, replays, the order of what happens. Does not know: which router is best.
 """
@@ -10,85 +13,77 @@ Knows: routers, replays, the order of what happens. Does not know: which router 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush
-from itertools import count
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace as changed
 
 from cli.simulation.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
+from cli.simulation.steps import Gap, Job, StepBounds, SteppedEngine, VirtualClock
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
-from engine.link.messages import Generate, Reused, SamplingParams, Timing
+from engine.link.messages import FetchSource, Generate, Reused, Role, SamplingParams, Timing
 from engine.link.stats_messages import TierTokens
-from gateway.routing.router import Router
+from gateway.routing.apart import ApartLimits, answering, computing, is_late, is_short
+from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
 from prefix_cache.hashing import KEY_BYTES
 
 _GATEWAY = b"simulation"
 
 
-class VirtualClock:
-    """The time of a simulation, and what is to happen later."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._serial = count()
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
-
-    def __call__(self) -> float:
-        """Seconds since the trace began."""
-        return self.now
-
-    def at(self, when: float, act: Callable[[], None]) -> None:
-        """Call `act` at that time; what is due at one time happens in the order of these calls."""
-        heappush(self._later, (when, next(self._serial), act))
-
-    def advance(self, until: float) -> None:
-        """Let all happen that is due."""
-        while self._later and self._later[0][0] <= until:
-            self.now, _, act = heappop(self._later)
-            act()
-        self.now = until
-
-
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a replica's model and machine are."""
+    """What a replica's model and machine are, and the way between replicas."""
 
     shape: ModelShape
     machine: MachineModel
     block_size: int
+    fetch_gb_s: float = 0.0  # 0: nothing is fetched
+    fetch_setup_s: float = 0.002
+    step: StepBounds = field(default_factory=StepBounds)
+    apart: ApartLimits = field(default_factory=ApartLimits)
+
+    def fetch_seconds(self, tokens: int) -> float:
+        """How long the bytes of so many tokens take on the way."""
+        return tokens * self.shape.kv_bytes_per_token / (self.fetch_gb_s * 1e9)
 
 
 class SimulatedReplica:
-    """One replica: its cache, and until when it is busy."""
+    """One replica: its cache, its steps, and until when it sends blocks to others."""
 
-    def __init__(self, name: str, replay: Replay, costs: Costs) -> None:
+    def __init__(
+        self, name: str, replay: Replay, costs: Costs, clock: VirtualClock, role: Role = "both"
+    ) -> None:
         self.name = name
+        self.role: Role = role
         self.replay = replay
-        self.free_at = 0.0
+        self.engine = SteppedEngine(clock, costs.shape, costs.machine, costs.step)
         self._costs = costs
+        self._sends_until = 0.0
         self._feed = CacheFeed(replay.cache.tree)
         self._feed.heard(_GATEWAY, Subscribe())
 
-    def serve(self, admitted: KeyedRequest) -> tuple[ServedRequest, Timing]:
-        """Serve a request when those before it are served; it waits for that as well."""
-        request = admitted.request
-        queue = max(self.free_at - request.at, 0.0)
-        served = self.replay.serve(
-            replace(admitted, request=replace(request, at=request.at + queue))
-        )
+    def admit(self, admitted: KeyedRequest) -> tuple[ServedRequest, float]:
+        """What it has of a prompt, and the seconds until that is on the device."""
+        served = self.replay.serve(admitted)
         shape, machine = self._costs.shape, self._costs.machine
         load = served.waited_s or machine.load_seconds(shape, served.from_host, served.from_disk)
-        computed = served.input_tokens - served.cached
-        prefill = machine.prefill_seconds(shape, computed, served.cached)
-        prefill += machine.start_ms / 1000
-        self.free_at = request.at + queue + load + prefill
-        return served, Timing(queue, 0.0, load, prefill)
+        return served, load
 
-    def decode_seconds(self, served: ServedRequest, output_tokens: int) -> float:
-        """How long it answers after its first token, with nothing else in its steps."""
-        context = served.input_tokens + output_tokens / 2
-        return output_tokens * self._costs.machine.step_seconds(self._costs.shape, 1, context)
+    def has(self, admitted: KeyedRequest) -> int:
+        """Tokens of a prompt that others may fetch."""
+        found, _ = self.replay.cache.probe(admitted.path, admitted.request.ids)
+        return (found.device + found.host + found.disk) * self._costs.block_size
+
+    def sent_at(self, now: float, tokens: int) -> float:
+        """When so many tokens have been sent to another replica, after all before them."""
+        self._sends_until = max(now, self._sends_until) + self._costs.fetch_seconds(tokens)
+        return self._sends_until + self._costs.fetch_setup_s
+
+    def streamed_at(self, began: float, now: float, tokens: int) -> float:
+        """When tokens have been sent that were computed from `began` on until now, as they came."""
+        last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
+        return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
 
     def news(self) -> list[CacheEvents]:
         """What its cache has changed since the last time, as an engine says it."""
@@ -106,6 +101,18 @@ class SimulatedReplica:
                 return news
 
 
+@dataclass(slots=True)
+class _Part:
+    """What a request has from one replica."""
+
+    replica: SimulatedReplica
+    request: Generate
+    served: ServedRequest
+    ready_at: float  # when all is there that it does not compute
+    load: float
+    fetched: int = 0
+
+
 class ReplicaSet:
     """Replicas behind a router."""
 
@@ -120,9 +127,11 @@ class ReplicaSet:
         self._router = router
         self._clock = clock
         self._replicas = {one.name: one for one in replicas}
+        self._sources: Sources = {n: n for n in self._replicas} if costs.fetch_gb_s else NO_SOURCES
         self._costs = costs
-        self.served: list[ServedRequest] = []  # all requests, in order
-        self.ttft_s: list[float] = []  # of each of them, queues included
+        self.served: list[ServedRequest] = []  # all requests, in order; fetched tokens are apart
+        self.ttft_s: list[float] = []  # of each of them as they came, queues included
+        self.apart = 0  # requests whose prompt was computed on another replica
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:
         """Serve everything; `advance` gets the blocks of each request."""
@@ -130,31 +139,123 @@ class ReplicaSet:
             self._clock.advance(one.request.at)
             self._serve(str(number), one)
             advance(len(one.request.ids))
+        self._clock.finish()
 
     def replayed(self) -> list[Replayed]:
         """What each replica has served."""
         return [one.replay.result for one in self._replicas.values()]
 
+    @property
+    def gaps(self) -> list[Gap]:
+        """Between tokens, of all replicas."""
+        return [gap for one in self._replicas.values() for gap in one.engine.gaps]
+
     def _serve(self, request_id: str, admitted: KeyedRequest) -> None:
-        router, clock = self._router, self._clock
         request = _as_generate(request_id, admitted, self._costs.block_size)
-        name = router.choose(request, list(self._replicas))
-        router.sent(name, request)
-        replica = self._replicas[name]
-        served, timing = replica.serve(admitted)
-        news, first_token = replica.news(), replica.free_at
-        self.served.append(served)
-        self.ttft_s.append(first_token - admitted.request.at)
+        names = list(self._replicas)
+        choice = self._router.choose(request, answering(names, self._role), self._sources)
+        prompt = self._prompt_choice(request, admitted, choice)
+        if prompt is None:
+            answer = self._sent(request, admitted, choice)
+            self.served.append(answer.served)
+            self._compute(answer, admitted, admitted.request.output_tokens)
+            return
+        self.apart, arrived = self.apart + 1, self._clock.now
+        remote = self._sent(changed(request, request_id=f"{request_id}~p"), admitted, prompt)
+        source = FetchSource(
+            prompt.replica, admitted.request.input_tokens, remote.request.request_id
+        )
+        answer = self._sent(request, admitted, choice._replace(source=source))
+        there = remote.served.cached + remote.fetched
+        cached = answer.served.cached
+        own = min(max(there - cached, 0), answer.fetched)
+        self.served.append(answer.served._replace(fetched=own))
 
-        def began() -> None:
+        def computed() -> None:
+            """The last chunk is on its way, all before it has come."""
+            there = remote.replica.streamed_at(arrived, self._clock.now, answer.fetched)
+            answer.ready_at = max(answer.ready_at, there)
+            self._compute(answer, admitted, admitted.request.output_tokens)
+
+        self._compute(remote, admitted, 1, computed)
+
+    def _role(self, name: str) -> Role:
+        return self._replicas[name].role
+
+    def _prompt_choice(
+        self, request: Generate, admitted: KeyedRequest, answer: Choice
+    ) -> Choice | None:
+        """As `gateway.replicas.serving` decides."""
+        able, limits = computing(list(self._replicas), self._role), self._costs.apart
+        if not able or is_short(admitted.request.input_tokens, answer, limits):
+            return None
+        prompt = self._router.choose(request, able, self._sources)
+        return None if is_late(answer, prompt, limits) else prompt
+
+    def _sent(self, request: Generate, admitted: KeyedRequest, choice: Choice) -> _Part:
+        """A request, or its prompt, on its way to a replica."""
+        now, source = self._clock.now, choice.source
+        replica = self._replicas[choice.replica]
+        request = changed(request, source=source)
+        self._router.sent(choice.replica, request)
+        tokens, fetched = admitted.request.input_tokens, 0
+        there = 0
+        if source is not None:
+            other = self._replicas[source.address]
+            is_running = source.request_id is not None
+            there = tokens if is_running else min(source.num_tokens, other.has(admitted))
+        served, load = replica.admit(admitted)
+        part = _Part(replica, request, served, now + load, load)
+        if source is not None:
+            fetched = max(min(there, tokens - 1) - served.cached, 0)
+            part.fetched = fetched
+            part.served = replica.replay.note_fetched(fetched)
+            if fetched and source.request_id is None:
+                part.ready_at = max(
+                    part.ready_at, self._replicas[source.address].sent_at(now, fetched)
+                )
+        return part
+
+    def _compute(
+        self,
+        part: _Part,
+        admitted: KeyedRequest,
+        output: int,
+        computed: Callable[[], None] | None = None,
+    ) -> None:
+        """Compute what is left of it; `computed`: what follows, where it is not the answer."""
+        clock, router, replica = self._clock, self._router, part.replica
+        there = part.served.cached + part.fetched
+        news, arrived, request_id = replica.news(), clock.now, part.request.request_id
+
+        def begun() -> None:
             for events in news:
-                router.heard(name, events)
-            tiers = TierTokens(served.from_device, served.from_host, served.from_disk)
-            router.began(name, request_id, Reused(tiers), timing)
+                router.heard(replica.name, events)
+            router.began(replica.name, request_id, *self._told(part, job, arrived))
+            if computed is None:
+                self.ttft_s.append(clock.now - admitted.request.at)
+            if output <= 1:
+                ended()
+            if computed is not None:
+                computed()
 
-        decode = replica.decode_seconds(served, admitted.request.output_tokens)
-        clock.at(first_token, began)
-        clock.at(first_token + decode, lambda: router.ended(name, request_id))
+        def ended() -> None:
+            router.ended(replica.name, request_id)
+
+        tokens = max(admitted.request.input_tokens - there, 1)
+        job = Job(tokens, there, output, begun, ended)
+        ready_at = part.ready_at + self._costs.machine.start_ms / 1000
+        clock.at(max(ready_at, clock.now), lambda: replica.engine.add(job))
+
+    def _told(self, part: _Part, job: Job, arrived: float) -> tuple[Reused, Timing]:
+        """What an engine tells with a first token."""
+        served = part.served
+        tiers = TierTokens(served.from_device, served.from_host, served.from_disk)
+        started = arrived if job.started_at is None else job.started_at
+        fetch = max(part.ready_at - arrived - part.load, 0.0) if part.fetched else 0.0
+        queue = max(started - arrived - part.load - fetch, 0.0)
+        timing = Timing(queue, 0.0, part.load, self._clock.now - started, fetch)
+        return Reused(tiers, fetched=part.fetched), timing
 
 
 def _as_generate(request_id: str, admitted: KeyedRequest, block_size: int) -> Generate:

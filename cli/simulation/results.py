@@ -17,7 +17,10 @@ from storage.move import Tier
 
 @dataclass(frozen=True, slots=True)
 class HitRates:
-    """Cached input tokens / input tokens, and by the tier they were found in."""
+    """Cached input tokens / input tokens, and by the tier they were found in.
+
+    What was fetched from another replica is cached, in none of the tiers.
+    """
 
     requests: int
     input_tokens: int
@@ -71,7 +74,8 @@ def make_report(
     tenants = sorted({one.tenant for one in served})
     cold = [machine.prefill_seconds(shape, one.input_tokens) for one in served]
     warm = [
-        machine.prefill_seconds(shape, one.input_tokens - one.cached, one.cached) for one in served
+        machine.prefill_seconds(shape, one.computed, one.input_tokens - one.computed)
+        for one in served
     ]
     return SimulationReport(
         policy=run.policy,
@@ -101,7 +105,8 @@ def hit_rates(served: Sequence[ServedRequest]) -> HitRates:
         "disk": sum(one.from_disk for one in served),
     }
     by_tier = {tier: tokens / total for tier, tokens in found.items()}
-    return HitRates(len(served), total, sum(found.values()) / total, by_tier)
+    rate = (sum(found.values()) + sum(one.fetched for one in served)) / total
+    return HitRates(len(served), total, rate, by_tier)
 
 
 def show(report: SimulationReport) -> None:

@@ -6,7 +6,7 @@ Knows: which replays are beside each other, and what is compared. Does not know:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from cli.charts import Curve, draw_curves
@@ -22,8 +22,10 @@ from cli.simulation.replay import (
     TierSizes,
     Way,
 )
-from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica, VirtualClock
+from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.results import SimulationReport, hit_rates, show
+from cli.simulation.steps import Gap, VirtualClock, gap_at
+from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 
 ONE_CACHE = "one cache"
@@ -32,14 +34,26 @@ _ACROSS = "tokens in all tiers of a replica (millions)"
 
 
 @dataclass(frozen=True, slots=True)
+class Gaps:
+    """Milliseconds between two tokens of an answer."""
+
+    mean: float
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
 class Routed:
     """A trace through replicas behind one router. Queues are in the times."""
 
     router: str
-    token_hit_rate: float
+    token_hit_rate: float  # what was fetched is in it
     of_one_cache: float  # times the hit rate of one cache as large as all together
     imbalance: float  # prompt tokens that the busiest replica computed / the mean
     ttft_ms: Summary | None  # estimated
+    gaps_ms: Gaps | None = None  # likewise
+    fetched: float = 0.0  # of all prompt tokens, from other replicas
+    apart: float = 0.0  # of all requests, those whose prompt another replica computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,26 @@ class RoutedReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """A router, and what replicas do for each other."""
+
+    label: str
+    router: RouterName
+    fetches: bool = False
+    prefill: int = 0  # replicas that compute prompts alone
+
+
+def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[Variant]:
+    """All routers; then the chosen one with what was asked for."""
+    found = [Variant(name, name) for name in ROUTERS]
+    if fetches:
+        found.append(Variant(f"{chosen}, fetching", chosen, fetches=True))
+    if prefill:
+        found.append(Variant(f"{chosen}, {prefill} for prompts", chosen, True, prefill))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Replicas:
     """What all replicas of a simulation have in common."""
 
@@ -76,19 +110,22 @@ class Replicas:
 
     def behind(
         self,
-        name: RouterName,
+        variant: Variant,
         sizes: TierSizes,
         admitted: Sequence[KeyedRequest],
         advance: Advance,
     ) -> ReplicaSet:
         """Replay all requests."""
         clock = VirtualClock()
-        router = router_by_name(name, clock, seed=_SEED, session_blocks=self.session_blocks)
+        router = router_by_name(
+            variant.router, clock, seed=_SEED, session_blocks=self.session_blocks
+        )
+        costs = self.costs if variant.fetches else replace(self.costs, fetch_gb_s=0.0)
         members = [
-            SimulatedReplica(f"replica-{number}", self._replay(sizes), self.costs)
-            for number in range(self.count)
+            SimulatedReplica(f"replica-{n}", self._replay(sizes), costs, clock, role)
+            for n, role in enumerate(self._roles(variant.prefill))
         ]
-        replicas = ReplicaSet(router, clock, members, self.costs)
+        replicas = ReplicaSet(router, clock, members, costs)
         replicas.run(admitted, advance)
         for one in members:
             one.replay.check()
@@ -100,6 +137,10 @@ class Replicas:
         """Replay all requests through one cache of all replicas' size."""
         together = TierSizes(*(self.count * n for n in (sizes.device, sizes.host, sizes.disk)))
         return self._replay(together).run(admitted, advance)
+
+    def _roles(self, prefill: int) -> list[Role]:
+        other: Role = "decode" if prefill else "both"
+        return ["prefill" if number < prefill else other for number in range(self.count)]
 
     def _replay(self, sizes: TierSizes) -> Replay:
         clock = CopyClock(self.seconds_per_block)
@@ -123,28 +164,48 @@ class Comparison:
 
 def compare(
     replicas: Replicas,
-    router: RouterName,
+    behind: Sequence[Variant],
+    router: str,
     sizes: TierSizes,
     admitted: Sequence[KeyedRequest],
     advance: Advance,
 ) -> Comparison:
-    """Replay everything through one cache, and through replicas behind each router."""
+    """Replay everything through one cache, and through replicas behind each router.
+
+    `router`: the label of the one that is reported on in full.
+    """
     alone = replicas.in_one(sizes, admitted, advance)
     one = hit_rates(alone.served).token_hit_rate
     routed, chosen = [Routed(ONE_CACHE, one, 1.0, 1.0, None)], alone
-    for name in ROUTERS:
-        behind = replicas.behind(name, sizes, admitted, advance)
-        routed.append(_routed(name, behind, one))
-        if name == router:
-            chosen = _merged(behind, sizes)
+    for variant in behind:
+        served = replicas.behind(variant, sizes, admitted, advance)
+        routed.append(_routed(variant.label, served, one))
+        if variant.label == router:
+            chosen = _merged(served, sizes)
     return Comparison(sizes, routed, chosen)
 
 
-def _routed(name: RouterName, replicas: ReplicaSet, one: float) -> Routed:
-    rate = hit_rates(replicas.served).token_hit_rate
-    ttft = summarise([1000 * seconds for seconds in replicas.ttft_s])
-    uneven = imbalance(replicas.replayed())
-    return Routed(name, rate, rate / one if one else 1.0, uneven, ttft)
+def _routed(name: str, replicas: ReplicaSet, one: float) -> Routed:
+    found = hit_rates(replicas.served)
+    rate, tokens = found.token_hit_rate, found.input_tokens
+    return Routed(
+        router=name,
+        token_hit_rate=rate,
+        of_one_cache=rate / one if one else 1.0,
+        imbalance=imbalance(replicas.replayed()),
+        ttft_ms=summarise([1000 * seconds for seconds in replicas.ttft_s]),
+        gaps_ms=_gaps(replicas.gaps),
+        fetched=sum(one.fetched for one in replicas.served) / tokens,
+        apart=replicas.apart / len(replicas.served),
+    )
+
+
+def _gaps(gaps: list[Gap]) -> Gaps | None:
+    tokens = sum(one.tokens for one in gaps)
+    if not tokens:
+        return None
+    mean = sum(one.seconds * one.tokens for one in gaps) / tokens
+    return Gaps(1000 * mean, 1000 * gap_at(gaps, 50), 1000 * gap_at(gaps, 99))
 
 
 def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
@@ -164,7 +225,7 @@ def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
 
 def imbalance(each: Sequence[Replayed]) -> float:
     """Prompt tokens that the busiest has computed / the mean."""
-    computed = [sum(one.input_tokens - one.cached for one in run.served) for run in each]
+    computed = [sum(one.computed for one in run.served) for run in each]
     mean = fmean(computed)
     return max(computed) / mean if mean else 1.0
 
@@ -174,17 +235,11 @@ def show_routed(report: RoutedReport) -> None:
     show(report.together)
     print_table(
         f"{report.replicas} replicas by router; above: {report.router}",
-        ("router", "cached", "of one cache", "busiest / mean", "TTFT mean, ms", "p99"),
-        [
-            (
-                one.router,
-                f"{one.token_hit_rate:.1%}",
-                f"{one.of_one_cache:.1%}",
-                f"{one.imbalance:.2f}",
-                *(("", "") if one.ttft_ms is None else _times(one.ttft_ms)),
-            )
-            for one in report.by_router
-        ],
+        (
+            *("router", "cached", "of one cache", "fetched", "apart", "busiest / mean"),
+            *("TTFT mean, ms", "p99", "gap mean, ms", "p99"),
+        ),
+        [_row(one) for one in report.by_router],
     )
     if report.by_size:
         print_table(
@@ -195,6 +250,20 @@ def show_routed(report: RoutedReport) -> None:
                 for one in report.by_size
             ],
         )
+
+
+def _row(one: Routed) -> tuple[str, ...]:
+    gaps = one.gaps_ms
+    return (
+        one.router,
+        f"{one.token_hit_rate:.1%}",
+        f"{one.of_one_cache:.1%}",
+        f"{one.fetched:.1%}" if one.fetched else "",
+        f"{one.apart:.0%}" if one.apart else "",
+        f"{one.imbalance:.2f}",
+        *(("", "") if one.ttft_ms is None else _times(one.ttft_ms)),
+        *(("", "") if gaps is None else (f"{gaps.mean:.1f}", f"{gaps.p99:.1f}")),
+    )
 
 
 def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:

@@ -42,9 +42,10 @@ from cli.simulation.routers import (
     draw_hit_rates,
     draw_imbalance,
     show_routed,
+    variants,
 )
+from cli.simulation.steps import StepBounds
 from cli.simulation.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
-from gateway.routing.by_name import ROUTERS
 from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -71,7 +72,10 @@ def simulate(
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
 
     With --replicas, requests are sent to one of several engines, each with a cache of its own, by
-    the router that serves and by others beside it.
+    the router that serves and by others beside it. Engines compute in steps; their times and the
+    gaps between tokens are estimated. What fetching and prompts on engines of their own would give:
+
+        ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
     """
     read = faster(read_trace(trace, tiers.block_size), replicas.speed)
     if tenancy.tenants:
@@ -86,14 +90,7 @@ def simulate(
     totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn)
     each = [sizes.scaled(total) for total in totals]
     if replicas.replicas > 1:
-        common = Replicas(
-            count=replicas.replicas,
-            policy=tiers.policy,
-            costs=Costs(shape, machine, tiers.block_size),
-            session_blocks=session_blocks(read),
-            seconds_per_block=_seconds_per_block(tiers, shape, machine),
-            partition=partition,
-        )
+        common = _replicas(read, replicas, tiers, shape, machine, partition)
         _by_router(read, common, replicas, [sizes, *each], output)
         return
     policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
@@ -119,9 +116,11 @@ def _by_router(
 ) -> None:
     """Report on the first of these sizes, and draw or list the others."""
     admitted, started_at = admit(trace), time.perf_counter()
-    replays = len(sizes) * (1 + len(ROUTERS))
+    behind = variants(flags.router, fetches=flags.fetch_gb_s > 0, prefill=flags.prefill_replicas)
+    chosen_one = next(one.label for one in reversed(behind) if one.router == flags.router)
+    replays = len(sizes) * (1 + len(behind))
     with progress_bar("blocks", replays * trace.num_blocks) as advance:
-        compared = [compare(replicas, flags.router, one, admitted, advance) for one in sizes]
+        compared = [compare(replicas, behind, chosen_one, one, admitted, advance) for one in sizes]
     chosen = compared[0].chosen
     seconds = time.perf_counter() - started_at
     chosen.blocks_per_second = replays * trace.num_blocks / seconds
@@ -132,8 +131,38 @@ def _by_router(
     if flags.balance_plot:
         write_chart(flags.balance_plot, draw_imbalance(by_size, f"{title}: the busiest"))
     together = make_report(chosen, replicas.costs.shape, replicas.costs.machine, [])
-    report = RoutedReport(replicas.count, flags.router, compared[0].routed, by_size, together)
+    report = RoutedReport(replicas.count, chosen_one, compared[0].routed, by_size, together)
     print_result(report, show_routed, as_json=output.json)
+
+
+def _replicas(
+    trace: BlockTrace,
+    flags: ReplicaFlags,
+    tiers: TierTokenFlags,
+    shape: ModelShape,
+    machine: MachineModel,
+    partition: EqualParts | None,
+) -> Replicas:
+    """What all replicas have in common; BadSetting for roles that exclude each other."""
+    _check_roles(flags)
+    step = StepBounds(max_step_s=flags.max_step_ms / 1000)
+    return Replicas(
+        count=flags.replicas,
+        policy=tiers.policy,
+        costs=Costs(shape, machine, tiers.block_size, flags.fetch_gb_s, step=step),
+        session_blocks=session_blocks(trace),
+        seconds_per_block=_seconds_per_block(tiers, shape, machine),
+        partition=partition,
+    )
+
+
+def _check_roles(flags: ReplicaFlags) -> None:
+    if not flags.prefill_replicas:
+        return
+    if not flags.fetch_gb_s:
+        raise BadSetting("--prefill-replicas", "their blocks travel; see --fetch-gb-s")
+    if flags.prefill_replicas >= flags.replicas:
+        raise BadSetting("--prefill-replicas", f"of {flags.replicas} replicas at least one answers")
 
 
 class _Simulation:

@@ -53,6 +53,8 @@ def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[
     for name, replica in health["replicas"].items():
         (_, said, detail), *disk = _rows_of(f" {name}", counted.get(name))
         is_ready = replica["state"] == "ready"
+        if "role" in replica:
+            detail = f"{replica['role']}: {detail}"
         shown = (said, detail) if is_ready else (replica["state"], replica.get("reason", ""))
         rows += [(f"engine {name}", *shown), *disk]
     return rows

@@ -3,6 +3,8 @@
     /run/ratoon/engine.sock    the file's mode keeps others out
     tcp://gpu1.example:7300    both ends hold one key (`curve`); heartbeats on the port after it
 
+Its exchange of blocks with other engines, if it has one, has an address of its own, which it tells.
+
 Knows: both forms, and where each has its heartbeat. Does not know: sockets or keys.
 """
 
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 
 TCP = "tcp://"
 MAX_PORT = 65_534  # the next one is the heartbeat's
+EVERYWHERE = ("0.0.0.0", "[::]", "*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,23 @@ def address(text: str) -> Address:
 def is_tcp(text: str) -> bool:
     """Whether an address crosses machines."""
     return text.startswith(TCP)
+
+
+def exchange_at(engine: str) -> str:
+    """Where the exchange of blocks of an engine at an address over TCP is: two ports after it."""
+    host, port = _host_and_port(engine)
+    return f"{TCP}{host}:{port + 2}"
+
+
+def as_reached(told: str, engine: str) -> str:
+    """The address that an engine tells of, as others reach it who reach the engine at `engine`.
+
+    An engine that listens on all of its interfaces does not know what it is called elsewhere.
+    """
+    if not is_tcp(told) or not is_tcp(engine):
+        return told
+    host, port = _host_and_port(told)
+    return f"{TCP}{_host_and_port(engine)[0]}:{port}" if host in EVERYWHERE else told
 
 
 def _beside(path: Path) -> Path:

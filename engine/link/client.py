@@ -17,6 +17,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 
 import zmq
+from msgspec import structs
 
 from engine.errors import (
     EngineDied,
@@ -25,6 +26,7 @@ from engine.errors import (
     InvalidRequest,
     error_from_code,
 )
+from engine.link.address import as_reached
 from engine.link.cache_events import CacheEvents
 from engine.link.cache_subscription import CacheSubscription, Listener
 from engine.link.codec import Codec, EncodeError
@@ -221,7 +223,7 @@ class EngineClient(EngineQueries):
             self._send(self._partition)
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
-        self._welcome = welcome
+        self._welcome = _as_reached(welcome, self._engine)
 
     # The connection
 
@@ -260,6 +262,14 @@ class EngineClient(EngineQueries):
 def _log_failure(serving: asyncio.Task[None]) -> None:
     if not serving.cancelled() and (error := serving.exception()) is not None:
         _log.critical("engines are not connected to any more", exc_info=error)
+
+
+def _as_reached(welcome: Welcome, engine: str) -> Welcome:
+    """What an engine said, with the address of its exchange as this host's neighbours see it."""
+    if welcome.exchange_address is None:
+        return welcome
+    exchange = as_reached(welcome.exchange_address, engine)
+    return structs.replace(welcome, exchange_address=exchange)
 
 
 def _as_error(event: Failed | EngineError) -> EngineError:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from engine.link.messages import Failed, Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.messages import Failed, Finished, FlowQuota, Generate, Role, Tokens, Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
@@ -35,6 +35,8 @@ class ReplicaHealth:
     state: ReplicaState
     why: str
     engine_id: str | None = None  # of the connected engine
+    role: Role = "both"  # likewise, or of the last one
+    known_blocks: int = 0  # that its gateway knows it to have cached
 
 
 class Engine(Protocol):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "cancelled"]
 GrammarKind = Literal["json_schema", "regex", "lark", "gbnf"]
+Role = Literal["prefill", "decode", "both"]  # which part of requests an engine is for
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
@@ -106,6 +107,20 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     seconds: float  # from each use on
 
 
+class FetchSource(msgspec.Struct, frozen=True, array_like=True):
+    """Another engine of this fingerprint that has the begin of a prompt, or computes it now.
+
+    A hint: what does not come from there is computed, and a wrong one costs a bounded wait.
+    """
+
+    address: str  # of its exchange of blocks (`Welcome.exchange_address`)
+    num_tokens: int  # of the prompt, from its begin on, that are believed to be there
+    # A request that computes this prompt there: blocks are sent as they come to be, until its
+    # prompt is computed. None: what is there now is sent.
+    request_id: str | None = None
+    only: bool = False  # what does not come is not computed: the request ends without a token
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """One sequence to continue. `n` choices are `n` of these; single flight shares the prompt."""
 
@@ -126,6 +141,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": none.
     writer: str = ""
     marks: tuple[Mark, ...] = ()  # in order of their tokens
+    source: FetchSource | None = None  # where to fetch from what of the prompt is not cached here
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
@@ -166,6 +182,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     eos_token_ids: tuple[int, ...]
     device: str
     dtype: str
+    exchange_address: str | None = None  # where other engines fetch blocks; None: from nowhere
+    role: Role = "both"  # for gateways: the engine itself serves whatever it is sent
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -193,6 +211,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     match: float  # finding its prefix in the cache and leasing blocks
     load: float  # waiting for blocks from slower tiers; 0 where there are none
     prefill: float  # from then on until the step that sampled its first token was settled
+    fetch: float = 0.0  # between load and prefill: waiting for blocks of another engine
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
@@ -205,11 +224,17 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     # Tokens that the request has computed and put in the cache, for each of its marks those after
     # the mark before.
     written: tuple[int, ...] = ()
+    fetched: int = 0  # tokens that another engine sent; none of them is in `tiers`
 
     @property
     def tokens(self) -> int:
         """Tokens that were not computed."""
-        return self.tiers.total
+        return self.tiers.total + self.fetched
+
+    @property
+    def by_tier(self) -> TierTokens:
+        """All tokens that were not computed; those of another engine were put on the device."""
+        return self.tiers + TierTokens(self.fetched)
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):

@@ -8,21 +8,19 @@ Knows: sockets, file modes, which peers are gone. Does not know: what a message 
 
 from __future__ import annotations
 
-import errno
 import os
-import socket as posix_socket
-import stat
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import zmq
 
 from engine.link.address import address
+from engine.link.binding import bind, make_way
 from engine.link.codec import Codec
-from engine.link.curve import LinkKey, Socket, only_holders, serve_with
+from engine.link.curve import LinkKey, Socket, only_holders
 from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, ToEngine
+from engine.link.waker import Waker
 
 # So that a flood cannot keep the engine from computing: messages of one turn, and their bytes. To
 # decode and check 4 MiB takes some 8 ms.
@@ -68,21 +66,29 @@ class SocketLink:
             raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
         self._turns = 0  # of the step loop: it receives once in each
+        self._waker: Waker | None = None
         if self._address.path is not None:
-            _make_way(self._address.path)
+            make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)
         with ExitStack() as opened:
             opened.callback(context.destroy, linger=0)
             if key is not None:
                 opened.enter_context(only_holders(context, key))
             self._socket = _open(context, codec.max_frame_bytes)
+            self._poller = zmq.Poller()
+            self._poller.register(self._socket, zmq.POLLIN)
             publisher = context.socket(zmq.PUB)
-            _bind(self._socket, self._address.messages, key)
-            _bind(publisher, self._address.heartbeat, key)
+            bind(self._socket, self._address.messages, key)
+            bind(publisher, self._address.heartbeat, key)
             for path in self._address.files:
                 os.chmod(path, 0o600)
             self._heartbeat = Heartbeat(publisher, lambda: self._turns)
             self._opened = opened.pop_all()
+
+    def wake_by(self, waker: Waker) -> None:
+        """Let `receive` return when another thread wakes the owner."""
+        self._waker = waker
+        self._poller.register(waker.fd, zmq.POLLIN)
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         """What has arrived, within bounds; undecodable frames are counted and dropped.
@@ -90,7 +96,7 @@ class SocketLink:
         The message that reaches the bound of bytes is the last one of its turn.
         """
         self._turns += 1
-        if timeout_s > 0 and not self._socket.poll(int(timeout_s * 1000)):
+        if timeout_s > 0 and not self._wait(timeout_s):
             return []
         incoming: list[Incoming] = []
         num_bytes = 0
@@ -122,6 +128,13 @@ class SocketLink:
         for path in self._address.files:
             path.unlink(missing_ok=True)
 
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait for the first message; False: none has come, or the owner was woken."""
+        ready = dict(self._poller.poll(int(timeout_s * 1000)))
+        if self._waker is not None and self._waker.fd in ready:
+            self._waker.clear()
+        return self._socket in ready
+
     def _next_frames(self) -> list[bytes] | None:
         try:
             return self._socket.recv_multipart(zmq.NOBLOCK)
@@ -136,19 +149,6 @@ class SocketLink:
             self.dropped_frames += 1
 
 
-def _make_way(path: Path) -> None:
-    """Make the directory, and remove the socket of an engine that is gone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        return
-    if not stat.S_ISSOCK(path.stat().st_mode):
-        raise FileExistsError(errno.EEXIST, "not a socket", str(path))
-    with posix_socket.socket(posix_socket.AF_UNIX, posix_socket.SOCK_STREAM) as probe:
-        if probe.connect_ex(str(path)) == 0:
-            raise OSError(errno.EADDRINUSE, "another engine serves this socket", str(path))
-    path.unlink(missing_ok=True)
-
-
 def _open(context: zmq.Context[Socket], max_frame_bytes: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
@@ -157,17 +157,3 @@ def _open(context: zmq.Context[Socket], max_frame_bytes: int) -> Socket:
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
     return socket
-
-
-def _bind(socket: Socket, endpoint: str, key: LinkKey | None) -> None:
-    """Bind so that a socket's file is never open to others, not even for a moment."""
-    if key is not None:
-        serve_with(socket, key)
-    socket.set(zmq.IPV6, 1)
-    previous = os.umask(0o177)
-    try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as error:
-        raise OSError(error.errno, f"{endpoint}: {error.strerror}") from error
-    finally:
-        os.umask(previous)

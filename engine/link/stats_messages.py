@@ -107,6 +107,25 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskStats | None = None
 
 
+class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks fetched from other engines over one way, since the start."""
+
+    fetches: int = 0  # requests for blocks that were sent
+    failed: int = 0  # of them ended before all had come that was there
+    blocks: int = 0  # that came, were verified and are in the cache
+    bytes: int = 0  # of these
+    seconds: float = 0.0  # in which at least one was under way; `bytes / seconds` is its rate
+
+
+class ExchangeStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks that went between this engine and others. By way: "socket", "tcp", "device"."""
+
+    fetched: dict[str, FetchStats] = {}
+    refused: int = 0  # fetches that were not begun: computing was predicted to be faster
+    sent_blocks: int = 0
+    sent_bytes: int = 0
+
+
 BlocksByReason = dict[str, dict[str, int]]
 """Blocks by tier and reason."""
 
@@ -171,3 +190,4 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
     evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
     pins: PinStats = PinStats()
+    exchange: ExchangeStats = ExchangeStats()

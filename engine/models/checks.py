@@ -13,9 +13,13 @@ from engine.models.architectures.registry import SERVED, ServedModels, read_mode
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
-from engine.models.shards import check_shards, shard_model
+from engine.models.grid import RankGrid
+from engine.models.shards import MOST_RANKS, check_shards, shard_model
+from engine.models.stages import split_model
 from kernels.errors import UnsupportedShape
 from kernels.limits import MIN_BLOCK_SIZE, check_attention, check_hidden_size
+
+ALONE = RankGrid()
 
 
 def check_served(
@@ -25,7 +29,7 @@ def check_served(
     has_weights: bool = True,
     served: ServedModels = SERVED,
     quantization: Quantization = "none",
-    num_ranks: int = 1,
+    grid: RankGrid = ALONE,
 ) -> ModelConfig:
     """The model, if a start gets as far as its tensors; else raises ModelError, as the start does.
 
@@ -34,17 +38,28 @@ def check_served(
     model = read_model_config(model_dir, served, quantization)
     check_geometry(model, block_size)
     check_matrices(model)
-    check_ranks(model, block_size, num_ranks)
+    check_ranks(model, block_size, grid)
     if has_weights:
         weight_files(model_dir)
     return model
 
 
-def check_ranks(model: ModelConfig, block_size: int, num_ranks: int) -> None:
-    """Raises UnsupportedModel for a model that so many ranks cannot divide or compute."""
-    check_shards(model, num_ranks)
-    if num_ranks > 1:
-        check_geometry(shard_model(model, num_ranks), block_size)
+def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
+    """Raises UnsupportedModel for a model that such ranks cannot divide or compute."""
+    check_grid(grid)
+    check_shards(model, grid.tensor)
+    split_model(model, grid.stages, SERVED_DTYPES[0])
+    if grid.tensor > 1:
+        check_geometry(shard_model(model, grid.tensor), block_size)
+
+
+def check_grid(grid: RankGrid) -> None:
+    """Raises UnsupportedModel for more ranks than there may be."""
+    if grid.num_ranks > MOST_RANKS:
+        raise UnsupportedModel(
+            f"tensor_parallel {grid.tensor} x pipeline_parallel {grid.stages}: "
+            f"there are {MOST_RANKS} ranks at most"
+        )
 
 
 def check_matrices(model: ModelConfig) -> None:

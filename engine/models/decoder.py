@@ -1,5 +1,8 @@
 """The forward pass of every decoder this engine serves.
 
+    first stage    embedding -> layers -> sum of all so far ->
+    others         -> sum of all so far -> layers -> ... -> final norm -> head     in the last
+
 Knows: the order of layers, and which of them launch the same. Does not know: what a layer computes
 (`layers`), which kernels do the work (`Ops`), how weights are loaded, or whose the tokens are.
 """
@@ -19,6 +22,7 @@ from engine.models.config import ModelConfig
 from engine.models.parameters import Parameters
 from engine.models.rope import rope_table
 from engine.models.shards import RankGroup, vocabulary_rows
+from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
 from kernels.exchange.peer_rows import PeerProduct
 from kernels.ops import Ops
@@ -34,12 +38,32 @@ class PendingLayers(Protocol):
         ...
 
 
+class WeightFetch(Protocol):
+    """Copies the weights of layers that stay in host memory to the device, ahead of their use.
+
+    Layers are counted from the first one that is computed here.
+    """
+
+    def begin(self) -> None:
+        """A step begins: start the first copies."""
+        ...
+
+    def wait(self, index: int) -> None:
+        """Let what is launched next wait for the weights of this layer, wherever they stay."""
+        ...
+
+    def computed(self, index: int) -> None:
+        """All of this layer has been launched: what is copied after it may lie in its place."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model.
 
     Where it is one rank's of a `group`, all ranks call `logits` with the same tokens, and have the
-    same logits.
+    same logits. Of several stages (`pipe`) each has its layers, all call `logits` with the same
+    tokens, and the last one alone has logits.
     """
 
     config: ModelConfig
@@ -48,6 +72,13 @@ class Decoder:
     ops: Ops
     late: PendingLayers | None = None  # None: every layer is there when a step is launched
     group: RankGroup | None = None
+    pipe: Pipe | None = None
+    fetch: WeightFetch | None = None  # None: all weights are on the device
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether the layers computed here are the model's last."""
+        return self.pipe is None or self.pipe.stage.is_last
 
     @property
     def head(self) -> Tensor:
@@ -65,7 +96,8 @@ class Decoder:
     ) -> Tensor:
         """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
 
-        `pool` has for each layer a (blocks, 2, kv heads, block size, head dim).
+        `pool` has for each layer that is computed here a (blocks, 2, kv heads, block size, head
+        dim). A stage before the last returns logits of no tokens.
 
         Only tokens that are followed by a sampled one, and few are, go through all that is after
         the last layer's attention.
@@ -94,24 +126,52 @@ class Decoder:
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, late = self.ops, self.late
+        ops, layers = self.ops, self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
-        last = self.parameters.layers[-1]
-        residual = self._embedded(token_ids)
-        for layer in self.parameters.layers:
-            index = layer.index
-            if late is not None and index == late.first:
-                late.wait()
+        first, last = layers[0].index, layers[-1]
+        if self.fetch is not None:
+            self.fetch.begin()
+        residual = self._entering(token_ids)
+        for layer in layers:
+            index = layer.index - first
+            self._await(index)
             kv = pool[index]
             # The queries take the name of what they came from, whose memory is free then.
             hidden, residual = layer.write_kv(
-                ops, hidden, residual, layout, kv, self.cos_sin[index]
+                ops, hidden, residual, layout, kv, self.cos_sin[layer.index]
             )
-            if layer is not last:
+            if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
+            if self.fetch is not None:
+                self.fetch.computed(index)
+        if not self.has_logits:
+            self._pass_on(hidden, residual)
         return None
+
+    def _await(self, index: int) -> None:
+        """Let what is launched next wait for a layer's weights and KV, where these come late."""
+        if self.fetch is not None:
+            self.fetch.wait(index)
+        if self.late is not None and index == self.late.first:
+            self.late.wait()
+
+    def _entering(self, token_ids: Tensor) -> Tensor:
+        """What the layers computed here begin with, (T, H)."""
+        if self.pipe is None or self.pipe.stage.is_first:
+            return self._embedded(token_ids)
+        embedding = self.parameters.embedding
+        return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
+
+    def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
+        """Give the next stage the sum that its first norm would make: the bits are the same.
+
+        The normed one, of another weight than that norm's, is dropped.
+        """
+        assert self.pipe is not None, "a stage before the last has one after it"
+        assert hidden is not None, "a stage has a layer"
+        self.pipe.send(self.parameters.final_norm.add(self.ops, hidden, residual)[1])
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
         """The embeddings (T, H), scaled where the model has a scale, in its dtype as well."""
@@ -144,10 +204,15 @@ def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
 
 
 def shortened(decoder: Decoder) -> Decoder:
-    """The same decoder with the fewest layers that launch all kernels of the whole."""
+    """The same decoder with the fewest layers that launch all kernels of the whole.
+
+    Layers that stay in host memory are computed with whatever lies in their buffers: what comes
+    out is of no use then, and the same kernels are launched.
+    """
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
-    return replace(decoder, parameters=replace(decoder.parameters, layers=kept))
+    few = replace(decoder.parameters, layers=kept)
+    return replace(decoder, parameters=few, fetch=None)
 
 
 def build_decoder(
@@ -156,10 +221,11 @@ def build_decoder(
     ops: Ops,
     num_positions: int,
     group: RankGroup | None = None,
+    pipe: Pipe | None = None,
 ) -> Decoder:
     """A decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
-    Of one rank of a `group`, `config` has the rank's sizes.
+    Of one rank of a `group`, `config` has the rank's sizes; of a stage it has all layers.
     """
     device = parameters.embedding.device
     tables = {
@@ -168,4 +234,4 @@ def build_decoder(
     }
     attentions = [layer.attention for layer in config.layers]
     cos_sin = tuple(tables[one.rope, one.head_dim] for one in attentions)
-    return Decoder(config, parameters, cos_sin, ops, group=group)
+    return Decoder(config, parameters, cos_sin, ops, group=group, pipe=pipe)

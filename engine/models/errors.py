@@ -9,7 +9,7 @@ ModelError
  |   `- CheckpointError     the weights are absent, unreadable, or not what config.json says
  |- DeviceUnavailable   the device that was asked for is not there
  |- PoolTooSmall        not one block of KV fits beside the weights
- `- NotEnoughMemory     the host has not the memory that a start takes
+ `- NotEnoughMemory     host or device have not the memory that a start takes
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ class PoolTooSmall(ModelError):
 
 
 class NotEnoughMemory(ModelError):
-    """The host has not the memory that a start takes, or the process may not take it."""
+    """Host or device have not the memory that a start takes, or the process may not take it."""

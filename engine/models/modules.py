@@ -155,6 +155,14 @@ class Experts(Module):
         return ops.mixture(x, routed, self.gate_up, self.down, self.config.gate)
 
 
+class Memory(Protocol):
+    """Where tensors are taken from, instead of from torch."""
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """The next tensor, uninitialised."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Allocator:
     """Makes the tensors of a model's modules, uninitialised.
@@ -166,11 +174,14 @@ class Allocator:
     dtype: torch.dtype
     device: torch.device
     group: RankGroup | None = None
+    memory: Memory | None = None  # None: torch's own, on `device`
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor of the model's dtype, unless another is given."""
         import torch  # only who makes tensors has it
 
+        if self.memory is not None:
+            return self.memory.empty(shape, dtype or self.dtype)
         return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
 
     def linear(self, config: LinearConfig) -> Linear:

@@ -3,51 +3,92 @@
 Query, key and value projections are one matrix here, gate and up projections another, so that
 a layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the
 part of a parameter that it fills; loading and checking both go by that map.
+
+Layers may stay in host memory (`LayerHomes`). Such a layer is there twice: as it is kept, which
+loading fills, and on a buffer of the device, where it is computed with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engine.models.config import ModelConfig
 from engine.models.layers import DecoderLayer
-from engine.models.modules import Allocator, CheckpointTensor, Experts, Module, walk
+from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, Module, walk
 from engine.models.norms import RmsNorm
 from engine.models.shards import RankGroup, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
+from storage.stage import Stage, whole
+
+
+class LayerHomes(Protocol):
+    """Where layers lie whose weights stay in host memory; a stage's own count from 0."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the device, for all buffers."""
+        ...
+
+    def host(self, index: int) -> Memory | None:
+        """Where the layer's tensors are kept; None: it stays on the device, as others do."""
+        ...
+
+    def buffer(self, index: int) -> Memory:
+        """Where they lie while the layer is computed. Several layers have the same buffer."""
+        ...
+
+    def keep(self, index: int) -> None:
+        """What lies in the layer's buffer is what is kept of it from here on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """All tensors of a decoder. `head` is `embedding` itself where the config ties them.
 
-    Of several ranks each has its part, and of a head that is not tied its rows.
+    Of several ranks each has its part, and of a head that is not tied its rows. A stage has its own
+    layers; of a table that it does not read it has no rows. Of layers that stay in host memory,
+    `layers` has them on their buffers, and `in_host` as they are kept, by index.
     """
 
     embedding: Tensor  # (V, H)
     layers: tuple[DecoderLayer, ...]
     final_norm: RmsNorm
     head: Tensor  # (V, H)
+    homes: LayerHomes | None = None  # None: all layers are on the device
+    in_host: Mapping[int, DecoderLayer] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> tuple[DecoderLayer, ...]:
+        """The layers as they are kept."""
+        return tuple(self.in_host.get(layer.index, layer) for layer in self.layers)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every parameter once."""
-        yield self.embedding
-        yield from walk((self.layers, self.final_norm), Tensor)
-        if self.head is not self.embedding:
-            yield self.head
+        """Every parameter once, as it is kept."""
+        return self._with_layers(self.kept)
 
     def modules(self) -> Iterator[Module]:
-        """The matrices and norms, in order."""
-        yield from walk((self.layers, self.final_norm), Module)  # type: ignore[type-abstract]
+        """The matrices and norms, in order, as they are kept."""
+        yield from walk((self.kept, self.final_norm), Module)  # type: ignore[type-abstract]
 
     @property
     def num_bytes(self) -> int:
         """Bytes held on the device."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+        buffers = 0 if self.homes is None else self.homes.num_bytes
+        resident = tuple(layer for layer in self.layers if layer.index not in self.in_host)
+        held = self._with_layers(resident)
+        return buffers + sum(tensor.numel() * tensor.element_size() for tensor in held)
+
+    def _with_layers(self, layers: tuple[DecoderLayer, ...]) -> Iterator[Tensor]:
+        yield self.embedding
+        yield from walk((layers, self.final_norm), Tensor)
+        if self.head is not self.embedding:
+            yield self.head
 
 
 def empty_parameters(
@@ -55,27 +96,49 @@ def empty_parameters(
     dtype: torch.dtype,
     device: torch.device,
     group: RankGroup | None = None,
+    homes: LayerHomes | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
-    """Allocate a decoder's tensors, or this rank's of a `group`, uninitialised."""
+    """Allocate a decoder's tensors, or this rank's of a `group` and a stage's, uninitialised."""
     new = Allocator(config.weight_format, dtype, device, group)
     num_ranks = 1 if group is None else group.num_ranks
-    layers, head_rows = config.layers, vocabulary_rows(config.vocab_size, num_ranks)
-    embedding = new.empty(config.vocab_size, config.hidden_size)
+    stage = stage or whole(len(config.layers))
+    parts, vocab_size = shard_layers(config.layers, num_ranks), config.vocab_size
+    where = {index: _allocators(new, homes, index - stage.first) for index in stage.layers}
+    embeds = stage.is_first or (stage.is_last and config.tied)
+    embedding = new.empty(vocab_size if embeds else 0, config.hidden_size)
+    head_rows = vocabulary_rows(vocab_size, num_ranks) if stage.is_last else 0
     return Parameters(
         embedding=embedding,
-        layers=tuple(
-            layer.build(index, new) for index, layer in enumerate(shard_layers(layers, num_ranks))
-        ),
+        layers=tuple(parts[index].build(index, device) for index, (device, _) in where.items()),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
         head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
+        homes=homes,
+        in_host={
+            index: parts[index].build(index, host)
+            for index, (_, host) in where.items()
+            if host is not None
+        },
     )
+
+
+def _allocators(
+    new: Allocator, homes: LayerHomes | None, index: int
+) -> tuple[Allocator, Allocator | None]:
+    """Of a layer's tensors on the device, and of those that are kept in host memory, if any."""
+    host = None if homes is None else homes.host(index)
+    if homes is None or host is None:
+        return new, None
+    return replace(new, memory=homes.buffer(index)), replace(new, memory=host)
 
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
     """The tensors of a checkpoint, by name; the views cover every parameter once."""
-    tensors = [CheckpointTensor("model.embed_tokens.weight", parameters.embedding, 0)]
+    tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
-        tensors.append(CheckpointTensor("lm_head.weight", parameters.head, 0))
+        tables["lm_head.weight"] = parameters.head
+    # A stage before the last has no head, and one after the first embeds nothing.
+    tensors = [CheckpointTensor(name, table, 0) for name, table in tables.items() if len(table)]
     for module in parameters.modules():
         tensors += module.checkpoint_tensors()
     return {tensor.name: tensor for tensor in tensors}
@@ -88,15 +151,18 @@ def dummy_parameters(
     device: torch.device,
     seed: int,
     group: RankGroup | None = None,
+    homes: LayerHomes | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
     """Random parameters, made on `device`; the same for the same seed, dtype and device type.
 
-    What every rank of a `group` has whole is the same on all; and so are their parts of the rest.
+    What every rank of a `group` has whole is the same on all; and so are their parts of the rest,
+    and of stages the layers in the same places.
     """
-    parameters = empty_parameters(config, dtype, device, group)
+    parameters = empty_parameters(config, dtype, device, group, homes, stage)
     generator = torch.Generator(device).manual_seed(seed)
     fill_matrix(parameters.embedding, generator)
-    for index, module in enumerate(parameters.modules()):
+    for index, module in enumerate(_made_on_device(parameters)):
         if group is not None:  # one rank alone has biases that others have not
             generator.manual_seed(seed + 1 + index)
         module.fill(generator)
@@ -106,10 +172,19 @@ def dummy_parameters(
     return parameters
 
 
+def _made_on_device(parameters: Parameters) -> Iterator[Module]:
+    """The matrices and norms in order; those of a layer are kept once they have been filled."""
+    for layer in parameters.layers:
+        yield from walk(layer, Module)  # type: ignore[type-abstract]
+        if parameters.homes is not None and layer.index in parameters.in_host:
+            parameters.homes.keep(layer.index - parameters.layers[0].index)
+    yield parameters.final_norm
+
+
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
     """Clear what other ranks than the first would add to the sum of experts' products again."""
     if group is None or not group.rank:
         return
-    for experts in walk(parameters.layers, Experts):  # type: ignore[type-abstract]
+    for experts in walk(parameters.kept, Experts):  # type: ignore[type-abstract]
         if experts.down.bias is not None:
             experts.down.bias.zero_()

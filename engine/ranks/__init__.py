@@ -1,1 +1,1 @@
-"""Several processes that compute one model together, each with a part of it (tensor parallel)."""
+"""Several processes that compute one model together, each with a part of it."""

@@ -53,12 +53,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the ranks of a group find each other: a file that was empty when it was made."""
+    """Where the ranks of a group find each other: a file that was empty when it was made.
+
+    Several groups may meet at one file, each under a `name` of its own.
+    """
 
     path: str
     rank: int
     num_ranks: int
     patience: timedelta = PATIENCE
+    name: str = "all"
 
 
 class Peers(Protocol):
@@ -94,13 +98,19 @@ class Collectives:
         self.num_ranks = meeting.num_ranks
         self._device = device
         self._peers: Peers | None = None
-        self._store = c10d.FileStore(meeting.path, meeting.num_ranks)
+        file = c10d.FileStore(meeting.path, meeting.num_ranks)
+        self._store = c10d.PrefixStore(meeting.name, file)
         self._hosts = _gloo(self._place("hosts"), meeting)
         self._group = self._hosts
         self.least(0)  # or one that leaves soon would fail another that still connects
         if device.type == "cuda":
             self._group = _nccl(self._place("devices"), meeting)
             self._warm_up(device)
+
+    @property
+    def devices(self) -> Any:
+        """Torch's group that exchanges what lies on the device."""
+        return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
         """Exchange few rows over peer memory from here on, where all ranks have it."""

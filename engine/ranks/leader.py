@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from engine.ranks.collectives import Collectives
+from engine.ranks.groups import RankGroups
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel, WireBroken
@@ -85,8 +85,8 @@ class Ranks(Protocol):
     """The ranks of an engine, as its first one has them (`engine.ranks.team`)."""
 
     @property
-    def group(self) -> Collectives:
-        """All of them."""
+    def groups(self) -> RankGroups:
+        """Those that the first one is in."""
         ...
 
     @property

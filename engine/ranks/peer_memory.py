@@ -122,7 +122,8 @@ class SymmetricMemory:
         directory = tempfile.gettempdir()
         if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
             return f"the path of the directory for temporary files is too long: {directory}"
-        others = [index for index in range(place.num_ranks) if index != place.rank]
+        # Which GPUs the others have is not known here: all that this process sees have to do.
+        others = {*range(torch.cuda.device_count())} - {place.device.index}
         if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
             return "the GPUs have no access to each other's memory"
         return ""

@@ -3,6 +3,9 @@
 A launch that fails on one rank leaves the others waiting for it, so it cannot be tried again: it
 ends the engine, also where the device has no memory.
 
+Where this rank puts its launches off, another may wait in a step for it and read nothing meanwhile.
+So what is put off is little beside the ring, and before a large step is told nothing is.
+
 Knows: that every rank is told the same in the same order. Does not know: what a step computes.
 """
 
@@ -11,9 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.models.shards import MOST_RANKS
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import Launch, LaunchForward, SampleRows, without_texts
+from engine.ranks.ring import RING_BYTES
+from engine.ranks.stages import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
+
+# Of a step; there are at most as many under way as ranks, and some tens of bytes a row beside.
+LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 
 class NeverRaised(Exception):
@@ -29,13 +38,24 @@ class RanksRunner:
 
     def launch(self, step: Step) -> Launched:
         """As `Runner.launch`. Raises RankGone."""
-        self.others.tell(Launch(without_texts(step)))
+        self._tell(Launch(without_texts(step)))
         return self.own.launch(step)
 
     def launch_forward(self, step: Step) -> Forward:
         """As `Runner.launch_forward`. Raises RankGone."""
-        self.others.tell(LaunchForward(without_texts(step)))
+        self._tell(LaunchForward(without_texts(step)))
         return RanksForward(self.own.launch_forward(step), self.others)
+
+    def catch_up(self) -> None:
+        """Launch here, too, whatever the others were told."""
+        if isinstance(self.own, DeferringRunner):
+            self.own.catch_up()
+
+    def _tell(self, command: Launch | LaunchForward) -> None:
+        rows = command.step.rows
+        if sum(len(row.block_ids) + len(row.token_ids) for row in rows) > LARGE_BYTES:
+            self.catch_up()
+        self.others.tell(command)
 
 
 @dataclass(frozen=True, slots=True)

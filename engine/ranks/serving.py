@@ -13,8 +13,9 @@ from contextlib import ExitStack, closing
 
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Meeting
 from engine.ranks.follower import Follower, RankParts
+from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
 from engine.startup.enough_memory import enough_memory
@@ -53,12 +54,14 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """Load a rank's part of the model and open its tiers. Raises ModelError, OSError."""
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
-    place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.tensor_parallel)
-    group = opened.enter_context(closing(Collectives(place, outline.device)))
-    ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
-    part = open_part(config, outline, group)
-    opened.callback(part.drop_graphs)
-    tiers = open_tiers(config, part.pool, part.num_blocks, part.fingerprint, ahead, group)
+    place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.num_ranks)
+    groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
+    block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
+    ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
+    part = open_part(config, outline, groups)
+    opened.callback(part.close)
+    num_blocks, fingerprint = part.num_blocks, part.fingerprint
+    tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)
     opened.enter_context(closing(tiers))
     return RankParts(part.runner, tiers.lower.mover, tiers.disk)
 

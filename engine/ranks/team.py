@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-import torch
-
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Meeting
+from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
 from engine.ranks.process import END_S, RankProcess, Watch
 from engine.ranks.ring import RingWriter
+from engine.startup.loading import ModelOutline
 from storage.disk.wire import Channel
 
 START_PATIENCE_S = 600.0  # with a rank that is slower than this one
@@ -33,13 +33,13 @@ class RankNotStarted(ModelError):
 
 
 class Team:
-    """The ranks beside this one, and the group of all. One owner thread."""
+    """The ranks beside this one, and the groups of all. One owner thread."""
 
     def __init__(self, others: OtherRanks, processes: list[RankProcess], watch: Watch) -> None:
         self._others = others
         self._processes = processes
         self._watch = watch
-        self._group: Collectives | None = None
+        self._groups: RankGroups | None = None
         self._is_dismissed = False
 
     @property
@@ -48,15 +48,15 @@ class Team:
         return self._others
 
     @property
-    def group(self) -> Collectives:
-        """All ranks, once they have met."""
-        assert self._group is not None, "the ranks have not met"
-        return self._group
+    def groups(self) -> RankGroups:
+        """Those that this rank is in, once all have met."""
+        assert self._groups is not None, "the ranks have not met"
+        return self._groups
 
-    def meet(self, place: Meeting, device: torch.device) -> None:
+    def meet(self, place: Meeting, outline: ModelOutline) -> None:
         """Wait for all ranks. Raises ModelError where one could not start."""
         with why_not_started(self):
-            self._group = Collectives(place, device)
+            self._groups = meet(place, outline.grid, outline.stage, outline.device)
 
     def await_started(self) -> None:
         """Wait until all ranks are ready for steps. Raises ModelError, RankGone."""
@@ -79,14 +79,14 @@ class Team:
         for process in self._processes:
             process.finish(deadline)
         self.others.close()
-        if self._group is not None:
-            self._group.close()
+        if self._groups is not None:
+            self._groups.close()
 
 
 @contextmanager
 def started_ranks(
     config: EngineConfig,
-    device: torch.device,
+    outline: ModelOutline,
     end: Callable[[int], None] = os._exit,
 ) -> Iterator[Team | None]:
     """Start the ranks from 1 on and meet them; None where there is one alone.
@@ -94,13 +94,13 @@ def started_ranks(
     `end` ends this process, after the death of a rank, with a status. Raises ModelError where one
     cannot start.
     """
-    if config.tensor_parallel == 1:
+    if config.num_ranks == 1:
         yield None
         return
     with ExitStack() as opened:
         meeting = os.memfd_create("ratoon-meeting", os.MFD_CLOEXEC)
         opened.callback(os.close, meeting)
-        ring = RingWriter(config.tensor_parallel - 1)
+        ring = RingWriter(config.num_ranks - 1)
         processes = [
             RankProcess(rank, (meeting, *ends.descriptors))
             for rank, ends in enumerate(ring.ends, 1)
@@ -110,7 +110,7 @@ def started_ranks(
             channel.send(ENCODER.encode(Start(config, process.rank, ends, meeting)))
         team = Team(OtherRanks(ring, channels), processes, Watch(processes, end))
         opened.enter_context(closing(team))
-        team.meet(Meeting(f"/proc/self/fd/{meeting}", 0, config.tensor_parallel), device)
+        team.meet(Meeting(f"/proc/self/fd/{meeting}", 0, config.num_ranks), outline)
         yield team
 
 

@@ -13,7 +13,7 @@ Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -29,7 +29,9 @@ from engine.ranks.messages import (
     ScanDisk,
     Scanned,
 )
+from engine.ranks.runner import RanksRunner
 from engine.startup.lower_tiers import LowerTiers
+from engine.step import Runner
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan
 
@@ -54,6 +56,7 @@ class RanksMover:
 
     own: BlockMover
     others: OtherRanks
+    catch_up: Callable[[], None]  # launches here the steps that the others were told before
     _moves: dict[int, Move] = field(default_factory=dict)  # open ones, by number
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
@@ -70,6 +73,7 @@ class RanksMover:
             self._moves[number] = move
             self._open[move] = _Open(number, 1 + len(self.others))
         self._num_started += len(plan.moves)
+        self.catch_up()
         self.others.tell(CopyBlocks.of(plan))
         self.own.start(plan)
 
@@ -169,10 +173,14 @@ class RanksDisk:
             self._reports[place] = report
 
 
-def ranks_tiers(own: LowerTiers, others: OtherRanks) -> LowerTiers:
-    """The tiers of all ranks, given this rank's, of which all have the same counts."""
+def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
+    """The tiers of all ranks, given this rank's, of which all have the same counts.
+
+    `runner` is that of all ranks.
+    """
+    assert isinstance(runner, RanksRunner), "one rank has tiers of its own"
     disk = None if own.disk is None or not own.tiers.disk_blocks else RanksDisk(own.disk, others)
-    return replace(own, mover=RanksMover(own.mover, others), disk=disk)
+    return replace(own, mover=RanksMover(own.mover, others, runner.catch_up), disk=disk)
 
 
 def digest_of(record: BlockRecord) -> bytes:

@@ -22,6 +22,7 @@ from operator import attrgetter
 
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_cached, charge_row
+from engine.scheduling.fetching import Fetching
 from engine.scheduling.queue import FairQueue
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.sequence_cache import SequenceCache, lease_of
@@ -37,6 +38,7 @@ class ActiveSequences:
         queue: FairQueue,
         sequence_cache: SequenceCache,
         arrivals: Arrivals,
+        fetching: Fetching,
         counters: EngineCounters,
         clock: Callable[[], float],
         *,
@@ -49,6 +51,7 @@ class ActiveSequences:
         self._queue = queue
         self._sequence_cache = sequence_cache
         self._arrivals = arrivals
+        self._fetching = fetching
         self._counters = counters
         self._clock = clock  # measures how long a match takes; all other times are `now`
         self._max_running = max_running
@@ -66,29 +69,32 @@ class ActiveSequences:
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
-        """Lease the blocks of a waiting sequence; False: not now."""
+        """Lease the blocks of a waiting sequence, and ask for those it fetches; False: not now."""
         began = self._clock()
         is_taken = self._sequence_cache.take(sequence, now, before)
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
+        if is_taken and (sequence.source is not None or sequence.fetches_only):
+            self._fetching.begin(sequence, now, before)
         return is_taken
 
     def admit(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
     ) -> None:
-        """Start a sequence that has its lease, or let it wait for its loads, without a slot."""
+        """Start a sequence that has its lease, or let it wait for its blocks, without a slot."""
         self._queue.take(sequence)
         self._arrivals.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
-        if lease_of(sequence).ready:
+        if sequence.may_start:
             self._start(sequence, builder, now)
         else:
             self.loading.append(sequence)
 
     def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
-        """Its loads have arrived, and there is a batch slot: start it."""
+        """Its blocks have arrived, and there is a batch slot: start it."""
         self.loading.remove(sequence)
-        sequence.load_seconds += now - sequence.leased
+        waited = now - sequence.leased - sequence.fetch_seconds  # for loads alone
+        sequence.load_seconds += max(waited, 0.0)
         self._start(sequence, builder, now)
 
     def start_over(self, sequence: Sequence, now: float) -> None:
@@ -119,6 +125,8 @@ class ActiveSequences:
 
     def _vacate(self, sequence: Sequence, now: float) -> None:
         self._arrivals.went(sequence, now)
+        if sequence.fetch is not None:
+            self._fetching.leave(sequence, now)
         if sequence.batch_slot is None:
             self.loading.remove(sequence)
             return
@@ -135,7 +143,7 @@ class ActiveSequences:
             self._counters.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
         builder.moves.extend(lease.moves)
         builder.started.append(sequence)
-        charge_cached(self._queue, sequence, lease.cached_tokens)
+        charge_cached(self._queue, sequence, sequence.num_computed)
         charge_row(self._queue, builder.add(sequence))
 
 

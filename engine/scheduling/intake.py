@@ -83,6 +83,8 @@ class Intake:
             use_cache=request.use_cache,
             loads=request.loads,
             marks=request.marks,
+            source=request.source if request.use_cache else None,
+            fetches_only=request.source is not None and request.source.only,
             constraint=self.constraint_of(request.sampling, request.flow),
         )
 
@@ -154,6 +156,8 @@ class Intake:
 
 
 def _check_turn(request: Generate) -> None:
+    if request.source is not None and request.source.only and not request.use_cache:
+        raise InvalidRequest("what is only to be fetched has to use the cache")
     longest = max(map(len, (request.request_id, request.flow, request.writer)))
     if not request.request_id or longest > MAX_ID_CHARS:
         raise InvalidRequest("an id is empty or too long")

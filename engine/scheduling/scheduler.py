@@ -5,7 +5,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are. A sequence whose mask no
-       step waits for any more comes back when it is made.
+       step waits for any more comes back when it is made. Where stages compute several steps at
+       once (`ranks`), each has its part of the decodes, and a pending one waits for its value.
     2. newcomers (`arrivals.py`): of flows that come and go beside others that are always there
        and owe little (`newcomer` of the queue), those with the fewest tokens first. So such a flow
        waits for the step under way and no more, whatever load other flows bring. Where all batch
@@ -44,6 +45,7 @@ from operator import attrgetter
 from engine.scheduling.active import ActiveSequences, who_gives
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_decodes, charge_row
+from engine.scheduling.fetching import Fetching
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue
 from engine.scheduling.sequence import Sequence
@@ -74,14 +76,22 @@ class Scheduler:
         limits: StepLimits,
         times: StepTimes,
         counters: EngineCounters,
+        fetching: Fetching,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue = queue
         self.sequence_cache = sequence_cache
         self._arrivals = Arrivals()
         self.active = ActiveSequences(
-            queue, sequence_cache, self._arrivals, counters, clock, max_running=limits.max_running
+            queue,
+            sequence_cache,
+            self._arrivals,
+            fetching,
+            counters,
+            clock,
+            max_running=limits.max_running,
         )
+        self._fetching = fetching
         self._limits = limits
         self._prefill = PrefillBudget(limits, times)
 
@@ -92,7 +102,7 @@ class Scheduler:
 
     @property
     def loading(self) -> list[Sequence]:
-        """Sequences that wait for their loads, in order of admission."""
+        """Sequences that wait for loads or for another engine, in order of admission."""
         return self.active.loading
 
     def has_any_of(self, flow: str) -> bool:
@@ -156,15 +166,23 @@ class Scheduler:
         step yet. Returns whether there were blocks for all, without a preemption.
         """
         preempted, has_room = self.active.num_preemptions, True
-        for sequence in tuple(self.running):
+        for sequence in self._decodes():
             is_running = sequence.lease is not None  # not preempted by an elder just now
-            if is_running and next_kind(sequence) is DECODE and not sequence.awaits_mask:
+            if is_running and not sequence.awaits_mask:
                 if self._make_room(sequence, now):
                     builder.add(sequence)
                 else:
                     has_room = False
         charge_decodes(self.queue, builder.rows)
         return has_room and self.active.num_preemptions == preempted
+
+    def _decodes(self) -> list[Sequence]:
+        """Sequences that a step is to continue by one token, the eldest first."""
+        decodes = [one for one in self.running if next_kind(one) is DECODE]
+        stages = self._limits.stages
+        if stages == 1:
+            return decodes
+        return [one for one in decodes if not one.num_pending][: -(-len(decodes) // stages)]
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
         """Find a block for a sequence's last token; False: it was preempted, or must wait."""
@@ -192,12 +210,16 @@ class Scheduler:
             self._compute(builder, newcomers)
 
     def _board(self, builder: StepBuilder, now: float, sequences: Iterable[Sequence]) -> None:
-        """Start sequences whose loads have ended, and start over those whose loads failed."""
+        """Start sequences whose blocks have come, and start over those whose loads failed."""
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
                 self.active.start_over(sequence, now)
-            elif lease.ready and builder.budget and self._find_batch_slot(sequence, builder, now):
+            elif (
+                sequence.may_start
+                and builder.budget
+                and self._find_batch_slot(sequence, builder, now)
+            ):
                 self.active.start_loaded(sequence, builder, now)
 
     def _admit_first(
@@ -221,7 +243,7 @@ class Scheduler:
             if not self._take_of_others(sequence, builder, now, before):
                 return not present
             present[sequence.flow] += remaining_tokens(sequence)
-            if lease_of(sequence).ready:
+            if sequence.may_start:
                 self._find_batch_slot(sequence, builder, now)
             is_newcomer = self._arrivals.is_newcomer(sequence)
             self._start(sequence, builder, now, is_newcomer=is_newcomer)
@@ -279,7 +301,12 @@ class Scheduler:
             if sequence is None or not self.active.take(sequence, now, before):
                 break
             self._start(sequence, builder, now)
-        is_still = not (self.running or self.loading or self.sequence_cache.copies_under_way)
+        is_still = not (
+            self.running
+            or self.loading
+            or self.sequence_cache.copies_under_way
+            or self._fetching.is_lending
+        )
         if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.link.messages import Loads, Mark, Priority, SamplingParams
+from engine.link.messages import FetchSource, Loads, Mark, Priority, SamplingParams
 from engine.link.stats_messages import TierTokens
+from engine.scheduling.fetching import FetchUnderWay
 from engine.scheduling.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
 from prefix_cache.leases.lease import Lease
@@ -61,6 +62,11 @@ class Sequence:
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     held_since: float | None = None  # when single flight first left it waiting
     has_sent_tokens: bool = False
+    source: FetchSource | None = None  # where to ask for blocks; None once that was done
+    fetch: FetchUnderWay | None = None  # while it waits for them
+    fetches_only: bool = False  # what does not come is not computed: it ends then
+    fetched_end: int = 0  # tokens of the prompt that were found or had come when it first started
+    fetch_seconds: float = 0.0  # what it waited for them
     marks: tuple[Mark, ...] = ()  # what is to be retained of its prompt
     # For each mark, once its prompt is computed: tokens that it put in the cache up to there.
     written: tuple[int, ...] = ()
@@ -75,6 +81,16 @@ class Sequence:
     def is_loading(self) -> bool:
         """Whether it holds its blocks and has not started yet: some are being loaded."""
         return self.lease is not None and self.batch_slot is None
+
+    @property
+    def may_start(self) -> bool:
+        """Whether all is there that it waits for, once it has its lease."""
+        return self.lease is not None and self.lease.ready and self.fetch is None
+
+    @property
+    def fetched(self) -> int:
+        """Tokens of its prompt that another engine sent."""
+        return max(self.fetched_end - self.found.total, 0)
 
     @property
     def awaits_mask(self) -> bool:

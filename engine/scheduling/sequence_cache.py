@@ -119,8 +119,12 @@ class SequenceCache:
         """
         return self._cache.quotas.may_give(sequence.flow)
 
-    def commit(self, sequence: Sequence, start: int, end: int, now: float) -> None:
+    def commit(
+        self, sequence: Sequence, start: int, end: int, now: float, *, is_written: bool = True
+    ) -> None:
         """Share the whole blocks that computing tokens `start` to `end` has completed.
+
+        `is_written` false: they were fetched, not computed.
 
         All of them are known by now, and the blocks lie before the sequence's last token: a
         step that still runs for a sequence that ends writes after them.
@@ -129,7 +133,12 @@ class SequenceCache:
         if not sequence.use_cache or first == last:
             return
         self._cache.commit(
-            lease_of(sequence), sequence.token_ids, end, sequence.block_keys, now=now
+            lease_of(sequence),
+            sequence.token_ids,
+            end,
+            sequence.block_keys,
+            now=now,
+            is_written=is_written,
         )
         self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
 
@@ -145,7 +154,7 @@ class SequenceCache:
             if sequence.use_cache:
                 marked = sequence.token_ids[:end]
                 self._cache.retain(lease, marked, mark.seconds, now=now)
-            first = max(start, sequence.found.total)
+            first = max(start, sequence.found.total, sequence.fetched_end)
             tokens = (min(last * size, end) - max(begin * size, first) for begin, last in runs)
             written.append(sum(max(count, 0) for count in tokens))
             start = max(start, end)

@@ -137,6 +137,17 @@ class Settler:
             self._counters.generated(flow, tokens)
         return replies
 
+    def take_fetched(self, sequence: Sequence, end: int, now: float) -> None:
+        """Tokens up to `end`, a whole block's, came from another engine: they count as computed."""
+        start, sequence.num_computed = sequence.num_computed, end
+        if sequence.admitted is None:
+            sequence.fetched_end = end
+        self._sequence_cache.commit(sequence, start, end, now, is_written=False)
+
+    def end_fetched(self, sequence: Sequence, now: float) -> AddressedEvent:
+        """End a sequence that was to be fetched, and not to be computed."""
+        return self._finish(sequence, "length", now)
+
     def commit(self, now: float) -> None:
         """Put the blocks that the rows settled last have completed into the tree."""
         rows, self._uncommitted = self._uncommitted, []
@@ -251,10 +262,11 @@ class Settler:
         return AddressedEvent(sequence.client, tokens)
 
     def _reused(self, sequence: Sequence) -> Reused:
-        if not self._times.is_measured:
-            return Reused(sequence.found, written=sequence.written)
-        saved = self._times.prefill(0, sequence.found.total)
-        return Reused(sequence.found, saved, sequence.written)
+        found, written, fetched = sequence.found, sequence.written, sequence.fetched
+        saved = None
+        if self._times.is_measured:
+            saved = self._times.prefill(0, found.total + fetched)
+        return Reused(found, saved, written, fetched)
 
 
 def failed(
@@ -286,7 +298,7 @@ def _written_and_read(sequence: Sequence) -> WrittenAndRead:
 def _timing(sequence: Sequence, now: float) -> Timing:
     """Where the time before the first token went; a preemption on the way counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
-    match, load = sequence.match_seconds, sequence.load_seconds
-    queue = max(0.0, admitted - sequence.arrived - load)  # `admitted` comes after the loads
+    match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
+    queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` comes after both
     prefill = max(0.0, now - admitted - match)
-    return Timing(queue, match, load, prefill)
+    return Timing(queue, match, load, prefill, fetch)

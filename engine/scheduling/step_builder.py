@@ -154,6 +154,7 @@ class StepLimits:
     max_running: int
     # Of steps with decodes (`prefill_budget.py`). None: no bound.
     max_step_s: float | None = None
+    stages: int = 1  # that each have a step of other sequences at the same time
 
     def __post_init__(self) -> None:
         if self.max_step_s is not None and self.max_step_s <= 0:

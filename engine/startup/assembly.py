@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.components import Components
 from engine.copies import TierCopies
 from engine.core import EngineCore
+from engine.exchange.exchange import Exchange, OpenedExchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
@@ -81,11 +84,17 @@ def assemble(
     link: Link,
     limits: EngineLimits,
     cache_parts: CacheParts | None = None,
+    exchange: OpenedExchange | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """An engine that serves `link`; without `cache_parts` it caches on the device alone."""
+    """An engine that serves `link`; without `cache_parts` it caches on the device alone.
+
+    Without `exchange` it fetches no blocks from other engines and sends them none.
+    """
     parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
+    if exchange is not None:
+        welcome = msgspec.structs.replace(welcome, exchange_address=exchange.address)
     cache = PrefixCache(
         num_blocks=loaded_runner.num_blocks,
         block_size=welcome.block_size,
@@ -102,8 +111,15 @@ def assemble(
     sequence_cache = SequenceCache(
         cache, copies, rates, single_flight_deadline_s=limits.single_flight_deadline_s
     )
+    exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange)
     scheduler = Scheduler(
-        FairQueue(limits.queue), sequence_cache, limits.step, times, counters, clock
+        FairQueue(limits.queue),
+        sequence_cache,
+        limits.step,
+        times,
+        counters,
+        exchanged,
+        clock,
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
     pins = Pins(cache, most)
@@ -126,6 +142,7 @@ def assemble(
         prefix_queries=PrefixQueries(cache, times),
         tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,
+        exchange=exchanged,
         rates=rates,
         times=times,
         counters=counters,
@@ -134,5 +151,6 @@ def assemble(
         pause=time.sleep,
         out_of_memory=loaded_runner.out_of_memory,
         overlap_scheduling=limits.overlap_scheduling,
+        stages=limits.step.stages,
     )
     return EngineCore(components)

@@ -32,7 +32,7 @@ def resolve_device(name: DeviceName, rank: int = 0, num_ranks: int = 1) -> torch
     if num_ranks > 1:
         if torch.cuda.device_count() < num_ranks:
             raise DeviceUnavailable(
-                f"tensor_parallel {num_ranks}: torch sees {torch.cuda.device_count()} CUDA devices"
+                f"{num_ranks} ranks need a CUDA device each: torch sees {torch.cuda.device_count()}"
             )
         torch.cuda.set_device(rank)
     return torch.device("cuda", torch.cuda.current_device())

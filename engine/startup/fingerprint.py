@@ -48,8 +48,9 @@ class BlockOrigin:
         fields["model"] = {
             name: value for name, value in fields["model"].items() if name not in NOT_IN_BLOCKS
         }
-        if self.kv.slice is None:
-            del fields["kv"]["slice"]  # as it was before there were slices
+        for part in ("slice", "stage"):
+            if fields["kv"][part] is None:
+                del fields["kv"][part]  # as it was before there were such parts
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()
 
 

@@ -68,8 +68,12 @@ def compute_each_once(
 
 
 def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
-    """The products of the layers for `rows` tokens, and if they are sampling, that of the head."""
-    _compute(decoder, [*_of_layers(decoder), *([_of_head(decoder)] if sampling else [])], rows)
+    """The products of the layers for `rows` tokens, and if they are sampling, that of the head.
+
+    A stage before the last has none.
+    """
+    head = [_of_head(decoder)] if sampling and decoder.has_logits else []
+    _compute(decoder, [*_of_layers(decoder), *head], rows)
 
 
 def _compute(decoder: Decoder, matrices: Sequence[Linear], rows: int) -> None:

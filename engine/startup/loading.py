@@ -10,6 +10,7 @@ import os
 import secrets
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -21,24 +22,27 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
-from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
-from engine.models.decoder import Decoder, build_decoder
+from engine.models.decoder import Decoder
 from engine.models.errors import BadConfig, PoolTooSmall
-from engine.models.parameters import dummy_parameters
+from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
+from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.ranks.collectives import Collectives
+from engine.offload.host_layers import HostLayers
+from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
 from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
+from engine.ranks.stages import EarlierStageRunner, of_rank_0
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
 from engine.startup.activation import StepBounds, activation_bytes
 from engine.startup.assembly import LoadedRunner
+from engine.startup.decoder import load_decoder, open_host_layers
 from engine.startup.device import (
     check_fp8,
     dtype_name,
@@ -50,17 +54,17 @@ from engine.startup.device import (
 from engine.startup.enough_memory import warn_of_little_room
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
-from engine.startup.origin import DUMMY_SEED, origin_of
+from engine.startup.origin import origin_of
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
 from engine.step import Runner
 from kernels.launch.capability import capability
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
-from kernels.ops import ops_for
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import FP8, KvLayout
+from storage.stage import Stage
 
 SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
 CPU_BATCH_TOKENS = 512
@@ -78,9 +82,12 @@ class ModelOutline:
     part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
     device: torch.device
     dtype: torch.dtype
+    grid: RankGrid
+    stage: Stage  # whose layers this rank computes; without stages, all
     layout: KvLayout  # of this rank's KV
+    share: Fraction  # of a block's bytes on all ranks, what this one's are
     model_len: int  # tokens of the longest sequence
-    batch_tokens: int  # of the largest step
+    batch_tokens: int  # of the largest step; stages have several of them under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,18 @@ class OpenedPart:
     num_blocks: int
     max_model_len: int
     fingerprint: bytes
+    host_layers: HostLayers | None = None  # None: all weights are on the device
 
-    def drop_graphs(self) -> None:
-        """Give up captured graphs; no step is computed any more. Before the group of ranks ends."""
-        if isinstance(self.runner, GraphRunner):
-            self.runner.steps.drop()
+    def close(self) -> None:
+        """Give up captured graphs, before the group of ranks ends, and weights in host memory.
+
+        No step is computed any more.
+        """
+        own = self.runner.own if isinstance(self.runner, EarlierStageRunner) else self.runner
+        if isinstance(own, GraphRunner):
+            own.steps.drop()
+        if self.host_layers is not None:
+            self.host_layers.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,27 +131,32 @@ def outline_model(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
-    num_ranks = config.tensor_parallel
+    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel)
     model = read_model_config(Path(config.model_dir), served, config.quantization)
     check_geometry(model, config.block_size)
-    check_ranks(model, config.block_size, num_ranks)
-    device = resolve_device(config.device, rank, num_ranks)
+    check_ranks(model, config.block_size, grid)
+    device = resolve_device(config.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
-    layout = kv_layout(model.layers, kv_dtype, config.block_size).slice_of(rank, num_ranks)
+    stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
+    whole = kv_layout(model.layers, kv_dtype, config.block_size)
+    layout = whole.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
     return ModelOutline(
         model=model,
-        part=shard_model(model, num_ranks),
+        part=shard_model(model, grid.tensor),
         device=device,
         dtype=dtype,
-        layout=layout,
+        grid=grid,
+        stage=stage,
+        layout=layout.slice_of(grid.part_of(rank), grid.tensor),
+        share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
         model_len=model_len,
-        batch_tokens=config.max_batch_tokens or usual,
+        batch_tokens=config.max_batch_tokens or usual // grid.stages,
     )
 
 
@@ -150,11 +169,12 @@ def open_model(
     """
     outline = outline or outline_model(config)
     model = outline.model
-    part = open_part(config, outline, None if team is None else team.group)
+    part = open_part(config, outline, None if team is None else team.groups)
+    runner = None if team is None else RanksRunner(of_rank_0(part.runner, team.groups), team.others)
     with timed("vocabulary of grammars"):
         grammars = open_grammars(Path(config.model_dir), model.vocab_size, model.eos_token_ids)
     return OpenedModel(
-        runner=part.runner if team is None else RanksRunner(part.runner, team.others),
+        runner=runner or part.runner,
         welcome=Welcome(
             engine_id=uuid4().hex,
             fingerprint=part.fingerprint,
@@ -164,6 +184,7 @@ def open_model(
             eos_token_ids=model.eos_token_ids,
             device=str(outline.device),
             dtype=dtype_name(outline.dtype),
+            role=config.role,
         ),
         num_blocks=part.num_blocks,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
@@ -179,45 +200,48 @@ def open_model(
 
 
 def open_part(
-    config: EngineConfig, outline: ModelOutline, group: Collectives | None = None
+    config: EngineConfig, outline: ModelOutline, groups: RankGroups | None = None
 ) -> OpenedPart:
     """Load the model, or this rank's part of it, and allocate its pool; raises ModelError.
 
-    All ranks of a `group` do this at once: they agree on the number of blocks.
+    All ranks do this at once: they agree on the number of blocks.
     """
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
-    if group is not None and config.peer_memory:
-        group.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
+    if groups is not None and groups.tensor is not None and config.peer_memory:
+        groups.tensor.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
+    host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
     with timed("weights"):
-        decoder = _decoder(config, outline, group)
+        decoder = load_decoder(config, outline, groups, host_layers)
     sampler = _sampler(config, outline.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
     num_blocks = _num_blocks(config, decoder, outline)
-    if group is not None:
-        num_blocks = group.least(num_blocks)
-    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, group))
+    if groups is not None:
+        num_blocks = groups.least(num_blocks)
+    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(outline.model_len, num_blocks * config.block_size)
     sharing = sharing_rule(config, outline.part, outline.layout, device)
+    runner = open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len)
     return OpenedPart(
-        open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len),
+        runner if decoder.has_logits else EarlierStageRunner(runner, device),
         pool,
         num_blocks,
         max_model_len,
-        origin_of(config, outline, group).fingerprint(),
+        origin_of(config, outline, groups).fingerprint(),
+        host_layers,
     )
 
 
 def _usual_threads(config: EngineConfig) -> int:
-    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.tensor_parallel)
+    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.num_ranks)
 
 
-def _late_bytes(decoder: Decoder, group: Collectives | None) -> int:
+def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
     """Of a load, what steps may wait for by themselves; among ranks nothing."""
-    return 0 if group is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
+    return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
 def _sampler(config: EngineConfig, model: ModelConfig, decoder: Decoder) -> Sampler:
@@ -271,15 +295,6 @@ def _model_len(config: EngineConfig, model: ModelConfig) -> int:
     return asked or model.max_positions
 
 
-def _decoder(config: EngineConfig, outline: ModelOutline, group: Collectives | None) -> Decoder:
-    model, dtype, device = outline.model, outline.dtype, outline.device
-    if config.load_format == "dummy":
-        parameters = dummy_parameters(model, dtype, device, DUMMY_SEED, group)
-    else:
-        parameters = load_parameters(Path(config.model_dir), model, dtype, device, group)
-    return build_decoder(outline.part, parameters, ops_for(device), outline.model_len, group)
-
-
 def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:
     device, layout = outline.device, outline.layout
     if config.cache_tokens is not None:
@@ -288,7 +303,7 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = free_bytes(device, config.host_memory_bytes) // config.tensor_parallel
+        free = int(free_bytes(device, config.host_memory_bytes) * outline.share)
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(

@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import torch
 
 from engine.config import EngineConfig
 from engine.copies import BlockMover, Disk, NoTiers
-from engine.ranks.collectives import Collectives
+from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
-from engine.startup.pool_size import OPENING_BYTES, blocks_ahead, host_blocks
+from engine.startup.pool_size import ALL, blocks_ahead, host_blocks, host_free_beside_weights
 from prefix_cache.tiers.tier_pools import Tiers
 from storage import tier_mover
 from storage.device_pool import DevicePool
@@ -51,8 +52,11 @@ def host_ahead(
     block_bytes: int,
     device: torch.device,
     new_pool: NewHostPool = HostPool,
+    share: Fraction = ALL,
 ) -> Iterator[HostAhead | None]:
     """The host tier of `config`, being made ready by a thread; on leaving it is given back.
+
+    Of several ranks each has its `share` of it.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
     neither needs the other. None on a CPU: there weights and pool lie in the same memory, so what
@@ -61,8 +65,8 @@ def host_ahead(
     if device.type != "cuda":
         yield None
         return
-    free = max(host_bytes(config.host_memory_bytes) - OPENING_BYTES, 0)
-    num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free)
+    free = host_free_beside_weights(config, host_bytes(config.host_memory_bytes))
+    num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free, share=share)
     with ThreadPoolExecutor(1, thread_name_prefix="host-tier") as thread:
         made = thread.submit(_made, new_pool, num_blocks, block_bytes, device, free)
         try:
@@ -111,15 +115,16 @@ def open_tiers(
     num_blocks: int,
     fingerprint: bytes,
     ahead: HostAhead | None = None,
-    group: Collectives | None = None,
+    group: RankGroups | None = None,
+    share: Fraction = ALL,
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
     `ahead` is the host tier if a thread makes it ready already; else it is made now. Of a `group`
-    of ranks each has its part of every tier, and as many slots as the one that has fewest.
+    of ranks each has its `share` of every tier, and as many slots as the one that has fewest.
     """
-    host = _open_host(config, pool, ahead)
-    disk = _open_disk(config, pool, host, fingerprint, 0 if group is None else group.rank)
+    host = _open_host(config, pool, ahead, share)
+    disk = _open_disk(config, pool, host, fingerprint, 0 if group is None else group.rank, share)
     host_blocks = 0 if host is None else host.num_blocks
     disk_blocks = 0 if disk is None else disk.num_blocks
     if group is not None:
@@ -131,10 +136,12 @@ def open_tiers(
     return OpenTiers(lower, host, disk)
 
 
-def _open_host(config: EngineConfig, pool: DevicePool, ahead: HostAhead | None) -> HostPool | None:
+def _open_host(
+    config: EngineConfig, pool: DevicePool, ahead: HostAhead | None, share: Fraction
+) -> HostPool | None:
     began = time.perf_counter()
     try:
-        host = _make_host(config, pool) if ahead is None else ahead.result()
+        host = _make_host(config, pool, share) if ahead is None else ahead.result()
     except PoolDoesNotFit as error:
         _log.warning("no host tier: %s", error)
         return None
@@ -150,28 +157,34 @@ def _open_host(config: EngineConfig, pool: DevicePool, ahead: HostAhead | None) 
     return host
 
 
-def _make_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
+def _make_host(config: EngineConfig, pool: DevicePool, share: Fraction) -> HostPool | None:
     device = pool.tensor.device
     num_blocks = host_blocks(
         config,
         pool.block_bytes,
         on_cuda=device.type == "cuda",
         free=host_bytes(config.host_memory_bytes),
+        share=share,
     )
     return HostPool(num_blocks, pool.block_bytes, device) if num_blocks else None
 
 
 def _open_disk(
-    config: EngineConfig, pool: DevicePool, host: HostPool | None, fingerprint: bytes, rank: int
+    config: EngineConfig,
+    pool: DevicePool,
+    host: HostPool | None,
+    fingerprint: bytes,
+    rank: int,
+    share: Fraction,
 ) -> DiskTier | None:
     if config.disk_cache_dir is None or not config.disk_cache_gib:
         return None
     directory = Path(config.disk_cache_dir)
     if not rank:
-        _remove_ranks(directory, config.tensor_parallel)
+        _remove_ranks(directory, config.num_ranks)
     settings = DiskConfig(
         directory=directory / f"{RANK_PREFIX}{rank}" if rank else directory,
-        max_bytes=int(config.disk_cache_gib * GIB) // config.tensor_parallel,
+        max_bytes=int(int(config.disk_cache_gib * GIB) * share),
         block_bytes=pool.block_bytes,
         fingerprint=fingerprint,
         encrypt=config.disk_encryption,

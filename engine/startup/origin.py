@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
-from engine.ranks.collectives import Collectives
+from engine.ranks.groups import RankGroups
 from engine.startup.device import dtype_name
 from engine.startup.fingerprint import (
     DIGEST_BYTES,
@@ -28,9 +28,7 @@ DUMMY_SEED = 0
 NUMERICS_VERSION = 6
 
 
-def origin_of(
-    config: EngineConfig, outline: ModelOutline, group: Collectives | None
-) -> BlockOrigin:
+def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:
     """Of several ranks, the first one alone reads all weights for their digest."""
     model_dir = Path(config.model_dir)
     if config.load_format == "dummy":

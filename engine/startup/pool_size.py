@@ -5,9 +5,12 @@ Knows: bytes. Does not know: how they were measured (`activation`), or what a po
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 
+ALL = Fraction(1)
 CPU_SHARE = 0.25  # of free memory: the machine runs other programs too, and maps the weights
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # of free memory, for the host tier
@@ -15,7 +18,8 @@ HOST_LIMIT = 64 * 1024**3  # below a GPU: pinning takes about a second for a few
 AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
 AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
 # An allowance for what opening a model on a GPU takes once the host tier has been sized: CUDA's
-# context, libraries, captured graphs. No weights: they pass through memory that can be reclaimed.
+# context, libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
+# but for those that stay in host memory, which are counted apart.
 OPENING_BYTES = 2 * 1024**3
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
@@ -33,7 +37,10 @@ def blocks_on_cuda(
     In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
     """
     budget = int((free + weights) * fraction) - weights - activations
-    given = f"{free} bytes free beside {weights} of weights, {activations} of them for a step"
+    given = (
+        f"{free} bytes free beside {weights} of weights, {activations} of them for a step "
+        "(cpu_offload_gb keeps weights in host memory)"
+    )
     return _at_least_one(budget // bytes_per_block, given)
 
 
@@ -43,17 +50,28 @@ def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
     return _at_least_one(budget // bytes_per_block, f"{free} bytes of free memory")
 
 
-def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int) -> int:
+def host_blocks(
+    config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int, share: Fraction = ALL
+) -> int:
     """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory.
 
-    Ranks have equal parts of the memory, and each its part of every block.
+    Of several ranks each has its part of every block, and as large a `share` of the memory.
     """
     if config.host_cache_tokens is not None:
         return config.host_cache_tokens // config.block_size
     if config.host_cache_gib is not None:
-        return int(config.host_cache_gib * 1024**3) // config.tensor_parallel // bytes_per_block
-    share = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
-    return share // config.tensor_parallel // bytes_per_block
+        return int(int(config.host_cache_gib * 1024**3) * share) // bytes_per_block
+    taken = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
+    return int(taken * share) // bytes_per_block
+
+
+def host_free_beside_weights(config: EngineConfig, free: int) -> int:
+    """What is left of `free` bytes of the host for the host tier, where a GPU is about to open.
+
+    Weights that stay in host memory come first: the engine can run without a host tier.
+    """
+    weights = int(config.cpu_offload_gb * 1024**3) * config.num_ranks
+    return max(free - weights - OPENING_BYTES, 0)
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:

@@ -57,6 +57,7 @@ def report(components: Components, evictions: int) -> EngineStats:
             eviction_stats(one, now) for one in cache.eviction_log.entries()[: max(evictions, 0)]
         ],
         pins=components.pins.stats(),
+        exchange=components.exchange.stats(),
     )
 
 

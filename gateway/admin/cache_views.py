@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from engine.link.interface import ReplicaHealth, ReplicaState
+from engine.link.messages import Role
 from engine.link.stats_messages import (
     BlocksByReason,
     DirectionStats,
@@ -139,6 +140,7 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: ReplicaState
     reason: str  # why it takes no requests; empty where it does
+    role: Role  # which part of requests it is for
     counted: EngineView | None
 
 
@@ -207,6 +209,7 @@ def _replica(name: str, health: ReplicaHealth, stats: EngineStats | None) -> Rep
         name=name,
         state=health.state,
         reason=health.why,
+        role=health.role,
         counted=None if stats is None else _engine(stats),
     )
 

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from engine.link.interface import Engine, ReplicaState
+from engine.link.messages import Role
 from gateway.http.openapi import described
 from gateway.state.faults import Fault
 
@@ -15,12 +16,13 @@ from gateway.state.faults import Fault
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """One of several engines: "ready", "stalled", "draining", "absent" or "refused", and why.
 
-    `engine_id` is new for each process.
+    `engine_id` is new for each process. `role` is there where it is not "both".
     """
 
     state: ReplicaState
     reason: str = ""
     engine_id: str | None = None
+    role: Role = "both"
 
 
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,7 +63,7 @@ def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRoute
 
 def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
     replicas = {
-        name: ReplicaReply(one.state, one.why, one.engine_id)
+        name: ReplicaReply(one.state, one.why, one.engine_id, one.role)
         for name, one in engine.replicas.items()
     }
     if engine.welcome is None:

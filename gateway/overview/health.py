@@ -92,7 +92,8 @@ def _replicas(
             engine = replace(engine, ok=False, detail=health.why)
         elif one is not None:
             under_way = f"{one.running} running, {one.waiting} waiting"
-            engine = replace(engine, detail=f"{engine.detail}: {under_way}")
+            role = "" if health.role == "both" else f" ({health.role})"
+            engine = replace(engine, detail=f"{engine.detail}{role}: {under_way}")
         yield replace(engine, process=f"engine {name}")
         if one is not None and one.disk is not None:
             yield replace(_disk(one.disk), process=f"disk {name}")

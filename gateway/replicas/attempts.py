@@ -14,16 +14,21 @@ Knows: errors, and what each says of a request. Does not know: who is ready (`me
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
 from engine.link.interface import OnEnd
-from engine.link.messages import Failed, Finished, Generate
+from engine.link.messages import Failed, Finished, Generate, Tokens
+from gateway.replicas.remote_prefill import RemotePrefill
+from gateway.routing.router import Choice
 
 # A request that breaks the engines that run it must not go through all of them.
-MOST_DEATHS = 2
+MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
+
+E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class Attempt:
     replica: str
     request: Generate
     on_end: OnEnd | None
+    expected_s: float | None = None  # seconds to its first token, as was predicted
+    sent_at: float = 0.0
     has_begun: bool = False
     says_it_stops: bool = False
     _is_last: bool | None = None  # None: it is not known yet whether another replica gets a turn
@@ -65,14 +72,26 @@ class Attempts:
     deaths: int = 0
     left: set[str] = field(default_factory=set)  # replicas that it was taken away from
     full: set[str] = field(default_factory=set)
+    remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
 
-    def next_on(self, replica: str) -> Attempt:
-        """The attempt that begins now."""
-        request = self.request
+    def next_on(self, choice: Choice, now: float) -> Attempt:
+        """The attempt that begins now, in seconds; it has the choice's source."""
+        request = replace(self.request, source=choice.source) if choice.source else self.request
         if self.number:
             request = replace(request, request_id=f"{request.request_id}~{self.number}")
         self.number += 1
-        return Attempt(replica, request, self.on_end)
+        on_end = None if self.on_end is None else self._ended
+        return Attempt(choice.replica, request, on_end, choice.first_token_s, now)
+
+    def told(self, event: E) -> E:
+        """An event as it is passed on: what was computed for this request was not cached."""
+        if self.remote is None or isinstance(event, Failed) or event.reused is None:
+            return event
+        reused = self.remote.own_reuse(event.reused)
+        if isinstance(event, Tokens):
+            return replace(event, reused=reused)
+        seconds = event.engine_seconds + self.remote.engine_seconds
+        return replace(event, reused=reused, engine_seconds=seconds)
 
     def candidates(self, ready: list[str]) -> list[str]:
         """Those of `ready` that may be tried, if possible none that was left before."""
@@ -89,8 +108,13 @@ class Attempts:
             return True
         if isinstance(error, EngineDied):
             self.deaths += 1
-            return self.deaths < MOST_DEATHS
+            there = self.remote is not None and isinstance(self.remote.error, EngineDied)
+            return self.deaths + there < MOST_DEATHS
         return isinstance(error, EngineUnavailable)
+
+    def _ended(self, end: Finished | Failed) -> None:
+        if self.on_end is not None:
+            self.on_end(self.told(end))
 
 
 def _is_answer(end: Finished | Failed) -> bool:

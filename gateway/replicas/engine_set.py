@@ -6,15 +6,18 @@ Knows: which part answers what. Does not know: how (`serving` for requests, `que
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
-from engine.link.cache_events import CacheEvents
+from engine.link.cache_events import CacheEvents, Cleared
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from gateway.periodic import repeated
+from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.members import Members, ReplicaEngine
 from gateway.replicas.queries import ReplicaQueries
+from gateway.replicas.routing_notes import RoutingNotes
 from gateway.replicas.serving import Serving
 from gateway.routing.router import Router
 
@@ -28,18 +31,20 @@ class EngineSet(ReplicaQueries):
         self,
         engines: Mapping[str, ReplicaEngine],
         router: Router,
-        moved: Callable[[str], None] = lambda _: None,
+        notes: RoutingNotes | None = None,
     ) -> None:
-        """`moved`: see `count_moves`."""
+        """`notes`: see `count_with`."""
         self._router = router
         self._members = Members(engines, router.gone)
-        super().__init__(self._members)
-        self._serving = Serving(self._members, router, moved)
+        self._serving = Serving(self._members, router, notes)
+        super().__init__(
+            self._members, FirstFetches(self._members, router, lambda: self._serving.notes)
+        )
         self._flows: Mapping[str, FlowQuota] | None = None  # None: nobody has divided anything yet
 
-    def count_moves(self, moved: Callable[[str], None]) -> None:
-        """Call `moved` with the name of each replica whose request is sent to another one."""
-        self._serving.moved = moved
+    def count_with(self, notes: RoutingNotes) -> None:
+        """Count from now on what routing does."""
+        self._serving.notes = notes
 
     @property
     def welcome(self) -> Welcome | None:
@@ -57,7 +62,10 @@ class EngineSet(ReplicaQueries):
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """Each one's state."""
-        return self._members.health()
+        return {
+            name: replace(one, known_blocks=self._router.known_blocks(name))
+            for name, one in self._members.health().items()
+        }
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -89,6 +97,8 @@ class EngineSet(ReplicaQueries):
         if replica not in self._members.engines:
             return
         self._members.look()  # so that it has heard before that the engine is a new one
+        if events.changes and isinstance(events.changes[0], Cleared):
+            self._serving.notes.snapshot(replica)
         self._router.heard(replica, events)
 
     @asynccontextmanager

@@ -12,6 +12,7 @@ from engine.link.stats_messages import (
     DirectionStats,
     DiskStats,
     EngineStats,
+    ExchangeStats,
     FlowShares,
     PinStats,
     PoolStats,
@@ -51,6 +52,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
         floors_scale=merged((part.floors_scale for part in parts), min),
         evictions=listed[:evictions],
         pins=_pins([part.pins for part in parts]),
+        exchange=_exchange([part.exchange for part in parts]),
         replicas=dict(found),
         **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )
@@ -76,6 +78,10 @@ def _pool(pools: Sequence[PoolStats]) -> PoolStats:
 def _pins(pins: Sequence[PinStats]) -> PinStats:
     """A prefix that is pinned in several counts once by its id, and in each for what is claimed."""
     return summed(pins, pinned=merged((one.pinned for one in pins), max))
+
+
+def _exchange(exchanges: Sequence[ExchangeStats]) -> ExchangeStats:
+    return summed(exchanges, fetched=merged((one.fetched for one in exchanges), summed))
 
 
 def _tiers(tiers: Sequence[TierStats]) -> TierStats:

@@ -24,7 +24,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from engine.link.interface import Engine, ReplicaHealth, ReplicaState
-from engine.link.messages import Welcome
+from engine.link.messages import Role, Welcome
+from gateway.routing.router import Sources
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ _WHY: dict[ReplicaState, str] = {
     "absent": "no engine is connected",
 }
 _SERVES = frozenset(("ready", "stalled", "draining"))
+_SENDS = frozenset(("ready", "draining"))
 
 
 class ReplicaEngine(Engine, Protocol):
@@ -67,6 +69,7 @@ class Members:
         self._stopping: dict[str, str] = {}  # ids of engines that have said that they stop
         self._leaving: set[str] = set()  # whatever their engines say
         self._last: dict[str, bytes] = {}  # fingerprints, of gone engines too
+        self._roles: dict[str, Role] = {}  # likewise
         self._fingerprint: bytes | None = None
 
     def join(self, name: str, engine: ReplicaEngine) -> None:
@@ -91,6 +94,7 @@ class Members:
         if self._ids.pop(name) is not None:
             self._gone(name)
         self._last.pop(name, None)
+        self._roles.pop(name, None)
         for welcome in filter(None, (one.welcome for one in self.engines.values())):
             self._agree(welcome.fingerprint)  # it may have been the last one with its own
         return engine
@@ -103,6 +107,19 @@ class Members:
         """Those that are connected and have the fingerprint, whether or not they answer now."""
         return {n: self.engines[n] for n, state in self._states().items() if state in _SERVES}
 
+    def role(self, name: str) -> Role:
+        """What it is for, as it said last."""
+        return self._roles.get(name, "both")
+
+    def sources(self) -> Sources:
+        """Those that others may fetch blocks from: also such that take no new requests."""
+        found = {}
+        for name, state in self._states().items():
+            welcome = self.engines[name].welcome
+            if state in _SENDS and welcome is not None and welcome.exchange_address is not None:
+                found[name] = welcome.exchange_address
+        return found
+
     def connected(self) -> dict[str, ReplicaEngine]:
         """Those and the refused ones."""
         return {n: self.engines[n] for n, state in self._states().items() if state != "absent"}
@@ -110,7 +127,7 @@ class Members:
     def health(self) -> dict[str, ReplicaHealth]:
         """The state of each, and why it takes no requests."""
         return {
-            name: ReplicaHealth(state, self._why(name, state), self._ids[name])
+            name: ReplicaHealth(state, self._why(name, state), self._ids[name], self.role(name))
             for name, state in self._states().items()
         }
 
@@ -152,7 +169,7 @@ class Members:
             if known is not None:
                 self._gone(name)
             if welcome is not None:
-                self._last[name] = welcome.fingerprint
+                self._last[name], self._roles[name] = welcome.fingerprint, welcome.role
                 self._agree(welcome.fingerprint)
             if self._state(name) == "refused":
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))

@@ -4,7 +4,7 @@
 |--|--|--|
 | stats, overview, sequences, prefixes, tree | those that serve | joined (`joined_*`) |
 | probe | those that serve | that of the replica that has most of the prompt |
-| pin | those that are ready | the blocks of one; a refusal of any is raised |
+| pin | those that are ready, once they have fetched it | the blocks of one; a refusal is raised |
 | unpin, marked prefixes | those that serve | together, a prefix once |
 | flush | all that are connected | the sum; an error where one could not be flushed |
 
@@ -21,6 +21,7 @@ from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 from gateway.replicas.fan_out import ask_all, ask_each, first_error
+from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.joined_stats import joined_stats
 from gateway.replicas.joined_views import (
     joined_marks,
@@ -35,8 +36,9 @@ from gateway.replicas.members import Members
 class ReplicaQueries:
     """The queries of one gateway process. For one event loop."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: Members, first_fetches: FirstFetches) -> None:
         self._members = members
+        self._first_fetches = first_fetches
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         """Each one's counters, and their sums."""
@@ -99,9 +101,11 @@ class ReplicaQueries:
     async def pin(self, prefix: PinnedPrefix) -> int:
         """Pin it in every one that is ready; returns the blocks in one of them.
 
+        One that is new fetches it from another one before, where that is faster than computing.
         Raises the first refusal, after all have answered. One that dies meanwhile does not count.
         """
         ready = {name: self._members.engines[name] for name in self._members.ready()}
+        await self._first_fetches.fetch([*ready], prefix)
         answers = await ask_each(ready, lambda one: one.pin(prefix))
         away = (EngineUnavailable, EngineDied)
         for answer in answers.values():

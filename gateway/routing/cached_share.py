@@ -12,6 +12,7 @@ from engine.link.messages import Generate
 from gateway.routing.index import NOTHING, CacheIndex
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import prompt_of
+from gateway.routing.router import NO_SOURCES, Choice, Sources
 
 
 class CachedShareRouter(LeastOutstandingRouter):
@@ -21,12 +22,14 @@ class CachedShareRouter(LeastOutstandingRouter):
         super().__init__()
         self._index = CacheIndex()
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:
+    def choose(
+        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+    ) -> Choice:
         """As `Router.choose`."""
         found = self._index.find(prompt_of(request).keys, ready)
         most = max((found.get(replica, NOTHING).blocks for replica in ready), default=0)
         best = [replica for replica in ready if found.get(replica, NOTHING).blocks == most]
-        return super().choose(request, best)
+        return super().choose(request, best, sources)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
         """As `Router.heard`."""
@@ -36,3 +39,7 @@ class CachedShareRouter(LeastOutstandingRouter):
         """As `Router.gone`."""
         super().gone(replica)
         self._index.forget(replica)
+
+    def known_blocks(self, replica: str) -> int:
+        """As `Router.known_blocks`."""
+        return self._index.blocks(replica)

@@ -3,7 +3,8 @@
     1   those that run far more requests than the others are left out: a prefix that all ask for
         would else draw all of them to the one replica that has it
     2   each is as dear as its first token is late; dearer for what would be computed there, since
-        others wait for that; and the more so the more it has computed beyond the others
+        others wait for that; and the more so the more it has computed beyond the others. What
+        would be fetched there is dearer likewise, since it pushes out other blocks
     3   among those that are about as dear, the one with the fewest requests
 
 So requests that begin alike wait for the first of them, rather than that several replicas compute
@@ -31,6 +32,7 @@ class Balance:
     others: float = 0.75  # times what it takes: that is what computing costs other requests
     ahead: float = 4.0  # times dearer to compute, where a cache's size more was computed
     least_prompts: int = 16  # that a cache is taken to hold while it is empty
+    copies: float = 0.3  # likewise for what is fetched: of what computing it would take
     alike: float = 0.02  # of the time to the first token: less is no difference
     alike_s: float = 0.002  # likewise
 
@@ -42,7 +44,8 @@ class Candidate(NamedTuple):
     first_token_s: float  # predicted, from now on
     compute_s: float  # of it, what the request's own tokens take
     running: int  # requests that were sent and are not over
-    given: int  # prompt tokens that it had to compute so far
+    given: int  # prompt tokens that it had to compute or fetch so far
+    copied_s: float = 0.0  # what it would take to compute what is fetched
 
 
 def choose_replica(candidates: Sequence[Candidate], cache_tokens: float, balance: Balance) -> str:
@@ -55,7 +58,7 @@ def choose_replica(candidates: Sequence[Candidate], cache_tokens: float, balance
     least = min(one.given for one in candidates)
     dearer = balance.ahead / max(cache_tokens, 1.0)
     priced = [
-        (one.first_token_s + one.compute_s * (balance.others + dearer * (one.given - least)), one)
+        (_price(one, balance, dearer * (one.given - least)), one)
         for one in candidates
         if one.running <= most
     ]
@@ -63,3 +66,8 @@ def choose_replica(candidates: Sequence[Candidate], cache_tokens: float, balance
     limit = cheapest * (1 + balance.alike) + balance.alike_s
     alike = [(one.running, one.given, one.replica) for price, one in priced if price <= limit]
     return min(alike)[2]
+
+
+def _price(one: Candidate, balance: Balance, ahead: float) -> float:
+    price = one.first_token_s + one.compute_s * (balance.others + ahead)
+    return price + one.copied_s * (balance.copies + ahead) if one.copied_s else price

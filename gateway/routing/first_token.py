@@ -2,6 +2,7 @@
 
     prompt tokens that are queued there x its seconds a token
   + what it has in slower tiers x their seconds a token
+  + what it fetches from another replica x the way's seconds a token, where that is less than:
   + the tokens that it has not x its seconds a token
 
 It has what its engine says (`index`), and what was sent there just now will be there (`expected`).
@@ -11,48 +12,68 @@ Knows: how the parts go together. Does not know: which replicas are ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
+from gateway.routing.fetching import Fetch, Fetching, FetchLimits
 from gateway.routing.index import NOTHING, CacheIndex, Found
 from gateway.routing.loads import Loads, ReplicaLoad
 from gateway.routing.prompt import Prompt, prompt_of
+from gateway.routing.router import NO_SOURCES, Choice, Sources
 
 
 class FirstTokenRouter:
     """A `Router`. Belongs to one event loop."""
 
-    def __init__(self, clock: Callable[[], float], balance: Balance | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        balance: Balance | None = None,
+        fetches: FetchLimits | None = None,
+    ) -> None:
         """`clock`: seconds, monotonic."""
         self._clock = clock
         self._balance = balance or Balance()
+        self._fetching = Fetching(fetches or FetchLimits())
         self._index = CacheIndex()
         self._loads = Loads()
+        self._last: tuple[Generate, Prompt] | None = None
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:
+    def choose(
+        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+    ) -> Choice:
         """As `Router.choose`."""
-        prompt = prompt_of(request)
-        found, marks = self._index.find(prompt.keys, ready), prompt.marks()
-        candidates = []
+        prompt = self._prompt(request)
+        looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
+        found, marks = self._index.find(prompt.keys, looked_at), prompt.marks()
+        offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
+        now, fetches = self._clock(), dict[str, Fetch]()
+        candidates: dict[str, Candidate] = {}
         for replica in ready:
             load, here = self._loads.of(replica), found.get(replica)
             cached = 0 if here is None else here.blocks
             if load.expected:
                 cached = max(cached, load.expected.blocks(marks))
-            candidates.append(_candidate(replica, load, prompt, cached, here))
-        blocks = sum(map(self._index.blocks, ready))
-        held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
-        cache_tokens = max(held, self._balance.least_prompts * prompt.tokens)
-        return choose_replica(candidates, cache_tokens, self._balance)
+            uncached = prompt.uncached(cached) if cached else prompt.tokens
+            fetch = None
+            if offers:
+                fetch = self._fetching.chosen(replica, load.rates, uncached, offers, now)
+                if fetch is not None:
+                    fetches[replica] = fetch
+            candidates[replica] = _candidate(replica, load, prompt, uncached, here, fetch)
+        cache_tokens = self._cache_tokens(prompt, ready)
+        chosen = choose_replica([*candidates.values()], cache_tokens, self._balance)
+        return self._choice(candidates[chosen], fetches)
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
-        prompt = prompt_of(request)
+        prompt = self._prompt(request)
         here = self._index.find(prompt.keys, [replica]).get(replica, NOTHING)
         expected = self._loads.of(replica).expected.blocks(prompt.marks())
-        self._loads.sent(replica, request.request_id, prompt, max(here.blocks, expected))
+        cached = max(here.blocks, expected)
+        self._loads.sent(replica, request.request_id, prompt, cached, request.source)
 
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
@@ -73,16 +94,55 @@ class FirstTokenRouter:
         self._index.forget(replica)
         self._loads.forget(replica)
 
+    def known_blocks(self, replica: str) -> int:
+        """As `Router.known_blocks`."""
+        return self._index.blocks(replica)
+
+    def _prompt(self, request: Generate) -> Prompt:
+        """The request's prompt, which is made once for the calls that follow each other."""
+        if self._last is not None:
+            last, prompt = self._last
+            if (
+                last.token_ids is request.token_ids
+                and last.block_keys is request.block_keys
+                and last.use_cache == request.use_cache
+            ):
+                return prompt  # also where its id or its source is another now
+        self._last = request, prompt_of(request)
+        return self._last[1]
+
+    def _cache_tokens(self, prompt: Prompt, ready: Sequence[str]) -> float:
+        """About what the cache of a replica holds."""
+        blocks = sum(map(self._index.blocks, ready))
+        held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
+        return max(held, self._balance.least_prompts * prompt.tokens)
+
+    def _choice(self, chosen: Candidate, fetches: Mapping[str, Fetch]) -> Choice:
+        fetch = fetches.get(chosen.replica)
+        computes = round(chosen.compute_s / self._loads.of(chosen.replica).rates.compute.per_token)
+        source = None if fetch is None else fetch.source
+        return Choice(chosen.replica, source, computes, chosen.first_token_s)
+
 
 def _candidate(
-    replica: str, load: ReplicaLoad, prompt: Prompt, cached: int, found: Found | None
+    replica: str,
+    load: ReplicaLoad,
+    prompt: Prompt,
+    uncached: int,
+    found: Found | None,
+    fetch: Fetch | None,
 ) -> Candidate:
-    """A replica that will have `cached` of the prompt's blocks; `found` are there now."""
+    """A replica that has all but `uncached` tokens, or will have; `found` are there now."""
     rates = load.rates
-    per_token = rates.compute.per_token
-    compute = (prompt.uncached(cached) if cached else prompt.tokens) * per_token
-    first_token = load.queued * per_token + compute
+    per_token, copied_s = rates.compute.per_token, 0.0
+    compute = uncached * per_token
+    first_token = load.queued * per_token
+    if fetch is not None:
+        copied_s = fetch.tokens * per_token
+        compute -= copied_s
+        first_token += fetch.seconds
+    first_token += compute
     if found is not None and (found.host or found.disk):
         first_token += prompt.tokens_of(found.host) * rates.host.per_token
         first_token += prompt.tokens_of(found.disk) * rates.disk.per_token
-    return Candidate(replica, first_token, compute, load.running, load.given)
+    return Candidate(replica, first_token, compute, load.running, load.given, copied_s)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.prompt import prompt_of
+from gateway.routing.router import NO_SOURCES, Choice, Sources
 
 
 class LeastOutstandingRouter:
@@ -21,9 +22,14 @@ class LeastOutstandingRouter:
         self._given: Counter[str] = Counter()  # likewise, and of those that are
         self._sent: dict[str, tuple[str, int]] = {}
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:  # noqa: ARG002
+    def choose(
+        self,
+        request: Generate,  # noqa: ARG002
+        ready: Sequence[str],
+        sources: Sources = NO_SOURCES,  # noqa: ARG002
+    ) -> Choice:
         """As `Router.choose`."""
-        return min(ready, key=lambda one: (self._tokens[one], self._given[one], one))
+        return Choice(min(ready, key=lambda one: (self._tokens[one], self._given[one], one)))
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
@@ -52,6 +58,10 @@ class LeastOutstandingRouter:
             self._end(request_id)
         del self._given[replica]
         self._given[replica] = min(self._given.values(), default=0)
+
+    def known_blocks(self, replica: str) -> int:  # noqa: ARG002
+        """As `Router.known_blocks`."""
+        return 0
 
     def _end(self, request_id: str) -> None:
         replica, tokens = self._sent.pop(request_id, ("", 0))

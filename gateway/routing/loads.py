@@ -5,9 +5,10 @@ Knows: requests by their ids, tokens, rates. Does not know: what is cached (`ind
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
-from engine.link.messages import Reused, Timing
+from engine.link.messages import FetchSource, Reused, Timing
 from gateway.routing.expected import Expected, Marks
 from gateway.routing.prompt import Prompt
 from gateway.routing.rates import COMPUTE_S, ReplicaRates
@@ -21,6 +22,7 @@ class Sent:
     tokens: int  # of its prompt
     uncached: int  # of these, as was thought when it was sent
     marks: Marks
+    source: FetchSource | None = None  # what it fetches first
     has_begun: bool = False
 
 
@@ -29,7 +31,7 @@ class ReplicaLoad:
     """Of one replica."""
 
     rates: ReplicaRates
-    given: int  # prompt tokens to compute so far, also of requests that are over
+    given: int  # prompt tokens to compute or fetch so far, also of requests that are over
     running: int = 0  # requests
     queued: int = 0  # prompt tokens to compute of requests that have not begun
     expected: Expected = field(default_factory=Expected)
@@ -41,6 +43,11 @@ class Loads:
     def __init__(self) -> None:
         self._loads: dict[str, ReplicaLoad] = {}
         self._sent: dict[str, Sent] = {}
+        self._fetches: Counter[str] = Counter()  # of requests that have not begun, by address
+
+    def fetches_from(self, address: str) -> int:
+        """How many requests fetch from there, or are about to."""
+        return self._fetches[address]
 
     def of(self, replica: str) -> ReplicaLoad:
         """What is known of it. A new one is taken to be like the others."""
@@ -49,13 +56,27 @@ class Loads:
             load = self._loads[replica] = self._new()
         return load
 
-    def sent(self, replica: str, request_id: str, prompt: Prompt, cached: int) -> None:
-        """A request is on its way, of whose prompt `cached` blocks will be there."""
+    def sent(
+        self,
+        replica: str,
+        request_id: str,
+        prompt: Prompt,
+        cached: int,
+        source: FetchSource | None = None,
+    ) -> None:
+        """A request is on its way, of whose prompt `cached` blocks will be there.
+
+        What it fetches is not computed, but has to be kept as if it were.
+        """
         self._end(request_id)  # if it was sent elsewhere before
-        sent = Sent(replica, prompt.tokens, prompt.uncached(cached), prompt.marks())
+        uncached = new = prompt.uncached(cached)
+        if source is not None:
+            uncached = max(min(new, prompt.tokens - source.num_tokens), 1)
+            self._fetches[source.address] += 1
+        sent = Sent(replica, prompt.tokens, uncached, prompt.marks(), source)
         self._sent[request_id] = sent
         load = self.of(replica)
-        load.given += sent.uncached
+        load.given += new
         load.queued += sent.uncached
         load.running += 1
         load.expected.add(sent.marks)
@@ -74,7 +95,7 @@ class Loads:
             return
         self._leaves_queue(sent)
         if reused is not None and timing is not None:
-            self.of(replica).rates.began(sent.tokens, reused, timing, now)
+            self.of(replica).rates.began(sent.tokens, reused, timing, now, sent.source)
 
     def ended(self, replica: str, request_id: str) -> None:
         """It is over."""
@@ -86,7 +107,7 @@ class Loads:
         """It has nothing to do any more, and nothing is known of it."""
         for request_id, sent in list(self._sent.items()):
             if sent.replica == replica:
-                del self._sent[request_id]
+                self._end(request_id)
         self._loads.pop(replica, None)
 
     def _end(self, request_id: str) -> None:
@@ -101,6 +122,8 @@ class Loads:
         load.queued -= sent.uncached
         load.expected.remove(sent.marks)
         sent.has_begun, sent.marks = True, ()
+        if sent.source is not None:
+            self._fetches[sent.source.address] -= 1
 
     def _new(self) -> ReplicaLoad:
         others = list(self._loads.values())

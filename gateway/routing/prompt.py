@@ -9,7 +9,7 @@ Knows: tokens, keys. Does not know: what is cached.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.link.messages import Generate
 from prefix_cache.hashing import KEY_BYTES
@@ -27,13 +27,16 @@ def keys_of(block_keys: bytes) -> Keys:
     return memoryview(block_keys)[:whole].cast("Q")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prompt:
     """One prompt."""
 
     tokens: int
     blocks: int  # whole ones, that may be cached
     keys: Keys
+    _marks: list[tuple[int, int]] | None = field(
+        default=None, repr=False
+    )  # once they are asked for
 
     def tokens_of(self, blocks: int) -> int:
         """How many tokens so many of its blocks have, about."""
@@ -48,6 +51,11 @@ class Prompt:
 
         1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """
+        if self._marks is None:
+            self._marks = self._made_marks()
+        return self._marks
+
+    def _made_marks(self) -> list[tuple[int, int]]:
         marks, at, blocks = [], 1, self.blocks
         while at <= blocks:
             marks.append((at, self.keys[2 * at - 2] & SHORT))

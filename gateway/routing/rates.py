@@ -1,4 +1,4 @@
-"""How fast a replica computes and loads tokens, by the first tokens that it has sent.
+"""How fast a replica computes, loads and fetches tokens, by the first tokens that it has sent.
 
 A replica computes several prompts at a time, so their times overlap; a second of it counts once:
 
@@ -8,18 +8,26 @@ A replica computes several prompts at a time, so their times overlap; a second o
 
 So what is learnt is what the replica gets done, decodes beside it included.
 
+What is fetched comes by one of two ways, which are told apart by the source's address: from this
+host or from another one. After a fetch of which nothing came, none is tried for a while. One
+that was slow, and is old, may be faster by now: it is forgotten.
+
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
 
 from __future__ import annotations
 
-from engine.link.messages import Reused, Timing
+from engine.link.address import is_tcp
+from engine.link.messages import FetchSource, Reused, Timing
 
 KEPT = 0.9  # of what was measured before, at each new measurement
 LEAST_TOKENS = 256  # computed: the time of fewer is that of a step, not of its tokens
 COMPUTE_S = 1e-4  # a token, before anything was measured
 HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # likewise
+FETCH_S = COMPUTE_S / 5  # likewise, of another replica's
 PRIOR_TOKENS = 512  # that this is worth
+OLD_S = 60.0  # since a rate of fetching was last measured
+HOLD_OFF_S = 5.0  # after a fetch of which nothing came
 
 
 class Rate:
@@ -45,10 +53,23 @@ class ReplicaRates:
         """`compute_s` is what to expect of computing a token: as others take, where they do."""
         self.compute = Rate(compute_s)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
+        self.fetch = {True: Rate(FETCH_S), False: Rate(FETCH_S)}  # by whether it is over TCP
+        self.no_fetch_until = float("-inf")  # since the last one brought nothing
         self._counted_until = float("-inf")
+        self._fetched_at = dict.fromkeys(self.fetch, float("-inf"))
 
-    def began(self, prompt_tokens: int, reused: Reused, timing: Timing, now: float) -> None:
-        """A prompt's first token has just come."""
+    def began(
+        self,
+        prompt_tokens: int,
+        reused: Reused,
+        timing: Timing,
+        now: float,
+        source: FetchSource | None = None,
+    ) -> None:
+        """A prompt's first token has just come; `source` is where it was to fetch from."""
+        if source is not None and source.request_id is None:
+            self._fetched(source, reused.fetched, timing.fetch, now)
+        self._forget_old(now)
         computed = prompt_tokens - reused.tokens
         seconds = min(timing.prefill, now - self._counted_until)
         self._counted_until = now
@@ -59,3 +80,16 @@ class ReplicaRates:
             self.disk.measured(disk, max(timing.load - host * self.host.per_token, 0.0))
         elif host:
             self.host.measured(host, timing.load)
+
+    def _fetched(self, source: FetchSource, tokens: int, seconds: float, now: float) -> None:
+        if not tokens:
+            self.no_fetch_until = now + HOLD_OFF_S
+        elif tokens >= LEAST_TOKENS:
+            way = is_tcp(source.address)
+            self.fetch[way].measured(tokens, seconds)
+            self._fetched_at[way] = now
+
+    def _forget_old(self, now: float) -> None:
+        for way, at in self._fetched_at.items():
+            if now - at > OLD_S and self.fetch[way].per_token > FETCH_S:
+                self.fetch[way] = Rate(FETCH_S)

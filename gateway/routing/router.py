@@ -12,26 +12,43 @@ Knows: names of replicas. Does not know: which of them are ready, connections, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Generate, Reused, Timing
+from engine.link.messages import FetchSource, Generate, Reused, Timing
+
+Sources: TypeAlias = Mapping[str, str]
+"""Replicas that blocks may be fetched from, and the address of each one's exchange."""
+
+NO_SOURCES: Sources = MappingProxyType({})
+
+
+class Choice(NamedTuple):
+    """Where a request goes; what a router does not predict is None."""
+
+    replica: str
+    source: FetchSource | None = None  # what it is to fetch before it computes, where that pays
+    computes: int | None = None  # prompt tokens that are left to compute there
+    first_token_s: float | None = None  # seconds from now
 
 
 class Router(Protocol):
     """Belongs to one event loop. No call waits, and none raises for what an engine said."""
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:
+    def choose(
+        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+    ) -> Choice:
         """The replica to send `request` to: one of `ready`, which is not empty.
 
-        Notes nothing: the same call again gives the same answer, except from a router that draws
-        or takes turns.
+        It may be told to fetch from one of `sources`, which need not be ready. Notes nothing: the
+        same call again gives the same answer, except from a router that draws or takes turns.
         """
         ...
 
     def sent(self, replica: str, request: Generate) -> None:
-        """`request` is on its way to `replica`."""
+        """`request` is on its way to `replica`, with the `source` that was chosen, if any."""
         ...
 
     def began(
@@ -50,4 +67,8 @@ class Router(Protocol):
 
     def gone(self, replica: str) -> None:
         """The replica died or was replaced: what it held, did and was to do is void."""
+        ...
+
+    def known_blocks(self, replica: str) -> int:
+        """How many blocks it is known to have; 0 where the router does not listen."""
         ...

@@ -13,6 +13,7 @@ from random import Random
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
+from gateway.routing.router import NO_SOURCES, Choice, Sources
 from prefix_cache.hashing import KEY_BYTES
 
 
@@ -36,6 +37,10 @@ class Unaware:
     def gone(self, replica: str) -> None:
         """As `Router.gone`."""
 
+    def known_blocks(self, replica: str) -> int:  # noqa: ARG002
+        """As `Router.known_blocks`."""
+        return 0
+
 
 class RandomRouter(Unaware):
     """A `Router`."""
@@ -43,9 +48,14 @@ class RandomRouter(Unaware):
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:  # noqa: ARG002
+    def choose(
+        self,
+        request: Generate,  # noqa: ARG002
+        ready: Sequence[str],
+        sources: Sources = NO_SOURCES,  # noqa: ARG002
+    ) -> Choice:
         """As `Router.choose`."""
-        return self._random.choice(ready)
+        return Choice(self._random.choice(ready))
 
 
 class RoundRobinRouter(Unaware):
@@ -54,10 +64,15 @@ class RoundRobinRouter(Unaware):
     def __init__(self) -> None:
         self._turn = 0
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:  # noqa: ARG002
+    def choose(
+        self,
+        request: Generate,  # noqa: ARG002
+        ready: Sequence[str],
+        sources: Sources = NO_SOURCES,  # noqa: ARG002
+    ) -> Choice:
         """As `Router.choose`."""
         self._turn += 1
-        return ready[self._turn % len(ready)]
+        return Choice(ready[self._turn % len(ready)])
 
 
 class SessionRouter(Unaware):
@@ -70,7 +85,12 @@ class SessionRouter(Unaware):
         """Prompts that have their first `blocks` blocks in common are a session."""
         self._bytes = blocks * KEY_BYTES
 
-    def choose(self, request: Generate, ready: Sequence[str]) -> str:
+    def choose(
+        self,
+        request: Generate,
+        ready: Sequence[str],
+        sources: Sources = NO_SOURCES,  # noqa: ARG002
+    ) -> Choice:
         """As `Router.choose`."""
         begin = request.block_keys[: self._bytes][-KEY_BYTES:]
-        return max(ready, key=lambda one: (blake2b(one.encode(), key=begin).digest(), one))
+        return Choice(max(ready, key=lambda one: (blake2b(one.encode(), key=begin).digest(), one)))

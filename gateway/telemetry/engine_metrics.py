@@ -13,7 +13,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DiskStats, EngineStats, PoolStats, TierStats
+from engine.link.stats_messages import (
+    DiskStats,
+    EngineStats,
+    ExchangeStats,
+    PoolStats,
+    TierStats,
+)
 
 
 class ReplicaCollector(Collector):
@@ -35,9 +41,15 @@ class ReplicaCollector(Collector):
         up = GaugeMetricFamily(
             "ratoon_replica_up", "1 while the replica takes requests", labels=["replica"]
         )
+        known = GaugeMetricFamily(
+            "ratoon_replica_known_blocks",
+            "Blocks that the gateway knows the replica to have cached, in any tier",
+            labels=["replica"],
+        )
         for name, health in self._replicas.items():
             up.add_metric([name], health.state == "ready")
-        yield up
+            known.add_metric([name], health.known_blocks)
+        yield from (up, known)
         families: dict[str, Metric] = {}
         for name, stats in self._counted.items():
             for one in _counted(stats):
@@ -79,6 +91,7 @@ def _counted(stats: EngineStats) -> Iterator[Metric]:
     yield from _prefixes(stats)
     yield from _tiers(stats)
     yield from _moves(stats.tiers)
+    yield from _exchange(stats.exchange)
     if stats.tiers.disk is not None:
         yield from _disk(stats.tiers.disk)
 
@@ -97,6 +110,27 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
         "Messages to the engine that it could not read",
         stats.dropped_frames,
     )
+
+
+def _exchange(exchange: ExchangeStats) -> Iterator[Metric]:
+    for name, text, field in (
+        ("fetches", "Times that blocks were asked of another engine, by way", "fetches"),
+        ("failed_fetches", "Of these, ended before all had come that was there", "failed"),
+        ("fetched_blocks", "Blocks that came from other engines", "blocks"),
+        ("fetched_bytes", "Bytes of these blocks", "bytes"),
+        ("fetch_seconds", "In which at least one fetch was under way", "seconds"),
+    ):
+        family = CounterMetricFamily(f"ratoon_engine_{name}", text, labels=["way"])
+        for way, fetched in sorted(exchange.fetched.items()):
+            family.add_metric([way], getattr(fetched, field))
+        yield family
+    yield _counter(
+        "ratoon_engine_refused_fetches",
+        "Fetches not begun, since computing was predicted to be faster or too many were under way",
+        exchange.refused,
+    )
+    yield _counter("ratoon_engine_sent_blocks", "Blocks sent to others", exchange.sent_blocks)
+    yield _counter("ratoon_engine_sent_bytes", "Bytes of these blocks", exchange.sent_bytes)
 
 
 def _pool(pool: PoolStats) -> Iterator[Metric]:

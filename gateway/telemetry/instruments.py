@@ -64,7 +64,6 @@ class RequestCounters:
     running: Gauge
     ended: Counter
     refused: Counter
-    moved: Counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +104,6 @@ def request_counters(registry: CollectorRegistry) -> RequestCounters:
             "ratoon_requests_refused",
             "Requests refused before they started, by error code",
             ("route", "code"),
-            registry=registry,
-        ),
-        moved=Counter(
-            "ratoon_requests_moved",
-            "Requests that were sent to another replica before they began, by the one they left",
-            ("replica",),
             registry=registry,
         ),
     )

@@ -31,6 +31,7 @@ from gateway.telemetry.instruments import (
     timings,
     token_counters,
 )
+from gateway.telemetry.routing_metrics import RoutingMetrics
 from gateway.telemetry.vllm_names import VllmNames
 
 
@@ -66,6 +67,7 @@ class GatewayMetrics:
         self._tokens = token_counters(registry)
         self._times = timings(registry)
         self._faults = fault_gauge(registry)
+        self.routing = RoutingMetrics(registry)
         self.faults(set())
 
     def started(self, route: str) -> None:
@@ -107,10 +109,6 @@ class GatewayMetrics:
     def refused(self, route: str, code: str) -> None:
         """A request was refused before it started."""
         self._requests.refused.labels(route, code).inc()
-
-    def moved(self, replica: str) -> None:
-        """A request that `replica` had not begun was sent to another one."""
-        self._requests.moved.labels(replica).inc()
 
     def latencies(self) -> Latencies:
         """Times to the first token and between tokens; of all processes that count together.

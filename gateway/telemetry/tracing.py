@@ -14,26 +14,17 @@ A trace contains names, counts and times, and the client's id of the request if 
 of a prompt or an answer, no key, no tenant. Of the caller's trace context only `traceparent` is
 read: `tracestate` and baggage are free text.
 
-Spans go to a collector: OTLP over HTTP, from a thread of its own. A collector that is slow, hangs
-or is down delays no request: spans wait in a bounded queue, which drops the oldest when it is full,
-and shutdown waits for at most `_SHUTDOWN_S`. Besides the endpoint, OpenTelemetry's standard
-variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's credentials),
-OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
+Knows: OpenTelemetry's API. Does not know: where spans go (`span_export.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -66,14 +57,6 @@ CLIENT_ID = "http.request.header.x-request-id"
 _PARENT = TraceContextTextMapPropagator()
 _FINISHED = ("stop", "length")
 _NOT_OUR_FAULT = (*_FINISHED, "cancelled")
-
-_PATH = "/v1/traces"
-_MAX_WAITING = 4096  # spans, of which a request makes seven
-_MAX_BATCH = 256  # encoding more at once would delay the event loop
-_EXPORT_S = 5.0  # for one batch, its retries included
-_DELAY_MS = 2000
-_SHUTDOWN_S = 2.0
-_MAX_ATTRIBUTE_CHARS = 256
 
 
 class RequestTracing:
@@ -140,6 +123,7 @@ class RequestTrace(RequestTracing):
             ("queue", timing.queue),
             ("match", timing.match),
             ("load", timing.load),
+            *([("fetch", timing.fetch)] if timing.fetch else []),  # of another engine: seldom
             ("prefill", timing.prefill),
         ):
             self._phase(name, begin, begin + seconds)
@@ -234,36 +218,3 @@ def _traceresponse(span: Span) -> str:
 def _nanoseconds(moment: float) -> int:
     """The wall clock's time of a monotonic moment."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)
-
-
-@contextmanager
-def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterator[Tracer]:
-    """A tracer whose spans go to `exporter`. Shuts it down at the end, within two seconds."""
-    provider = TracerProvider(
-        resource=Resource({"service.name": service}).merge(OTELResourceDetector().detect()),
-        shutdown_on_exit=False,
-        span_limits=SpanLimits(max_attribute_length=_MAX_ATTRIBUTE_CHARS),
-    )
-    provider.add_span_processor(
-        BatchSpanProcessor(
-            exporter,
-            max_queue_size=_MAX_WAITING,
-            schedule_delay_millis=_DELAY_MS,
-            max_export_batch_size=_MAX_BATCH,
-        )
-    )
-    try:
-        yield provider.get_tracer("ratoon")
-    finally:
-        shutdown = threading.Thread(target=provider.shutdown, name="otlp-shutdown", daemon=True)
-        shutdown.start()
-        shutdown.join(_SHUTDOWN_S)
-        if shutdown.is_alive():
-            exporter.shutdown()  # no more retries
-
-
-def collector(endpoint: str) -> SpanExporter:
-    """An exporter to the collector at `endpoint`, a URL with or without `/v1/traces`."""
-    base = endpoint.rstrip("/")
-    url = base if base.endswith(_PATH) else base + _PATH
-    return OTLPSpanExporter(endpoint=url, timeout=_EXPORT_S)

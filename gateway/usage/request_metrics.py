@@ -88,7 +88,7 @@ class RequestMetrics:
             prompt_tokens=self._admitted.prompt_tokens,
             cached_tokens=cached,
             completion_tokens=sum(self._streamed.values()),
-            tiers=sum((one.tiers for one in reused), TierTokens()),
+            tiers=sum((one.by_tier for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
             cache_miss=self._cache_miss(cached) if self._admitted.explains else None,
             written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),

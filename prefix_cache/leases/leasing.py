@@ -21,7 +21,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.ref_counts import RefCounts
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.quotas.shares import PUBLISHED
-from prefix_cache.tiers.loader import Loader, loads_by_owner, reachable, to_load
+from prefix_cache.tiers.loader import Loader, loads_by_owner, reachable, to_load, whereabouts
 from prefix_cache.tiers.reuse_accounting import ReuseAccounting
 from prefix_cache.tiers.tier_pools import BlockIds
 from prefix_cache.tree.edge import NO_SLOTS
@@ -100,6 +100,22 @@ class Leasing:
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
         self._capacity.adopt(node, owner)  # read while they were still their writers'
+        self._fill(lease, 0, None)
+        return lease
+
+    def read(
+        self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float
+    ) -> Lease | None:
+        """Lease the whole blocks that are on the device, to read them; None: there are none."""
+        at = self._tree.walk(path, token_ids)
+        on_device = whereabouts(at).device
+        if on_device < at.num_blocks:
+            at = self._tree.walk(path, token_ids[: on_device * self._block_size])
+        if not on_device:
+            return None
+        node = self._ref_counts.split_at(at)
+        self._ref_counts.inc_ref(node)
+        lease = self._open(path, owner, node, now)
         self._fill(lease, 0, None)
         return lease
 

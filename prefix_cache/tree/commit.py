@@ -46,11 +46,19 @@ class Committer:
         self._digest = digest
         self._reuse_accounting = reuse_accounting
 
-    def commit(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes, *, now: float) -> None:
+    def commit(
+        self,
+        lease: Lease,
+        tokens: TokenIds,
+        prompt_keys: bytes,
+        *,
+        now: float,
+        is_written: bool = True,
+    ) -> None:
         """Share all of `tokens`: whole blocks from position 0, more of them than are shared.
 
         The lease's node is attached. `prompt_keys` are the keys of the first blocks; those
-        of the others are made here.
+        of the others are made here. `is_written`: they count as written under the lease's label.
         """
         first = lease.num_shared
         at = self._tree.walk(lease.path, tokens, lease.node)
@@ -60,7 +68,8 @@ class Committer:
             at = self._tree.walk(lease.path, tokens, lease.node)
         keys = self._keys(lease, tokens, prompt_keys)
         self._follow(lease, at)
-        self._insert(lease, tokens, keys[(lease.num_shared - first) * KEY_BYTES :], now)
+        keys = keys[(lease.num_shared - first) * KEY_BYTES :]
+        self._insert(lease, tokens, keys, now, lease.writer if is_written else "")
         self._ref_counts.touch(lease.node, now)
 
     def _keys(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes) -> bytes:
@@ -110,7 +119,7 @@ class Committer:
             lease.note_added(first)
         return first
 
-    def _insert(self, lease: Lease, tokens: TokenIds, keys: bytes, now: float) -> None:
+    def _insert(self, lease: Lease, tokens: TokenIds, keys: bytes, now: float, label: str) -> None:
         size, last = self._tree.block_size, len(tokens) // self._tree.block_size
         first = lease.num_shared
         while lease.num_shared < last:
@@ -127,7 +136,7 @@ class Committer:
             lease.note_added(start)
             # Only where the path ends: what lies before is shared with others, of whom a writer
             # would learn when they come.
-            writer = lease.writer if span_end is None else ""
+            writer = label if span_end is None else ""
             self._reuse_accounting.wrote(lease.owner, len(run))
             if writer:
                 lease.num_written += len(run)

@@ -132,6 +132,10 @@ class TestStepLimits:
     ) -> None:
         assert self.limits(device, max_step_ms=asked).max_step_s == max_step_s
 
+    def test_what_a_token_takes_is_divided_between_the_stages_that_it_goes_through(self) -> None:
+        limits = self.limits("cuda:0", max_step_ms=30.0, pipeline_parallel=3)
+        assert (limits.max_step_s, limits.stages) == (0.01, 3)
+
 
 @pytest.mark.parametrize("arguments", [[], ["not json"], ["{}"], ["{}", "{}"]])
 def test_settings_that_are_none(arguments: list[str]) -> None:

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.gpu
 
 FLOAT32_TOLERANCE = 1e-3  # sums are taken in another order than on the CPU
 BFLOAT16_AGREEMENT = 0.9  # of the positions; where two tokens are close, rounding decides
+MIXTURES = ("mixtral", "qwen3-moe", "gpt-oss")
+MIXTURE_MARGIN = 0.06  # of the positions; on a CPU it is 0.03 for Mixtral, and others are nearer
 CLEAR_MARGIN = 0.5  # between the best two logits; rounding to bfloat16 moves them less
 
 
@@ -69,7 +71,7 @@ def test_float32_logits_are_those_of_transformers(
     assert (got - truth.logits(prompt)).abs().max() < FLOAT32_TOLERANCE
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in MIXTURES])
 def test_bfloat16_agrees_on_the_likeliest_token(checkpoint: MakeCheckpoint, name: str) -> None:
     truth = on_gpu(checkpoint(name))
     prompt = random_prompt(300)
@@ -81,6 +83,20 @@ def test_bfloat16_agrees_on_the_likeliest_token(checkpoint: MakeCheckpoint, name
     clear = best[:, 0] - best[:, 1] > CLEAR_MARGIN
     assert clear.float().mean() > 0.1
     assert bool(agrees[clear].all())
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_a_mixture_in_bfloat16_is_as_near_to_float32_as_that_of_transformers(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
+    """Rounding chooses other experts for some tokens, in `transformers` as here."""
+    prompt = random_prompt(300)
+    plain = on_gpu(checkpoint(name)).logits(prompt).argmax(-1)
+    rounded = on_gpu(checkpoint(name), torch.bfloat16)
+    got = all_logits(driven_on_gpu(rounded, torch.bfloat16), prompt, [100, 1, 1, 198])
+    found = (got.argmax(-1) == plain).float().mean()
+    expected = (rounded.logits(prompt).argmax(-1) == plain).float().mean()
+    assert found > expected - MIXTURE_MARGIN
 
 
 @pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral"])

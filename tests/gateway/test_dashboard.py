@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.interface import ReplicaHealth
+from engine.link.stats_messages import ExchangeStats, FetchStats
 from gateway.replicas.joined_stats import joined_stats
 from gateway.telemetry.engine_metrics import EngineCollector
 from gateway.telemetry.metrics import GatewayMetrics
@@ -45,8 +47,11 @@ def exposed() -> dict[str, set[str]]:
         generated_tokens=1,
         seconds=1.0,
     )
-    metrics.moved("0")
-    stats = joined_stats({"0": some_stats(tiers=some_tiers())}, 0)
+    metrics.routing.moved("0")
+    metrics.routing.fetch("prefix")
+    metrics.routing.snapshot("0")
+    exchange = ExchangeStats(fetched={"socket": FetchStats()})
+    stats = joined_stats({"0": replace(some_stats(tiers=some_tiers()), exchange=exchange)}, 0)
     shown = metrics.render(stats, {"0": ReplicaHealth("ready", "")}).decode()
     samples: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(shown):

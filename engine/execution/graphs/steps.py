@@ -118,6 +118,8 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     token_ids = _token_ids(machine, inputs)
     outputs = inputs.field("outputs").long()
     logits = machine.decoder.logits(token_ids, _layout(machine, inputs), machine.pool, outputs)
+    if not machine.decoder.has_logits:  # the last stage samples
+        return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
         logits,
         inputs.field("temperature").view(torch.float32),

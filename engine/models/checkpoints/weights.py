@@ -1,7 +1,8 @@
 """Reads a checkpoint's safetensors into a decoder's parameters.
 
-Tensor by tensor, from the file straight to the device, into the merged matrices: the host never
-holds a copy of the whole model. What text does not need stays there, and the log says so.
+Tensor by tensor, from the file straight to the device, into the merged matrices: but for layers
+that stay in host memory, the host never holds a copy of the model. What text does not need stays in
+the files, and the log says so.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
 from engine.models.parameters import (
+    LayerHomes,
     Parameters,
     checkpoint_tensors,
     empty_parameters,
     leave_biases_to_the_first,
 )
 from engine.models.shards import RankGroup
+from storage.stage import Stage
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
 TIED_HEAD = "lm_head.weight"
@@ -41,14 +44,17 @@ def load_parameters(
     dtype: torch.dtype,
     device: torch.device,
     group: RankGroup | None = None,
+    homes: LayerHomes | None = None,
+    stage: Stage | None = None,
 ) -> Parameters:
     """Read the weights of `model_dir` onto `device` as `dtype`; raises ModelError.
 
-    All of them, or what this rank of a `group` has of each.
+    All of them, or those of one stage, or what this rank of a `group` has of each. What stays in
+    host memory comes from the device as well, so that it is what it would be there.
     """
     files = weight_files(model_dir)
-    parameters = empty_parameters(config, dtype, device, group)
-    slices = _slices(config, dtype, parameters, group)
+    parameters = empty_parameters(config, dtype, device, group, homes, stage)
+    slices = _slices(config, dtype, parameters, group, is_all=group is None and stage is None)
     loading = _Loading(parameters, config.names, slices)
     for path in files:
         loading.read_file(path, device)
@@ -58,13 +64,19 @@ def load_parameters(
 
 
 def _slices(
-    config: ModelConfig, dtype: torch.dtype, parameters: Parameters, group: RankGroup | None
+    config: ModelConfig,
+    dtype: torch.dtype,
+    parameters: Parameters,
+    group: RankGroup | None,
+    *,
+    is_all: bool,
 ) -> ShardSlices:
     parts = checkpoint_tensors(parameters)
-    if group is None:
+    if is_all:
         return ShardSlices(parts, parts, 0, 1)
     whole = checkpoint_tensors(empty_parameters(config, dtype, torch.device("meta")))
-    return ShardSlices(whole, parts, group.rank, group.num_ranks)
+    rank, num_ranks = (0, 1) if group is None else (group.rank, group.num_ranks)
+    return ShardSlices(whole, parts, rank, num_ranks)
 
 
 class _Loading:
@@ -87,7 +99,7 @@ class _Loading:
                 sizes = tensor_bytes(path)
                 for name in file.keys():  # noqa: SIM118 - not a mapping
                     own = self._names.own(name)
-                    if not self._slices.has(own):
+                    if not any(map(self._slices.has, self._names.parts(own) or (own,))):
                         continue
                     kind = None if own in self._wanted else self._names.surplus_kind(own)
                     if kind is None:
@@ -142,8 +154,13 @@ class _Loading:
             _log.info("%s", left)
 
     def _check_spare_head(self, head: Tensor) -> None:
-        """A tied checkpoint may repeat the embedding as its head, but not have another head."""
-        if not torch.equal(head.to(self._embedding.dtype), self._embedding):
+        """A tied checkpoint may repeat the embedding as its head, but not have another head.
+
+        A stage that has no table cannot tell, and others do.
+        """
+        if len(self._embedding) and not torch.equal(
+            head.to(self._embedding.dtype), self._embedding
+        ):
             raise CheckpointError(f"{TIED_HEAD} differs from the embedding that it is tied to")
 
 

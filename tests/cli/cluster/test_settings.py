@@ -41,7 +41,7 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
     )
     assert settings.scaling == Bounds(least=2, most=4, target_wait_s=1.5)
     assert (settings.engine.dtype, settings.engine.max_running) == ("bfloat16", 64)
-    assert [settings.port(number) for number in range(3)] == [7400, 7402, 7404]
+    assert [settings.port(number) for number in range(3)] == [7400, 7403, 7406]
     assert not settings.is_one_machine
 
 
@@ -64,9 +64,11 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
         ("resources: {h100: a lot}", "resources"),
         ("min_engines: 2", "min_engines: it needs max_engines"),
         ("engines: 5\nmax_engines: 4", "engines: 5 is not from"),
-        ("engine_port: 65534\nengines: 2", "engine_port: the last engine's would be 65536"),
+        ("engine_port: 65534\nengines: 2", "engine_port: the last engine's would be 65537"),
+        ("exchange: /x.sock", "exchange: each engine has its own"),
         ("redis_url: redis://r:6379", "link_key_file: engines on several machines"),
         ("num_gpus: 1\ntensor_parallel: 2", "num_gpus: 1 is less than tensor_parallel, 2"),
+        ("num_gpus: 1\npipeline_parallel: 2", "less than tensor_parallel x pipeline_parallel, 2"),
         ("redis_url: r:6379", "--redis-url: it must start"),
     ],
 )

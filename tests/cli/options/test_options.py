@@ -70,7 +70,10 @@ def variables(option: Any) -> list[str]:
         (
             ENGINE_FLAGS,
             EngineConfig,
-            {"model_dir", "socket", "link_key_file", "grace_s", "host_memory_bytes"},
+            {
+                *("model_dir", "socket", "link_key_file", "exchange"),
+                *("grace_s", "host_memory_bytes", "role"),
+            },
         ),
         (
             ALONE_FLAGS,

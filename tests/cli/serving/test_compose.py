@@ -75,6 +75,8 @@ def test_every_engine_flag_arrives() -> None:
         num_threads=2,
         tensor_parallel=2,
         peer_memory=False,
+        pipeline_parallel=3,
+        cpu_offload_gb=1.5,
     )
     composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     for name in ENGINE_FLAGS:
@@ -87,6 +89,20 @@ def test_blocks_lie_in_the_data_directory_by_default() -> None:
     assert own.disk_cache_dir == "/var/lib/ratoon/blocks"
     named = engine_flags(disk_cache_dir="/fast/blocks")
     assert engine_config(SOURCE, DATA_DIR, SOCKET, named).disk_cache_dir == "/fast/blocks"
+
+
+def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:
+    over_tcp, beside = "tcp://0.0.0.0:7302", engine_flags(exchange="x.sock")
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags()).exchange is None
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, beside).exchange == str(
+        Path("x.sock").absolute()
+    )
+    flags = engine_flags(exchange=over_tcp)
+    assert engine_config(SOURCE, DATA_DIR, "tcp://0.0.0.0:7300", flags).exchange == over_tcp
+    with pytest.raises(BadSetting, match="--exchange: over TCP it has the key of --socket"):
+        engine_config(SOURCE, DATA_DIR, SOCKET, flags)
+    with pytest.raises(BadSetting, match="--exchange: 'tcp://gpu1' is not tcp://HOST:PORT"):
+        engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(exchange="tcp://gpu1"))
 
 
 def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:

@@ -226,7 +226,11 @@ def test_ranks_that_do_not_divide_a_model_are_refused_by_its_field(
     assert (printed.status, printed.out) == (3, "")
     assert f"tensor_parallel 7 does not divide num_attention_heads {heads}" in printed.err
     assert printed.err.count("\n") == 1
-    two = replace(ENGINE_DEFAULTS, tensor_parallel=2)
+    printed = console.type(*words, "--pipeline-parallel", "8")
+    layers = RUNNABLE["num_hidden_layers"]
+    assert f"pipeline_parallel 8: the model has {layers} layers" in printed.err
+    assert printed.err.count("\n") == 1
+    two = replace(ENGINE_DEFAULTS, tensor_parallel=2, pipeline_parallel=layers)
     assert checked_source(str(model_dir), two).directory == model_dir, "the control"
 
 

@@ -13,6 +13,7 @@ from cli.serving.replicas import (
     machine,
     replica_configs,
     sockets,
+    with_roles,
 )
 from engine.config import EngineConfig
 
@@ -45,9 +46,20 @@ def test_several_divide_the_host_and_have_places_of_their_own() -> None:
         ("engine-2.sock", "/d/blocks-2"),
     ]
     assert sockets(ALONE.socket, 3) == [one.socket for one in (first, second, third)]
-    own = {"socket": "", "disk_cache_dir": ""}
+    assert [one.exchange for one in (first, second, third)] == [
+        f"{one.socket}.x" for one in (first, second, third)
+    ]
+    own = {"socket": "", "disk_cache_dir": "", "exchange": ""}
     assert len({str(replace(one, **own)) for one in (first, second, third)}) == 1
     assert child_names(3) == ["engine-0", "engine-1", "engine-2"]
+
+
+def test_the_first_ones_compute_prompts_for_the_others() -> None:
+    configs = replica_configs(ALONE, 3, HOST)
+    assert with_roles(configs, 0) == configs
+    assert [one.role for one in with_roles(configs, 2)] == ["prefill", "prefill", "decode"]
+    with pytest.raises(BadSetting, match="at least one answers"):
+        with_roles(configs, 3)
 
 
 def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:

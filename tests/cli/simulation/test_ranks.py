@@ -11,7 +11,8 @@ from cli.simulation.decoder import read_decoder
 from cli.simulation.fits import GIB, rank_fit
 from cli.simulation.machine import MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
-from cli.simulation.plan import checked_ranks, make_plan
+from cli.simulation.plan import make_plan
+from cli.simulation.stages import checked_ranks
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config
 

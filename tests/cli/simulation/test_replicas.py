@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 
 from cli.simulation.machine import MachineModel, ModelShape
 from cli.simulation.replay import CopyClock, Replay, TierSizes, admit
-from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica, VirtualClock
+from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
+from cli.simulation.steps import VirtualClock, gap_at
 from cli.simulation.trace import faster, read_trace, session_blocks
+from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.router import Router
 from gateway.routing.unaware import RoundRobinRouter
 from tests.cli.console import Console
@@ -22,12 +26,25 @@ from tests.cli.simulation.traces import row, write
 COSTS = Costs(ModelShape(), MachineModel(), 10)
 
 
-def replayed(path: Path, router: Router, clock: VirtualClock, count: int = 2) -> ReplicaSet:
+def replayed(
+    path: Path,
+    router: Router,
+    clock: VirtualClock,
+    count: int = 2,
+    *,
+    size: int = 400,
+    costs: Costs = COSTS,
+    prefill: int = 0,
+) -> ReplicaSet:
+    roles: list[Role] = ["prefill" if prefill else "both"] * (prefill or count)
+    roles += ["decode"] * (count - len(roles))
     members = [
-        SimulatedReplica(f"r{number}", Replay(10, TierSizes(400), "lru", CopyClock()), COSTS)
-        for number in range(count)
+        SimulatedReplica(
+            f"r{n}", Replay(10, TierSizes(size), "lru", CopyClock()), costs, clock, role
+        )
+        for n, role in enumerate(roles)
     ]
-    replicas = ReplicaSet(router, clock, members, COSTS)
+    replicas = ReplicaSet(router, clock, members, costs)
     replicas.run(admit(read_trace(path, 10)), lambda _: None)
     for one in members:
         one.replay.check()
@@ -60,11 +77,47 @@ def test_each_replica_has_a_cache_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_prompt_waits_for_those_before_it_at_its_replica_alone(tmp_path: Path) -> None:
-    path = write(tmp_path / "t", [row(0, [n, n, n]) for n in range(3)])
-    replicas = replayed(path, RoundRobinRouter(), VirtualClock())
+    rows = [row(0, [1000 * n + at for at in range(819)]) for n in range(3)]
+    path = write(tmp_path / "t", rows)
+    replicas = replayed(path, RoundRobinRouter(), VirtualClock(), size=20_000)
     first, second, third = replicas.ttft_s
-    assert first == second > COSTS.machine.start_ms / 1000
-    assert third == pytest.approx(2 * first)
+    assert first == pytest.approx(second, rel=0.01)
+    assert third == pytest.approx(2 * first, rel=0.05)
+
+
+def test_a_busy_replica_s_prefix_is_fetched_by_an_idle_one(tmp_path: Path) -> None:
+    begin = list(range(2000))
+    rows = [
+        row(0, begin),
+        row(9000, range(5000, 8000)),
+        row(9000, [*begin, 1]),
+        row(9001, [*begin, 2]),
+    ]
+    path, clock = write(tmp_path / "t", rows), VirtualClock()
+    fast = replace(COSTS, fetch_gb_s=50.0)
+    fetching = replayed(path, FirstTokenRouter(clock), clock, size=90_000, costs=fast)
+    clock = VirtualClock()
+    alone = replayed(path, FirstTokenRouter(clock), clock, size=90_000)
+    assert [one.fetched for one in alone.served] == [0, 0, 0, 0]
+    assert sum(one.fetched for one in fetching.served) == 20_000
+    assert sorted(fetching.ttft_s)[1] < 0.2 < min(alone.ttft_s)
+    assert sum(one.computed for one in fetching.served) <= sum(one.computed for one in alone.served)
+
+
+def test_prompts_are_computed_apart_and_count_once(tmp_path: Path) -> None:
+    rows = [row(20 * n, [1000 * n + at for at in range(900)], output=300) for n in range(12)]
+    path, fast = write(tmp_path / "t", rows), replace(COSTS, fetch_gb_s=50.0)
+    clock = VirtualClock()
+    apart = replayed(path, FirstTokenRouter(clock), clock, 3, size=200_000, costs=fast, prefill=1)
+    clock = VirtualClock()
+    together = replayed(path, FirstTokenRouter(clock), clock, 3, size=200_000, costs=fast)
+    assert apart.apart > 6
+    assert together.apart == 0
+    assert sum(one.computed for one in apart.served) == 12 * 9000, "what was fetched was computed"
+    assert gap_at(apart.gaps, 99) < 0.5 * gap_at(together.gaps, 99)
+    assert len(apart.ttft_s) == len(together.ttft_s) == 12
+    tokens = [sum(one.tokens for one in run.gaps) for run in (apart, together)]
+    assert tokens == [12 * 299, 12 * 299]
 
 
 def test_what_happens_later_happens_in_order() -> None:
@@ -106,6 +159,14 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
     assert chosen["token_hit_rate"] == pytest.approx(report["together"]["token_hit_rate"])
     assert chosen["of_one_cache"] > routers["random"]["of_one_cache"]
     assert report["together"]["requests"] == 240
+    roles = ("--fetch-gb-s", "20", "--prefill-replicas", "1")
+    more = console.type(*words, "--replicas", "4", *roles, "--json").json
+    labels = ["first-token, fetching", "first-token, 1 for prompts"]
+    assert [one["router"] for one in more["by_router"]] == ["one cache", *ROUTERS, *labels]
+    assert more["router"] == labels[-1]
+    for refused in (roles[2:], ("--fetch-gb-s", "20", "--prefill-replicas", "4")):
+        wrong = console.type(*words, "--replicas", "4", *refused)
+        assert (wrong.status, "--prefill-replicas" in wrong.err) == (2, True)
     one = console.type(*words, "--json").json
     assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]  # a fourth of the room
     printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out

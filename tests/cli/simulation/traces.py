@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 
 
-def row(at_ms: float, ids: Sequence[int], *, tail: int = 0, **other: Any) -> dict[str, Any]:
+def row(
+    at_ms: float, ids: Sequence[int], *, tail: int = 0, output: int = 5, **other: Any
+) -> dict[str, Any]:
     """A line whose blocks are 10 tokens; `tail` tokens are missing of the last one."""
     length = 10 * len(ids) - tail
     return {
         "timestamp": at_ms,
         "input_length": length,
-        "output_length": 5,
+        "output_length": output,
         "hash_ids": list(ids),
         **other,
     }

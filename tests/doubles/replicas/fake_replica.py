@@ -1,6 +1,7 @@
 """A fake engine that can die, stand still, stop and be full, as one of several replicas.
 
-Its requests go through a queue, as those of `EngineClient` do, so that they can be taken away.
+Its requests go through a queue, as those of `EngineClient` do, so that they can be taken away. With
+an `exchange` it fetches from others, and they from it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from itertools import takewhile
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,10 +21,22 @@ from engine.errors import (
     error_from_code,
 )
 from engine.link.interface import OnEnd
-from engine.link.messages import Failed, Finished, Generate, Tokens
+from engine.link.messages import (
+    Failed,
+    FetchSource,
+    Finished,
+    Generate,
+    Reused,
+    Role,
+    Tokens,
+)
+from engine.link.stats_messages import TierTokens
 from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
+from tests.doubles.gateway.keys import split_keys
 
 _Told = Tokens | Finished | EngineError
+E = TypeVar("E", Tokens, Finished, Tokens | Finished)
+_PATIENCE = 1000  # turns of the loop
 
 
 class FakeReplica(FakeEngine):
@@ -35,7 +50,22 @@ class FakeReplica(FakeEngine):
         self.name = name
         self.refusal: str | None = None  # the code that new requests are refused with
         self.given_up: list[str] = []
+        self.exchange: dict[str, FakeReplica] | None = None  # all of them, by address
+        self.role: Role = "both"  # of the next process
+        self.computes = asyncio.Event()  # cleared: no prompt is computed
+        self.computes.set()
         super().__init__(None)
+        self.come()
+
+    @property
+    def address(self) -> str:
+        """Of its exchange."""
+        return f"/exchange/{self.name}"
+
+    def joins(self, exchange: dict[str, FakeReplica], role: Role = "both") -> None:
+        """Have blocks for others, and fetch theirs; as a new process."""
+        self.exchange, self.role = exchange, role
+        exchange[self.address] = self
         self.come()
 
     def come(self) -> None:
@@ -43,7 +73,11 @@ class FakeReplica(FakeEngine):
         self._starts += 1
         self.is_stalled, self.refusal = False, None
         self.welcome = replace(
-            WELCOME, engine_id=f"{self.name}{self._starts}", fingerprint=self.fingerprint
+            WELCOME,
+            engine_id=f"{self.name}{self._starts}",
+            fingerprint=self.fingerprint,
+            exchange_address=None if self.exchange is None else self.address,
+            role=self.role,
         )
 
     def die(self) -> None:
@@ -102,8 +136,54 @@ class FakeReplica(FakeEngine):
 
     async def _run(self, request: Generate, told: asyncio.Queue[_Told]) -> None:
         try:
-            async with aclosing(super().generate(request, self._ended)) as events:
+            fetched = await self._fetch(request, request.source) if request.source else 0
+            if request.source is not None and request.source.only:
+                self.requests.append(request)
+                told.put_nowait(_fetched_alone(request, fetched))
+                return
+            await self.computes.wait()
+
+            def ended(end: Finished | Failed) -> None:
+                self._ended(end if isinstance(end, Failed) else _with_fetched(end, fetched))
+
+            async with aclosing(super().generate(request, ended)) as events:
                 async for event in events:
-                    told.put_nowait(event)
+                    told.put_nowait(_with_fetched(event, fetched))
         except EngineError as error:
             told.put_nowait(error)
+
+    async def _fetch(self, request: Generate, source: FetchSource) -> int:
+        """Tokens that come; blocks of a prompt that is under way there come once it is computed."""
+        other = (self.exchange or {}).get(source.address)
+        if other is None or other.welcome is None:
+            return 0
+        for _ in range(_PATIENCE):
+            if source.request_id not in other._told or other.computes.is_set():
+                break
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        keys = split_keys(request.block_keys)
+        here, there = (
+            len(list(takewhile(one._cached_keys.__contains__, keys))) for one in (self, other)
+        )
+        self._cached_keys.update(keys[:there])
+        return 16 * max(there - here, 0)
+
+
+def _with_fetched(event: E, fetched: int) -> E:
+    if not fetched or event.reused is None:
+        return event
+    reused = event.reused
+    own = max(reused.tiers.device - fetched, 0)
+    told = replace(reused, tiers=TierTokens(own), fetched=reused.tiers.device - own)
+    return replace(event, reused=told)
+
+
+def _fetched_alone(request: Generate, fetched: int) -> Finished:
+    return Finished(
+        request_id=request.request_id,
+        reason="length",
+        prompt_tokens=len(request.token_ids) // 4,
+        completion_tokens=0,
+        reused=Reused(fetched=fetched),
+    )

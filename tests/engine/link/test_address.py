@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.link.address import Address, address, is_tcp
+from engine.link.address import Address, address, as_reached, exchange_at, is_tcp
 
 
 def test_a_path_is_a_unix_socket_with_its_heartbeat_beside_it() -> None:
@@ -51,3 +51,13 @@ def test_over_tcp_the_heartbeat_has_the_port_after_it(
 def test_what_is_no_address_is_said_in_a_line(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         address(text)
+
+
+def test_an_exchange_is_told_as_it_is_reached() -> None:
+    assert exchange_at("tcp://gpu1:7300") == "tcp://gpu1:7302"
+    everywhere = ("tcp://0.0.0.0:7302", "tcp://[::]:7302")
+    for told in everywhere:
+        assert as_reached(told, "tcp://gpu1:7300") == "tcp://gpu1:7302"
+    for told in ("tcp://10.0.0.7:7302", "/run/ratoon/engine.sock.x"):
+        assert as_reached(told, "tcp://gpu1:7300") == told
+    assert as_reached(everywhere[0], "/run/engine.sock") == everywhere[0]

@@ -24,6 +24,7 @@ from engine.link.codec import Codec, DecodeError, EncodeError, unpack_token_ids
 from engine.link.messages import (
     Cancel,
     Failed,
+    FetchSource,
     Finished,
     FlowQuota,
     FromEngine,
@@ -32,6 +33,7 @@ from engine.link.messages import (
     Reused,
     SamplingParams,
     StepReply,
+    Timing,
     ToEngine,
     Tokens,
     Welcome,
@@ -56,7 +58,7 @@ from engine.link.query_messages import (
     Unpin,
     Unpinned,
 )
-from engine.link.stats_messages import EngineStats, TierTokens
+from engine.link.stats_messages import EngineStats, ExchangeStats, FetchStats, TierTokens
 from engine.link.view_messages import (
     NodeView,
     Overview,
@@ -77,6 +79,13 @@ from tests.engine.rigs.rig import Rig, generate
 
 CODEC = Codec()
 
+EXCHANGE = ExchangeStats(
+    fetched={"tcp": FetchStats(fetches=2, failed=1, blocks=3, bytes=48, seconds=0.5)},
+    refused=1,
+    sent_blocks=4,
+    sent_bytes=64,
+)
+
 TO_ENGINE: list[ToEngine] = [
     Hello(),
     generate("a", range(10)),
@@ -91,6 +100,7 @@ TO_ENGINE: list[ToEngine] = [
             stop_token_ids=frozenset((1, 2)),
         ),
     ),
+    generate("c", range(10), source=FetchSource("/run/engine-1.x", 8, "a", only=True)),
     Cancel("a"),
     Flush(query_id="1", flow="x", namespace=bytes(16)),
     Pin(
@@ -144,6 +154,7 @@ def from_engine() -> list[FromEngine]:
             eos_token_ids=(0, 1),
             device="cpu",
             dtype="float32",
+            exchange_address="tcp://gpu1:7302",
         ),
         StepReply(
             [
@@ -151,7 +162,8 @@ def from_engine() -> list[FromEngine]:
                     request_id="a",
                     token_ids=(1, 2),
                     logprobs=(logprobs,),
-                    reused=Reused(TierTokens(1, 2), 0.5, (16, 0)),
+                    reused=Reused(TierTokens(1, 2), 0.5, (16, 0), 32),
+                    timing=Timing(0.5, 0.25, 0.0, 1.0, 0.125),
                 ),
                 Finished(
                     request_id="a",
@@ -175,7 +187,7 @@ def from_engine() -> list[FromEngine]:
             query_id="6", prefixes=[MarkedPrefix(bytes(16), 32, TierTokens(16, 16), 300.0, 1.5)]
         ),
         MarkedForgotten(query_id="7", blocks=None),
-        StatsReply(query_id="2", stats=stats),
+        StatsReply(query_id="2", stats=msgspec.structs.replace(stats, exchange=EXCHANGE)),
         Overview(
             query_id="8",
             engine_id="e",

@@ -1,5 +1,7 @@
 """Two ranks replay the same steps, padded to captured sizes, and have the same tokens.
 
+So do two stages, of which the last one has tokens.
+
 On a CPU what a graph captures is run again; what is tested is that all ranks exchange the same, in
 the same order, also where rows are sampled once more after a replay.
 """
@@ -24,9 +26,13 @@ from engine.models.decoder import build_decoder
 from engine.models.shards import shard_model
 from engine.ranks.collectives import Collectives
 from engine.ranks.messages import without_texts
+from engine.ranks.pipe import StagePipe
 from engine.ranks.sampling import ranks_sampler
+from engine.ranks.stages import EarlierStageRunner
+from engine.startup.kernel_warm_up import compute_gemms
 from engine.step import Forward, Launched, Runner, Step
 from storage.device_pool import DevicePool, Mover
+from storage.stage import Stage
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
@@ -117,3 +123,40 @@ def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int)
     alone = served(HandDriven(build_runner(model_dir, NUM_BLOCKS)))
     assert tokens == alone
     assert first == second == [one[-1] for one in alone]
+
+
+def stage_runner(model_dir: Path, group: Collectives) -> ModelRunner:
+    """`build_runner` for one of two stages."""
+    model = read_model_config(model_dir)
+    pipe = StagePipe(Stage(group.rank, (1, 3)), group, CPU)
+    parameters = load_parameters(model_dir, model, torch.float32, CPU, stage=pipe.stage)
+    runner = build_runner(model_dir, NUM_BLOCKS)
+    layout, ops = kv_layout(model.layers, "float32", BLOCK_SIZE), runner.decoder.ops
+    pool = DevicePool(layout.stage_of(pipe.stage), NUM_BLOCKS, CPU)
+    decoder = build_decoder(model, parameters, ops, model.max_positions, pipe=pipe)
+    return replace(runner, decoder=decoder, pool=pool, mover=Mover(pool, ops.copy_blocks))
+
+
+@pytest.mark.parametrize("max_tokens", [0, 4, 64])
+def test_stages_give_the_tokens_of_one(checkpoint: MakeCheckpoint, max_tokens: int) -> None:
+    model_dir = checkpoint("llama").model_dir
+    frames: Frames = SimpleQueue()
+
+    def run(group: Collectives) -> list[list[int]]:
+        eager = stage_runner(model_dir, group)
+        compute_gemms(eager.decoder, 3, sampling=True)
+        runner: Runner = eager
+        if max_tokens:
+            runner = with_graphs(eager, Rerun(), max_tokens=max_tokens)
+        if eager.decoder.has_logits:
+            tokens = served(HandDriven(eager, Told(runner, frames)))
+            frames.put(None)
+            return tokens
+        earlier = EarlierStageRunner(runner, CPU)
+        for frame in iter(frames.get, None):
+            assert earlier.launch(msgspec.msgpack.decode(frame, type=Step)).collect() == []
+        return []
+
+    nothing, tokens = on_ranks(2, run)
+    assert tokens == served(HandDriven(build_runner(model_dir, NUM_BLOCKS)))
+    assert nothing == []

@@ -71,6 +71,10 @@ class OwnMover:
     plans: list[Plan] = field(default_factory=list)
     pending: int = 0
     is_closed: bool = False
+    launched_with: list[int] = field(default_factory=list)  # so many plans before
+
+    def catch_up(self) -> None:
+        self.launched_with.append(len(self.plans))
 
     def start(self, plan: Plan) -> None:
         self.plans.append(plan)
@@ -87,15 +91,16 @@ class TestMover:
     def test_tells_all_ranks_the_plan_and_carries_it_out(self, ranks: TwoRanks) -> None:
         own = OwnMover()
         plan = Plan(DOWN, dict.fromkeys(DOWN, RECORD), erase=(7,))
-        RanksMover(own, ranks.others).start(plan)
+        RanksMover(own, ranks.others, own.catch_up).start(plan)
         [told] = ranks.told()
         assert isinstance(told, CopyBlocks)
         assert told.plan() == plan
         assert own.plans == [plan]
+        assert own.launched_with == [0], "steps that the others have launched come before"
 
     def test_a_move_is_done_when_all_ranks_have_done_it(self, ranks: TwoRanks) -> None:
         own, copied = OwnMover(), Copied(Tier.HOST, Tier.DEVICE, 3, 0.5)
-        mover = RanksMover(own, ranks.others)
+        mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
         own.ended = Completed(done=list(UP), copied=[copied])
         ranks.report(1, Ended([2, 0, 1], [], []))
@@ -109,7 +114,7 @@ class TestMover:
 
     def test_it_ends_as_on_the_rank_where_it_ends_worst(self, ranks: TwoRanks) -> None:
         own = OwnMover()
-        mover = RanksMover(own, ranks.others)
+        mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
         mover.start(Plan(DOWN, dict.fromkeys(DOWN, RECORD)))  # numbers go on: 3 and 4
         ranks.report(1, Ended([0, 4], [1, 3], [2]))
@@ -122,7 +127,7 @@ class TestMover:
 
     def test_the_same_move_may_be_made_again(self, ranks: TwoRanks) -> None:
         own = OwnMover()
-        mover = RanksMover(own, ranks.others)
+        mover = RanksMover(own, ranks.others, own.catch_up)
         for number in range(2):
             mover.start(Plan(UP[:1]))
             for rank in (1, 2):
@@ -134,7 +139,7 @@ class TestMover:
         own = OwnMover()
         ranks.ends[1].close()
         with pytest.raises(RankGone, match="rank 2 is gone"):
-            RanksMover(own, ranks.others).start(Plan(UP))
+            RanksMover(own, ranks.others, own.catch_up).start(Plan(UP))
         assert own.plans == []
 
 

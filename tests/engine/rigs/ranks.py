@@ -15,10 +15,12 @@ import torch
 from engine.config import EngineConfig
 from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
+from engine.ranks.groups import meet
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.serving import opened_rank
+from engine.startup.loading import outline_model
 from storage.disk.wire import Channel
 
 T = TypeVar("T")
@@ -38,12 +40,18 @@ def meeting_place() -> Iterator[str]:
 
 def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
     """What `compute` returns on each rank."""
-    with meeting_place() as path, ThreadPoolExecutor(num_ranks) as threads:
+    with meeting_place() as path:
 
         def run(rank: int) -> T:
             with closing(Collectives(Meeting(path, rank, num_ranks, PATIENCE), CPU)) as group:
                 return compute(group)
 
+        return together(num_ranks, run)
+
+
+def together(num_ranks: int, run: Callable[[int], T]) -> list[T]:
+    """What `run` returns for each rank, on threads at the same time."""
+    with ThreadPoolExecutor(num_ranks) as threads:
         return list(threads.map(run, range(num_ranks)))
 
 
@@ -55,7 +63,7 @@ class ThreadRanks:
 
     def __init__(self, config: EngineConfig) -> None:
         """Start them; they load when this one does."""
-        num_ranks = config.tensor_parallel
+        num_ranks, outline = config.num_ranks, outline_model(config)
         self.parts: list[RankParts] = []
         self._meeting = os.memfd_create("ranks", os.MFD_CLOEXEC)
         ring = RingWriter(num_ranks - 1)
@@ -67,7 +75,7 @@ class ThreadRanks:
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
         meeting = Meeting(f"/proc/self/fd/{self._meeting}", 0, num_ranks, PATIENCE)
-        self.group = Collectives(meeting, CPU)
+        self.groups = meet(meeting, outline.grid, outline.stage, CPU)
 
     def await_started(self) -> None:
         """Wait until all are ready."""
@@ -88,7 +96,7 @@ class ThreadRanks:
             end.result()
         self._threads.shutdown()
         self.others.close()
-        self.group.close()
+        self.groups.close()
         os.close(self._meeting)
 
     def _follow(self, start: Start, end: socket.socket) -> None:

@@ -12,6 +12,7 @@ from engine.copies import Disk
 from engine.core import EngineCore
 from engine.link.messages import (
     Failed,
+    FetchSource,
     Finished,
     Generate,
     Loads,
@@ -73,6 +74,7 @@ def generate(
     loads: Loads = "auto",
     cache_quota: tuple[float, float] | None = None,
     writer: str = "",
+    source: FetchSource | None = None,
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -88,6 +90,7 @@ def generate(
         loads=loads,
         cache_quota=cache_quota,
         writer=writer,
+        source=source,
     )
 
 
@@ -105,6 +108,7 @@ class Rig:
     deadline_s: float = 10.0
     quantum: int = 16
     overlap_scheduling: bool = False
+    stages: int = 1
     policy: PolicyName = "lru"
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
@@ -139,7 +143,7 @@ class Rig:
             ),
             self.link,
             EngineLimits(
-                StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s),
+                StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s, self.stages),
                 QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
                 self.deadline_s,
                 self.overlap_scheduling,

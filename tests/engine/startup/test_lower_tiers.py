@@ -208,6 +208,17 @@ def test_what_opening_the_model_takes_is_left() -> None:
     assert num_blocks == pytest.approx(HOST_SHARE * available / BLOCK_BYTES, abs=1)
 
 
+def test_so_are_weights_that_stay_in_host_memory() -> None:
+    half = host_free_bytes() // 2
+    pools = at_once()
+    for gib in (0.0, half / 2**30):
+        with host_ahead(settings(cpu_offload_gb=gib), BLOCK_BYTES, CUDA, pools):
+            pass
+    (*_, plain), (num_blocks, *_, beside) = pools.asked
+    assert plain - beside == pytest.approx(half, rel=0.25)
+    assert num_blocks == pytest.approx(HOST_SHARE * beside / BLOCK_BYTES, abs=1)
+
+
 def test_a_size_that_was_asked_for_is_the_size() -> None:
     pools = at_once()
     with host_ahead(settings(host_cache_gib=1.5), BLOCK_BYTES, CUDA, pools):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
+from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 from engine.startup.pool_size import (
     CPU_LIMIT,
+    OPENING_BYTES,
     blocks_ahead,
     blocks_for_tokens,
     blocks_on_cpu,
     blocks_on_cuda,
+    host_blocks,
+    host_free_beside_weights,
 )
 
 GIB = 1024**3
@@ -47,7 +53,7 @@ def test_more_activations_or_weights_leave_fewer_blocks() -> None:
 
 
 def test_a_model_that_fills_the_device_is_refused() -> None:
-    with pytest.raises(PoolTooSmall):
+    with pytest.raises(PoolTooSmall, match="cpu_offload_gb keeps weights in host memory"):
         on_cuda(GIB, 139 * GIB, GIB)
 
 
@@ -63,3 +69,24 @@ def test_blocks_for_two_large_steps_are_kept_free_but_of_a_small_pool_less(
     num_blocks: int, ahead: int
 ) -> None:
     assert blocks_ahead(num_blocks, 16) == ahead
+
+
+@pytest.mark.parametrize("gib", [None, 1.5])
+def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | None) -> None:
+    config = EngineConfig(model_dir="", socket="", host_cache_gib=gib)
+
+    def blocks(own: int) -> int:
+        share = Fraction(own, 8)
+        return host_blocks(config, own * 4096, on_cuda=True, free=5 * GIB, share=share)
+
+    assert blocks(5) == blocks(3) == blocks(8) > 0
+
+
+def test_weights_in_host_memory_come_before_the_host_tier() -> None:
+    """Of two ranks each has its own."""
+    free = 64 * GIB
+    plain = EngineConfig(model_dir="", socket="")
+    kept = EngineConfig(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)
+    assert host_free_beside_weights(plain, free) == free - OPENING_BYTES
+    assert host_free_beside_weights(kept, free) == free - OPENING_BYTES - 40 * GIB
+    assert host_free_beside_weights(kept, 30 * GIB) == 0

@@ -63,6 +63,7 @@ def rigs(draw: st.DrawFn) -> Rig:
         deadline_s=draw(st.sampled_from([0.0, 0.005, 10.0])),
         quantum=draw(st.sampled_from([1, 16, 256])),
         overlap_scheduling=draw(st.booleans()),
+        stages=draw(st.sampled_from([1, 1, 2, 3])),
         policy=draw(st.sampled_from(get_args(PolicyName))),
     )
 
@@ -104,6 +105,8 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], ba
         assert last.reason == "length" or request.cancel_after is not None
         if last.reason == "length":
             assert tokens == expected
+    pending = any(row.is_pending for step in rig.runner.steps for row in step.rows)
+    assert not pending or rig.stages == 1
     rig.expect_nothing_left()
 
 

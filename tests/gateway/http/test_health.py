@@ -52,6 +52,7 @@ async def test_one_of_several_engines_is_enough_and_each_is_named() -> None:
     engine.replicas = {
         "0": ReplicaHealth("ready", ""),
         "1": ReplicaHealth("refused", "it serves another model"),
+        "2": ReplicaHealth("ready", "", role="prefill"),
     }
     async with client_of(small_app(health_router(engine, lambda: None))) as http:
         answer = await http.get("/readyz")
@@ -61,6 +62,7 @@ async def test_one_of_several_engines_is_enough_and_each_is_named() -> None:
         "replicas": {
             "0": {"state": "ready"},
             "1": {"state": "refused", "reason": "it serves another model"},
+            "2": {"state": "ready", "role": "prefill"},
         },
     }
 

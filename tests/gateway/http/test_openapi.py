@@ -154,7 +154,7 @@ BEYOND_SCHEMAS = [
     r"is not tcp://HOST:PORT|is no path of a socket|an address must be printable",
     r"the port is at most|this gateway was started without --find-engines",
     r"Port out of range|Port could not be cast|Invalid IPv6|netloc",
-    r"`\w+` and `\w+` exclude each other",
+    r"`[\w.]+` and `[\w.]+` exclude each other",
     r"cannot be given together with `echo`",
     r"needs a last message of the assistant",
     r"a stop string is empty",

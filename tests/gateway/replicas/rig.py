@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
-from engine.link.messages import Failed, Finished, Generate, Reused, Timing, Tokens
+from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
 from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.routing_notes import FetchReason, NoNotes
+from gateway.replicas.serving import Serving
+from gateway.routing.apart import ApartLimits
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
@@ -44,6 +47,28 @@ class NotingRouter(LeastOutstandingRouter):
 
 
 @dataclass
+class KeptNotes(NoNotes):
+    """Keeps what is counted."""
+
+    moves: list[str] = field(default_factory=list)
+    fetches: list[FetchReason] = field(default_factory=list)
+    firsts: list[tuple[float, float]] = field(default_factory=list)  # predicted, real
+    snapshots: list[str] = field(default_factory=list)
+
+    def moved(self, replica: str) -> None:
+        self.moves.append(replica)
+
+    def fetch(self, reason: FetchReason) -> None:
+        self.fetches.append(reason)
+
+    def predicted(self, predicted_s: float, real_s: float) -> None:
+        self.firsts.append((predicted_s, real_s))
+
+    def snapshot(self, replica: str) -> None:
+        self.snapshots.append(replica)
+
+
+@dataclass
 class Fleet:
     """Three replicas a, b and c, and one set of them."""
 
@@ -51,14 +76,19 @@ class Fleet:
         default_factory=lambda: [FakeReplica(name) for name in "abc"]
     )
     router: NotingRouter = field(default_factory=NotingRouter)
-    moved: list[str] = field(default_factory=list)
+    notes: KeptNotes = field(default_factory=KeptNotes)
 
     def __post_init__(self) -> None:
         by_name = {replica.name: replica for replica in self.replicas}
-        self.set = EngineSet(by_name, self.router, self.moved.append)
+        self.set = EngineSet(by_name, self.router, self.notes)
 
     def __getitem__(self, name: str) -> FakeReplica:
         return next(one for one in self.replicas if one.name == name)
+
+    @property
+    def moved(self) -> list[str]:
+        """The replicas that requests have left."""
+        return self.notes.moves
 
     def states(self) -> dict[str, str]:
         return {name: health.state for name, health in self.set.replicas.items()}
@@ -71,6 +101,19 @@ class Fleet:
         """Let all requests hang before the token `at`."""
         for one in self.replicas:
             one.pace = hanging_at(at)
+
+
+class Apart(Fleet):
+    """a computes prompts, b and c answer; all send blocks to each other."""
+
+    def __post_init__(self) -> None:
+        exchange: dict[str, FakeReplica] = {}
+        for one in self.replicas:
+            one.joins(exchange, "prefill" if one.name == "a" else "decode")
+        super().__post_init__()
+        self.set._serving = Serving(
+            self.set._members, self.router, self.notes, limits=ApartLimits(least_tokens=16)
+        )
 
 
 @dataclass
@@ -99,10 +142,15 @@ def prompt(number: int = 0) -> list[int]:
 
 
 @asynccontextmanager
-async def asking(fleet: Fleet, count: int = 1, max_tokens: int = 20) -> AsyncIterator[list[Asked]]:
+async def asking(
+    fleet: Fleet, count: int = 1, max_tokens: int = 20, *, loads: Loads = "auto"
+) -> AsyncIterator[list[Asked]]:
     """So many requests that run beside the block."""
     asked = [
-        Asked(fleet, generate(f"r{n}-0", prompt(n), max_tokens=max_tokens, block_size=16))
+        Asked(
+            fleet,
+            generate(f"r{n}-0", prompt(n), max_tokens=max_tokens, block_size=16, loads=loads),
+        )
         for n in range(count)
     ]
     tasks = [asyncio.create_task(one.run()) for one in asked]

@@ -14,6 +14,8 @@ from engine.link.query_messages import MarkedPrefix
 from engine.link.stats_messages import (
     EngineStats,
     EvictionStats,
+    ExchangeStats,
+    FetchStats,
     FlowShares,
     FlowStats,
     PinStats,
@@ -44,7 +46,8 @@ from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.support.operated_engine import some_overview, some_stats, some_tiers
 
 READY = ReplicaHealth("ready", "")
-STATES = {"0": READY, "1": READY, "2": ReplicaHealth("absent", "no engine is connected")}
+DECODES = ReplicaHealth("ready", "", role="decode")
+STATES = {"0": READY, "1": DECODES, "2": ReplicaHealth("absent", "no engine is connected")}
 
 
 def eviction(age_s: float) -> EvictionStats:
@@ -61,7 +64,10 @@ def stats(**fields: Any) -> EngineStats:
         shares=shares,
         evictions=[eviction(age_s) for age_s in (1.0, 3.0)],
     )
-    return replace(some, pins=PinStats(most=9, claimed=2, pinned={"p": 2}), **fields)
+    pins = PinStats(most=9, claimed=2, pinned={"p": 2})
+    fetched = {"tcp": FetchStats(fetches=2, failed=1, blocks=3, bytes=48, seconds=0.5)}
+    exchange = ExchangeStats(fetched=fetched, refused=1, sent_blocks=4, sent_bytes=64)
+    return replace(some, pins=pins, exchange=exchange, **fields)
 
 
 def numbers(value: Any) -> list[float]:
@@ -84,7 +90,7 @@ def test_counts_are_added_and_sizes_are_not() -> None:
     assert [one.age_s for one in joined.evictions] == [1.0, 1.0, 3.0]
     assert joined.tiers.disk is not None
     assert joined.tiers.disk.state == "off"
-    for name in ("windows", "flows", "shares", "running", "steps", "dropped_frames"):
+    for name in ("windows", "flows", "shares", "exchange", "running", "steps", "dropped_frames"):
         alone, both = (numbers(msgspec.to_builtins(asdict(s)[name])) for s in (one, joined))
         assert both == [2 * number for number in alone], name
     for name in ("found", "lower", "ways", "evictions"):
@@ -140,7 +146,7 @@ def test_metrics_keep_their_names_as_sums_and_each_replica_has_its_own() -> None
     ups = [found[f"ratoon_replica_up[('replica', '{number}')]"] for number in "012"]
     assert ups == [1, 1, 0]
     assert b"ratoon_replica" not in metrics.render(stats())
-    metrics.moved("1")
+    metrics.routing.moved("1")
     moved = samples(metrics.render(None, STATES).decode())
     assert moved["ratoon_requests_moved_total[('replica', '1')]"] == 1
 
@@ -177,6 +183,7 @@ def test_an_overview_adds_up_and_lists_what_is_largest() -> None:
         True,
         "engine e1: 0 running, 4 waiting",
     )
+    assert "(decode)" in found["engine 1"].detail
     assert (found["engine 2"].ok, found["engine 2"].detail) == (False, "no engine is connected")
 
 

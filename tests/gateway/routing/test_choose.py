@@ -51,6 +51,7 @@ CANDIDATES = st.lists(
         st.floats(0, 100),
         st.integers(0, 100),
         st.integers(0, 10**9),
+        st.floats(0, 100),
     ),
     min_size=1,
     max_size=8,

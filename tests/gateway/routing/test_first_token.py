@@ -14,11 +14,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from engine.link.cache_events import Added, Cleared, Removed
-from engine.link.messages import Generate
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.choose import Balance
+from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.rates import COMPUTE_S, ReplicaRates
 from tests.gateway.routing.requests import (
@@ -32,6 +33,7 @@ from tests.gateway.routing.requests import (
 )
 
 READY = ("a", "b", "c")
+SOURCES = {name: f"/exchange/{name}" for name in READY}
 
 
 class Clock:
@@ -47,7 +49,7 @@ def router() -> FirstTokenRouter:
 
 def send(one: FirstTokenRouter, name: str, *contents: object) -> str:
     asked = request(name, *contents)
-    replica = one.choose(asked, READY)
+    replica = one.choose(asked, READY).replica
     one.sent(replica, asked)
     return replica
 
@@ -56,19 +58,19 @@ def test_the_replica_that_has_the_most_of_the_prompt_is_chosen() -> None:
     one = router()
     one.heard("a", cached(*range(10)))
     one.heard("b", cached(*range(100)))
-    assert one.choose(request("r", *range(120)), READY) == "b"
-    assert one.choose(request("r", *range(120)), ("a", "c")) == "a"
+    assert one.choose(request("r", *range(120)), READY).replica == "b"
+    assert one.choose(request("r", *range(120)), ("a", "c")).replica == "a"
     one.heard("b", events(Removed(chained(*range(100))[16 * 5 :])))
-    assert one.choose(request("r", *range(120)), READY) == "a"
+    assert one.choose(request("r", *range(120)), READY).replica == "a"
 
 
 def test_what_lies_in_a_slower_tier_is_worth_less() -> None:
     one = router()
     one.heard("a", cached(*range(100), tier="disk"))
     one.heard("b", cached(*range(100), tier="host"))
-    assert one.choose(request("r", *range(110)), READY) == "b"
+    assert one.choose(request("r", *range(110)), READY).replica == "b"
     one.heard("c", cached(*range(99)))
-    assert one.choose(request("r", *range(110)), READY) == "c"
+    assert one.choose(request("r", *range(110)), READY).replica == "c"
 
 
 def test_a_long_queue_outweighs_what_is_cached() -> None:
@@ -76,9 +78,9 @@ def test_a_long_queue_outweighs_what_is_cached() -> None:
     one.heard("b", cached(*range(100)))
     waiting = request("w", *("other", *range(900)))
     one.sent("b", waiting)
-    assert one.choose(request("r", *range(110)), READY) == "a"
+    assert one.choose(request("r", *range(110)), READY).replica == "a"
     one.began("b", "w", None, None)
-    assert one.choose(request("r", *range(110)), READY) == "b"
+    assert one.choose(request("r", *range(110)), READY).replica == "b"
 
 
 def test_a_request_follows_one_that_begins_alike_and_is_not_computed_yet() -> None:
@@ -87,7 +89,7 @@ def test_a_request_follows_one_that_begins_alike_and_is_not_computed_yet() -> No
         one.sent(replica, request(kind, *((kind, n) for n in range(64))))
     for kind, replica in (("x", "a"), ("z", "c")):
         alike = request("r", *((kind, n) for n in range(64)), "more")
-        assert one.choose(alike, READY) == replica
+        assert one.choose(alike, READY).replica == replica
 
 
 def test_choices_of_one_prompt_wait_for_the_first_of_them_though_others_are_idle() -> None:
@@ -129,7 +131,7 @@ def test_the_faster_replica_is_given_more() -> None:
             one.sent(replica, asked)
             one.began(replica, asked.request_id, reused(), timing(prefill=seconds))
             one.ended(replica, asked.request_id)
-    assert one.choose(request("r", *range(1000, 1100)), READY) == "a"
+    assert one.choose(request("r", *range(1000, 1100)), READY).replica == "a"
 
 
 def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
@@ -141,7 +143,7 @@ def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
     fresh.sent("b", request("r2", "x"))
     one.sent("b", request("r2", "x"))
     asked = request("r3", *range(100))
-    assert one.choose(asked, READY) == fresh.choose(asked, READY)
+    assert one.choose(asked, READY).replica == fresh.choose(asked, READY).replica
     one.began("a", "r1", None, None)  # late news of it
     one.ended("a", "r1")
 
@@ -151,10 +153,10 @@ def test_a_request_without_the_cache_goes_where_least_waits() -> None:
     one.heard("a", cached(*range(100)))
     one.sent("a", request("w", "x", "y"))
     asked = request("r", *range(100), use_cache=False)
-    assert one.choose(asked, READY) == "b"
+    assert one.choose(asked, READY).replica == "b"
     one.sent("b", asked)
     one.began("b", "r", reused(), timing(prefill=1.0))
-    assert one.choose(request("short", tail=3), READY) in READY  # no whole block at all
+    assert one.choose(request("short", tail=3), READY).replica in READY  # no whole block at all
 
 
 class Calls(RuleBasedStateMachine):
@@ -162,8 +164,9 @@ class Calls(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.router, self.where = router(), dict[str, str]()
-        self.requests = dict[str, Generate]()
+        eager = FetchLimits(least_tokens=1, margin=0.0)
+        self.router, self.where = FirstTokenRouter(Clock(), fetches=eager), dict[str, str]()
+        self.fetches, self.begun = dict[str, str | None](), set[str]()
 
     @rule(
         name=st.sampled_from(("r1", "r2", "r3", "r4")),
@@ -172,12 +175,16 @@ class Calls(RuleBasedStateMachine):
     )
     def send(self, name: str, length: int, kind: int) -> None:
         asked = request(name, *((kind, n) for n in range(length)))
-        self.where[name] = self.router.choose(asked, READY)
-        self.router.sent(self.where[name], asked)
+        choice = self.router.choose(asked, READY, SOURCES)
+        self.where[name], self.begun = choice.replica, self.begun - {name}
+        self.fetches[name] = None if choice.source is None else choice.source.address
+        self.router.sent(choice.replica, replace(asked, source=choice.source))
 
     @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
     def begin(self, name: str, replica: str) -> None:
         self.router.began(replica, name, reused(device=BLOCK), timing(prefill=0.01))
+        if self.where.get(name) == replica:
+            self.begun = self.begun | {name}
 
     @rule(name=st.sampled_from(("r1", "r2", "r3", "r4")), replica=st.sampled_from(READY))
     def end(self, name: str, replica: str) -> None:
@@ -205,6 +212,12 @@ class Calls(RuleBasedStateMachine):
             if not running[replica]:
                 assert load.queued == 0
                 assert not load.expected
+
+    @invariant()
+    def what_is_fetched_is_what_was_to_be_fetched_and_has_not_begun(self) -> None:
+        under_way = [self.fetches[name] for name in self.where if name not in self.begun]
+        for address in SOURCES.values():
+            assert self.router._loads.fetches_from(address) == under_way.count(address)
 
 
 def test_whatever_is_called_in_whichever_order_the_counts_add_up() -> None:
@@ -246,7 +259,7 @@ def test_every_router_keeps_to_those_that_are_ready(name: RouterName) -> None:
     ready = list(READY)
     for number in range(40):
         asked = request(f"r{number}", number % 3, number)
-        replica = one.choose(asked, ready)
+        replica = one.choose(asked, ready).replica
         assert replica in ready
         one.sent(replica, asked)
         one.began(replica, f"r{number}", reused(), timing(prefill=0.1))
@@ -262,36 +275,37 @@ def test_every_router_keeps_to_those_that_are_ready(name: RouterName) -> None:
 def test_a_session_stays_where_it_is_as_long_as_that_is_ready() -> None:
     one = router_by_name("session", Clock(), session_blocks=2)
     homes = {
-        session: one.choose(request("r", "system", session, 1), READY) for session in range(60)
+        session: one.choose(request("r", "system", session, 1), READY).replica
+        for session in range(60)
     }
     assert set(homes.values()) == set(READY)
     for session, home in homes.items():
-        assert one.choose(request("r", "system", session, 2, 3), READY) == home
+        assert one.choose(request("r", "system", session, 2, 3), READY).replica == home
         fewer = [replica for replica in READY if replica != "a"]
         if home != "a":
-            assert one.choose(request("r", "system", session, 1), fewer) == home
+            assert one.choose(request("r", "system", session, 1), fewer).replica == home
 
 
 def test_outstanding_tokens_are_those_of_prompts_that_are_not_over() -> None:
     one = router_by_name("least-outstanding", Clock())
     for name, replica, length in (("x", "a", 9), ("y", "b", 3), ("z", "c", 5)):
         one.sent(replica, request(name, *range(length)))
-    assert one.choose(request("r", 1), READY) == "b"
+    assert one.choose(request("r", 1), READY).replica == "b"
     one.ended("a", "x")
-    assert one.choose(request("r", 1), READY) == "a"
+    assert one.choose(request("r", 1), READY).replica == "a"
 
 
 def test_the_cached_share_counts_before_all_else() -> None:
     one = router_by_name("cached-share", Clock())
     one.heard("b", cached(*range(10)))
     one.sent("b", request("x", *range(900)))
-    assert one.choose(request("r", *range(20)), READY) == "b"
-    assert one.choose(request("r", "new"), READY) == "a"
+    assert one.choose(request("r", *range(20)), READY).replica == "b"
+    assert one.choose(request("r", "new"), READY).replica == "a"
 
 
 def test_the_random_router_has_a_seed() -> None:
     draws = [
-        [router.choose(request("r", 1), READY) for _ in range(30)]
+        [router.choose(request("r", 1), READY).replica for _ in range(30)]
         for router in (router_by_name("random", Clock(), seed=seed) for seed in (1, 1, 2))
     ]
     assert draws[0] == draws[1] != draws[2]

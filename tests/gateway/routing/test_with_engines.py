@@ -47,13 +47,13 @@ async def test_a_prompt_goes_where_it_is_cached_until_that_engine_is_gone() -> N
             stack.push_async_callback(clients[name].close)
             await welcomed(clients[name])
         other = generate("other", [50, 51, 52], max_tokens=1)
-        assert router.choose(generate("x", PROMPT), READY) == "a"  # of equals the first
+        assert router.choose(generate("x", PROMPT), READY).replica == "a"  # of equals the first
         assert await serve(router, "b", clients["b"], generate("first", PROMPT, max_tokens=1)) == 0
         await serve(router, "a", clients["a"], other)
         again = generate("again", PROMPT, max_tokens=1)
         async with asyncio.timeout(10):  # a bound on hanging, not a measurement
-            while router.choose(again, READY) != "b":  # noqa: ASYNC110
+            while router.choose(again, READY).replica != "b":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert await serve(router, "b", clients["b"], again) >= 36
         router.gone("b")
-        assert router.choose(generate("x", PROMPT), READY) == "a"
+        assert router.choose(generate("x", PROMPT), READY).replica == "a"

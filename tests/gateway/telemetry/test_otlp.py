@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from gateway.telemetry.tracing import collector, exporting
+from gateway.telemetry.span_export import collector, exporting
 from tests.doubles.gateway.collector import collecting
 from tests.gateway.support.traced import CHAT, Traced
 

@@ -271,5 +271,8 @@ def test_usage_adds_up_prompts_and_tiers() -> None:
     request_metrics.see(Delta(2, "a", (1,), None, Reused(TierTokens(0, 0, 32))))
     request_metrics.see(Delta(3, "a", (1,), None, Reused(TierTokens(16))))
     assert request_metrics.usage() == Usage(150, 48 + 16, 5, TierTokens(32, 16, 16))
+    request_metrics.see(Delta(2, "", (), None, Reused(TierTokens(3), fetched=12)))
+    assert request_metrics.usage().tiers == TierTokens(16 + 15, 16, 16), "put on the device"
+    assert request_metrics.usage().cached_tokens == 48 + 15
     request_metrics.see(ChoiceEnded(1, "stop", 7, Reused(TierTokens(96, 0, 0))))
     assert request_metrics.usage().completion_tokens == 1 + 7 + 1 + 1

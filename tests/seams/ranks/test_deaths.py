@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -21,7 +22,6 @@ from tests.seams.support.server import Server, running_server
 
 PROMPT: dict[str, Any] = {"model": "handbook", "prompt": list(range(300, 380)), "temperature": 0}
 SETTINGS = {
-    "RATOON_TENSOR_PARALLEL": "2",
     "RATOON_ENGINE_SILENCE_S": "4",
     "RATOON_NUM_THREADS": "1",
     "RATOON_CACHE_TOKENS": "1024",
@@ -31,8 +31,15 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One whose ranks' disks hold PROMPT: it was found once, and others took its place."""
-    with running_server(tmp_path_factory.mktemp("ranks") / "data", SETTINGS) as running:
+    """One of two ranks that divide layers."""
+    with filled_server(tmp_path_factory.mktemp("ranks"), "RATOON_TENSOR_PARALLEL") as running:
+        yield running
+
+
+@contextmanager
+def filled_server(directory: Path, divides: str) -> Iterator[Server]:
+    """One whose two ranks' disks hold PROMPT: it was found once, and others took its place."""
+    with running_server(directory / "data", {**SETTINGS, divides: "2"}) as running:
         assert ask(running)[1] == 0
         assert ask(running)[1] >= 64, "the control: it is cached"
         for number in range(20):
@@ -103,6 +110,12 @@ def test_clients_are_told_and_the_engine_comes_back(server: Server, number: sign
     assert cached >= 64, "the successor is warm"
 
 
+def test_the_death_of_the_first_stage_is_that_of_the_engine(tmp_path: Path) -> None:
+    """Rank 0 waits for what it gives."""
+    with filled_server(tmp_path, "RATOON_PIPELINE_PARALLEL") as server:
+        test_clients_are_told_and_the_engine_comes_back(server, signal.SIGKILL)
+
+
 def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     """Also one that is stopped, and so sees nothing of its socket."""
     note = tmp_path / "pid"
@@ -125,10 +138,13 @@ def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def is_tied(pid: int) -> bool:
-    """Whether it has got to where it ignores SIGINT, which is after it has been tied."""
+    """Whether it has got to where it ignores SIGTERM, which is after it has been tied.
+
+    Not SIGINT: a test run in a shell's background ignores that, and so does all that it starts.
+    """
     status = Path(f"/proc/{pid}/status").read_text()
     [ignored] = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
-    return bool(int(ignored, 16) & 1 << (signal.SIGINT - 1))
+    return bool(int(ignored, 16) & 1 << (signal.SIGTERM - 1))
 
 
 class TestWatch:

@@ -1,4 +1,4 @@
-"""Two ranks on two GPUs, over NCCL within graphs, give the text of one GPU."""
+"""Two ranks or stages on two GPUs, over NCCL within graphs, give the text of one GPU."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ def ask_alone(server: Server, number: int) -> str:
     return found
 
 
+@pytest.mark.parametrize("divides", ["RATOON_TENSOR_PARALLEL", "RATOON_PIPELINE_PARALLEL"])
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_the_text_of_one_gpu_also_after_a_death(
-    tmp_path: Path, settings: Mapping[str, str]
+    tmp_path: Path, settings: Mapping[str, str], divides: str
 ) -> None:
     with running_server(tmp_path / "one", {**SETTINGS, **settings}) as server:
         expected = completions(server)
-    two = {**SETTINGS, **settings, "RATOON_TENSOR_PARALLEL": "2"}
+    two = {**SETTINGS, **settings, divides: "2"}
     with running_server(tmp_path / "two", two) as server:
         assert completions(server) == expected
         engine, rank = server.children()["engine"], rank_of(server)

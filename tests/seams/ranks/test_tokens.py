@@ -134,6 +134,11 @@ def test_in_fp8_two_ranks_give_cached_what_they_give_uncached(checkpoint: Checkp
 
 def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
     """Filters, penalties, biases, log-probabilities and masks, beside each other in each step."""
+    expect_every_way_to_sample(checkpoint, ranks=2)
+
+
+def expect_every_way_to_sample(checkpoint: Checkpoint, ranks: int = 1, stages: int = 1) -> None:
+    """To give the same in such a shape as alone."""
     wishes = [*EVERY_WISH, SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)]
 
     def constraint_of(wish: SamplingParams, flow: str) -> Allows | None:
@@ -141,15 +146,15 @@ def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
         return Allows(range(50, 90), VOCAB_SIZE) if wish.ignore_eos else None
 
     found = []
-    for ranks in (1, 2):
-        bounds = Bounds(64, 16, 64, 8, ranks=ranks)
+    alone = Bounds(64, 16, 64, 8)
+    for bounds in (alone, replace(alone, ranks=ranks, stages=stages)):
         with engine_of(checkpoint, bounds, constraint_of) as engine:
             for number, wish in enumerate(wishes):
                 prompt = range(5, 25 + number)
                 engine.submit(str(number), prompt, wish, namespace=NAMESPACES[0])
             engine.run()
             found.append([answer(engine, str(number)) for number in range(len(wishes))])
-            if ranks == 2:
+            if bounds.ranks == 2 and bounds.stages == 1:
                 first, second = last_tokens(engine)
                 assert first.tolist() == second.tolist()
     (one, two) = found

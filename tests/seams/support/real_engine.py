@@ -12,8 +12,19 @@ import numpy as np
 from engine.config import DeviceName, EngineConfig, KvDtype, Quantization
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
+from engine.exchange.asking import SILENCE_S
+from engine.exchange.exchange import OpenedExchange, open_exchange
+from engine.exchange.fetches import Patience
 from engine.execution.runner import ModelRunner
-from engine.link.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
+from engine.link.curve import LinkKey
+from engine.link.messages import (
+    FetchSource,
+    Finished,
+    Generate,
+    Loads,
+    SamplingParams,
+    pack_token_ids,
+)
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
@@ -25,6 +36,7 @@ from engine.startup.lower_tiers import GIB, open_tiers
 from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
+from storage.device_pool import DevicePool
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
@@ -48,7 +60,8 @@ class Bounds:
     host_blocks: int = 0
     disk_bytes: int = 0
     kv_dtype: KvDtype = "auto"
-    ranks: int = 1  # that compute together, all but the first on threads
+    ranks: int = 1  # that divide each layer, all but the first on threads
+    stages: int = 1  # that divide the layers, each of so many ranks
     quantization: Quantization = "none"
 
 
@@ -69,6 +82,21 @@ class NotingRunner:
         return self.runner.launch_forward(step)
 
 
+@dataclass(frozen=True)
+class ExchangeAt:
+    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself."""
+
+    where: str | None = None
+    key: LinkKey | None = None
+    patience: Patience | None = None
+    silence_s: float = SILENCE_S
+
+    def open(self, pool: DevicePool) -> OpenedExchange:
+        opened = open_exchange(pool, self.where, self.key)
+        opened.patience, opened.silence_s = self.patience, self.silence_s
+        return opened
+
+
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
 
@@ -83,31 +111,40 @@ class RealEngine:
         constraint_of: ConstraintOf | None = None,
         masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
+        exchange: ExchangeAt | None = None,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
         `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
-        ids of each step's rows.
+        ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
         config = _config(model_dir, bounds, disk)
-        self.ranks = ThreadRanks(config) if bounds.ranks > 1 else None
-        opened = open_model(config, outline_model(config, served), self.ranks)
+        self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
+        outline = outline_model(config, served)
+        opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
         self.grammars = opened.grammars
-        group = None if self.ranks is None else self.ranks.group
+        groups = None if self.ranks is None else self.ranks.groups
         self.tiers = open_tiers(
-            config, opened.pool, opened.num_blocks, self.fingerprint, group=group
+            config,
+            opened.pool,
+            opened.num_blocks,
+            self.fingerprint,
+            group=groups,
+            share=outline.share,
         )
         lower = self.tiers.lower
         if self.ranks is not None:
-            lower = ranks_tiers(lower, self.ranks.others)
+            lower = ranks_tiers(lower, self.ranks.others, opened.runner)
             self.ranks.await_started()
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
+        self.pool = opened.pool
+        self.exchange = None if exchange is None else exchange.open(opened.pool)
         self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
@@ -120,12 +157,13 @@ class RealEngine:
             ),
             self.link,
             EngineLimits(
-                StepLimits(bounds.max_batch_tokens, bounds.max_running),
+                StepLimits(bounds.max_batch_tokens, bounds.max_running, stages=bounds.stages),
                 QueueLimits(),
                 10.0,
                 bounds.overlap_scheduling,
             ),
             CacheParts(digest=digest, lower=lower),
+            self.exchange,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -139,6 +177,8 @@ class RealEngine:
         namespace: Namespace,
         use_cache: bool = True,
         loads: Loads = "auto",
+        source: FetchSource | None = None,
+        writer: str = "",
     ) -> None:
         """Put a request before the engine."""
         path = NamespacePath.single(namespace)
@@ -153,6 +193,8 @@ class RealEngine:
                 sampling=sampling,
                 use_cache=use_cache,
                 loads=loads,
+                source=source,
+                writer=writer,
             ),
             CLIENT,
         )
@@ -184,6 +226,8 @@ class RealEngine:
         """End the tiers below the device, and what compiles grammars."""
         if self.ranks is not None:
             self.ranks.close()
+        if self.exchange is not None:
+            self.exchange.close()
         self.tiers.close()
         self.grammars.close()
 
@@ -209,6 +253,7 @@ def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
         kv_dtype=bounds.kv_dtype,
         quantization=bounds.quantization,
         tensor_parallel=bounds.ranks,
+        pipeline_parallel=bounds.stages,
         cache_tokens=bounds.num_blocks * bounds.block_size,
         num_threads=1,
         max_running=bounds.max_running,

@@ -1,0 +1,209 @@
+"""What a prompt takes that one engine fetches from another: the exchange alone, without a model.
+
+    python -m benchmarks.engine.exchange [--tokens 16384] [--block-kib 2048] [--way socket]
+
+Two processes, each with a pool and a cache: one has the prompt, the other fetches it, as often as
+`--repeats` says, and compares the bytes. The ways are `socket`, `tcp` (encrypted once more), and
+`device`: from GPU to GPU, on two GPUs, or one where there is no other. Left out: all that there
+are. Prints a JSON line for each. Without a GPU the pools lie in memory, twice `--tokens` times 128
+KiB for an 8B model in bf16.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+import zmq
+
+from benchmarks.record import emit
+from engine.exchange.exchange import Exchange, OpenedExchange, open_exchange
+from engine.link.curve import LinkKey, read_link_key
+from engine.link.messages import FetchSource, SamplingParams
+from engine.scheduling.sequence import Sequence
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from storage.device_pool import DevicePool
+from storage.tier_mover import block_bytes_of
+from tests.doubles.constant_rate import NOTHING_MEASURED
+from tests.doubles.layouts import alike_layers
+
+SIZE = 16
+PATH = NamespacePath.single(Namespace(b"benchmark of it."))
+FINGERPRINT = bytes(32)
+PATTERN = 251  # a block's bytes are its position modulo this
+WAYS = ("socket", "tcp", "device")
+START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of the prompt, and of a block."""
+
+    tokens: int
+    block_kib: int
+
+    @property
+    def num_blocks(self) -> int:
+        """Whole blocks of the prompt."""
+        return self.tokens // SIZE
+
+    def token_ids(self) -> np.ndarray:
+        """The prompt, and the token after it that is always computed."""
+        return np.arange(self.num_blocks * SIZE + 1, dtype=np.int32) % 50_000
+
+
+class Engine:
+    """A pool, a cache, and their exchange; no model."""
+
+    def __init__(self, sizes: Sizes, device: torch.device, where: str | None, key: LinkKey | None,
+                 way: str) -> None:  # fmt: skip
+        """`where` others fetch blocks; None: nowhere."""
+        numbers = (sizes.block_kib << 10) // 2 // 2 // SIZE
+        self.pool = DevicePool(
+            alike_layers(1, 1, numbers, "bfloat16", SIZE), sizes.num_blocks + 1, device
+        )
+        self.cache = PrefixCache(num_blocks=sizes.num_blocks + 1, block_size=SIZE)
+        opened = open_exchange(self.pool, where, key, between_gpus=way == "device")
+        self.opened: OpenedExchange = opened
+        self.exchange = Exchange(
+            self.cache, NOTHING_MEASURED, FINGERPRINT, self.pool.block_bytes, opened
+        )
+
+    def answer(self, sizes: Sizes) -> None:
+        """Have the prompt, and answer for ever."""
+        tokens = sizes.token_ids()
+        lease = self.cache.acquire(PATH, tokens, owner="flow", now=0.0)
+        assert lease is not None
+        blocks = block_bytes_of(self.pool)
+        for position, block in enumerate(lease.blocks.tolist()):
+            blocks[block] = position % PATTERN
+        self.cache.commit(lease, tokens, len(tokens) - 1, block_keys(PATH, tokens, SIZE), now=0.0)
+        self.cache.release(lease, now=0.0)
+        if blocks.is_cuda:
+            torch.cuda.synchronize(blocks.device)
+        sys.stdout.write(f"{self.opened.address}\n")
+        sys.stdout.flush()
+        while True:
+            select([self.opened.waker.fd], [], [], 0.001 if self.exchange.is_busy else None)
+            self.opened.waker.clear()
+            self.exchange.turn(lambda _: None, time.monotonic())
+
+    def fetch(self, sizes: Sizes, where: str) -> float:
+        """Fetch the prompt and forget it; returns seconds. Raises RuntimeError where it failed."""
+        tokens = sizes.token_ids()
+        lease = self.cache.acquire(PATH, tokens, owner="flow", now=0.0)
+        assert lease is not None
+        sequence = _sequence(tokens, FetchSource(where, len(tokens)))
+        sequence.hold(lease, 1)
+        began = time.perf_counter()
+        self.exchange.begin(sequence, time.monotonic(), 0)
+        end = 0
+        while sequence.fetch is not None:
+            select([self.opened.waker.fd], [], [], 0.1)
+            self.opened.waker.clear()
+            for progress in self.exchange.advance(time.monotonic()):
+                end = progress.end
+        seconds = time.perf_counter() - began
+        ids = torch.from_numpy(lease.blocks[: sizes.num_blocks].astype(np.int64))
+        found = block_bytes_of(self.pool)[ids.to(self.pool.tensor.device)][:, [0, -1]].cpu()
+        wanted = (torch.arange(sizes.num_blocks) % PATTERN).to(torch.uint8)
+        if end < sizes.num_blocks * SIZE or not bool((found == wanted[:, None]).all()):
+            raise RuntimeError(f"{end} of {len(tokens)} tokens have come, or are wrong")
+        self.cache.release(lease, now=0.0)
+        return seconds
+
+
+def _sequence(tokens: np.ndarray, source: FetchSource) -> Sequence:
+    return Sequence(
+        request_id="benchmark",
+        client=b"",
+        flow="flow",
+        weight=1.0,
+        path=PATH,
+        block_keys=block_keys(PATH, tokens, SIZE),
+        sampling=SamplingParams(max_tokens=1),
+        prompt_len=len(tokens),
+        arrived=0.0,
+        tokens=tokens,
+        num_tokens=len(tokens),
+        loads="always",
+        source=source,
+    )
+
+
+def _device(number: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", number % torch.cuda.device_count())
+
+
+@contextmanager
+def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
+    """Where the engine answers that has the prompt."""
+    where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
+    command = [sys.executable, "-m", "benchmarks.engine.exchange", "--answer-at", where]
+    command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]
+    command += ["--key-file", str(key_file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def measure(sizes: Sizes, way: str, repeats: int) -> None:
+    """One way, after a fetch that does not count."""
+    with tempfile.TemporaryDirectory() as scratch:
+        key_file = Path(scratch, "link.key")
+        key_file.write_bytes(zmq.curve_keypair()[1])
+        key_file.chmod(0o600)
+        with _other_engine(sizes, way, key_file, Path(scratch)) as where:
+            engine = Engine(sizes, _device(1), None, read_link_key(key_file), way)
+            with closing(engine.opened):
+                times = sorted(engine.fetch(sizes, where) for _ in range(repeats + 1))[:-1]
+                went = list(engine.exchange.stats().fetched)
+    num_bytes = sizes.num_blocks * engine.pool.block_bytes
+    median = times[len(times) // 2]
+    emit(
+        f"{sizes.tokens} tokens by {way}",
+        ms=median * 1e3,
+        least_ms=times[0] * 1e3,
+        gb_per_s=num_bytes / 1e9 / median,
+        ways=went,
+    )
+
+
+def main(
+    tokens: Annotated[int, typer.Option(help="Of the prompt.")] = 16_384,
+    block_kib: Annotated[int, typer.Option(help="A block; 2048 is an 8B's.")] = 2048,
+    way: Annotated[str | None, typer.Option(help="One of them.")] = None,
+    repeats: Annotated[int, typer.Option(help="Fetches that count.")] = 5,
+    answer_at: Annotated[str | None, typer.Option(hidden=True)] = None,
+    key_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Measure the ways that this machine has."""
+    sizes = Sizes(tokens, block_kib)
+    if answer_at is not None:
+        key = None if key_file is None else read_link_key(key_file)
+        Engine(sizes, _device(0), answer_at, key, way or "").answer(sizes)
+    ways = WAYS if torch.cuda.is_available() else WAYS[:-1]
+    for one in ways if way is None else (way,):
+        measure(sizes, one, repeats)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,282 @@
+"""The thread that sends blocks to other engines: it has the socket that they ask at.
+
+    owner                                        thread                            asking engine
+      take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
+      found(), send(), end() ->                    reads, seals, sends ----------> Found, Block, ...
+
+It sends no more than the asking engine has room for. One that says nothing for some seconds is
+gone, as is one whose connection is.
+
+Knows: sockets, and who is gone. Does not know: which blocks these are, leases (`source.py`), or
+how much may be on its way (`sending.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+import zmq
+
+from engine.exchange.block_memory import BlockMemory
+from engine.exchange.peer_pool import this_host
+from engine.exchange.sending import BlockToSend, Sending
+from engine.exchange.wire import (
+    MAX_FRAME_BYTES,
+    Ask,
+    Ended,
+    ExchangeCodec,
+    FromSource,
+    Leave,
+    PoolHandle,
+    Still,
+    Taken,
+    WireError,
+)
+from engine.link.address import is_tcp
+from engine.link.binding import bind, make_way
+from engine.link.curve import LinkKey, Socket, only_holders
+from engine.link.waker import Waker
+
+GONE_S = 5.0  # without a word
+LOOK_S = 0.5
+FRAMES_AT_ONCE = 64
+
+
+class ThreadEnded(RuntimeError):
+    """A thread of the exchange has died: a defect, after which nothing it held is ever released."""
+
+
+Asker = tuple[bytes, int]
+"""A connection, and the number of a fetch on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Another engine asks."""
+
+    asker: Asker
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Another engine wants no more of it, or is gone: nothing of it is read any more."""
+
+    asker: Asker
+
+
+class Answering:
+    """The thread, and the socket that it serves. Opened and used by the owner thread."""
+
+    def __init__(
+        self,
+        where: str,
+        memory: BlockMemory,
+        wake_owner: Callable[[], object],
+        *,
+        key: LinkKey | None = None,
+        pool: PoolHandle | None = None,
+        gone_s: float = GONE_S,
+    ) -> None:
+        """Bind at `where`: a path, or over TCP `tcp://host:port` or `tcp://host:*` with a key.
+
+        `pool`: what engines on GPUs of this host may copy from. Raises ValueError, OSError.
+        """
+        self.sent_blocks = self.sent_bytes = 0
+        self._memory = memory
+        self._pool = pool
+        self._host = None if pool is None else this_host()
+        self._wake_owner = wake_owner
+        self._gone_s = gone_s
+        self._inbox: SimpleQueue[Asked | Gone] = SimpleQueue()
+        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._sendings: dict[Asker, Sending] = {}
+        self._codec = ExchangeCodec()
+        self._waker = Waker()
+        self._is_over = False
+        if is_tcp(where) and key is None:
+            raise ValueError(f"{where}: over TCP a key is needed")
+        with ExitStack() as opened:
+            opened.callback(self._waker.close)
+            context: zmq.Context[Socket] = zmq.Context()
+            opened.callback(context.destroy, linger=0)
+            if key is not None:
+                opened.enter_context(only_holders(context, key))
+            self._socket = _open(context)
+            self.address = _bind(self._socket, where, key, opened)
+            self._opened = opened.pop_all()
+        self._thread = threading.Thread(target=self._run, name="exchange-answers", daemon=True)
+        self._thread.start()
+
+    # For the owner
+
+    def take(self) -> list[Asked | Gone]:
+        """What has come since the last call."""
+        if not self._thread.is_alive():
+            raise ThreadEnded("the thread that answers other engines has ended")
+        taken = []
+        while not self._inbox.empty():
+            taken.append(self._inbox.get())
+        return taken
+
+    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+        """Say that the first `blocks` blocks of the prompt are about to be sent."""
+        self._order(lambda: self._say_found(asker, blocks, first_reads))
+
+    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+        """Send blocks, in order after those before; leased until the asker is `Gone`."""
+        self._order(lambda: self._add(asker, blocks))
+
+    def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
+        """Nothing more will come for it. `Gone` follows once all has been taken."""
+        self._order(lambda: self._stop(asker, Ended(asker[1], why, is_all)))
+
+    def close(self) -> None:
+        """End the thread, and close the socket."""
+        self._is_over = True
+        self._waker.wake()
+        self._thread.join()
+        self._socket.close(linger=0)
+        self._opened.close()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.put(order)
+        self._waker.wake()
+
+    # On the thread
+
+    def _run(self) -> None:
+        self._reader = self._memory.reader()
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._waker.fd, zmq.POLLIN)
+        while not self._is_over:
+            poller.poll(int(LOOK_S * 1000) if self._sendings else None)
+            self._waker.clear()
+            self._receive()
+            while not self._orders.empty():
+                self._orders.get()()
+            self._drop_silent()
+
+    def _receive(self) -> None:
+        for _ in range(FRAMES_AT_ONCE):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(frames) == 2:
+                self._hear(*frames)
+        self._waker.wake()  # there may be more
+
+    def _hear(self, client: bytes, frame: bytes) -> None:
+        try:
+            message = self._codec.decode_to_source(frame)
+        except WireError:
+            return  # another version's engine: it hears nothing, and computes
+        asker = (client, message.number)
+        sending = self._sendings.get(asker)
+        if isinstance(message, Ask):
+            if sending is None:
+                self._begin(asker, message)
+        elif sending is not None:
+            self._go_on(asker, sending, message)
+
+    def _begin(self, asker: Asker, ask: Ask) -> None:
+        is_neighbour = ask.host is not None and ask.host == self._host
+        pool = self._pool if is_neighbour else None
+        self._sendings[asker] = Sending(ask, time.monotonic(), pool)
+        self._tell_owner(Asked(asker, ask))
+
+    def _go_on(self, asker: Asker, sending: Sending, message: Taken | Leave) -> None:
+        sending.heard = time.monotonic()
+        if isinstance(message, Leave):
+            self._forget(asker)
+            return
+        self._say(asker, Still(asker[1], sending.take(message.blocks)))
+        self._pump(asker, sending)
+
+    def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+        sending = self._sendings.get(asker)
+        if sending is not None:
+            self._say(asker, sending.found(blocks, first_reads))
+
+    def _add(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+        sending = self._sendings.get(asker)
+        if sending is not None:
+            sending.add(blocks)
+            self._pump(asker, sending)
+
+    def _stop(self, asker: Asker, end: Ended) -> None:
+        sending = self._sendings.get(asker)
+        if sending is not None:
+            sending.stop(end)
+            self._pump(asker, sending)
+
+    def _pump(self, asker: Asker, sending: Sending) -> None:
+        """Send what there is room for, and its end."""
+        while (one := sending.next(self._reader)) is not None:
+            message, payload, blocks = one
+            self.sent_blocks += blocks
+            self.sent_bytes += blocks * self._memory.block_bytes
+            if not self._say(asker, message, payload):
+                return
+        if sending.is_over and sending.end is not None:
+            self._say(asker, sending.end)
+            self._forget(asker)
+
+    def _say(self, asker: Asker, message: FromSource, payload: bytes | None = None) -> bool:
+        frames: list[bytes] = [asker[0], self._codec.encode(message)]
+        if payload is not None:
+            frames.append(payload)
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=payload is None)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            self._forget(asker)
+            return False
+        return True
+
+    def _drop_silent(self) -> None:
+        now = time.monotonic()
+        for asker, sending in list(self._sendings.items()):
+            if now - sending.heard > self._gone_s:
+                self._say(asker, Ended(asker[1], "nothing was heard", is_all=False))
+                self._forget(asker)
+
+    def _forget(self, asker: Asker) -> None:
+        if self._sendings.pop(asker, None) is not None:
+            self._tell_owner(Gone(asker))
+
+    def _tell_owner(self, news: Asked | Gone) -> None:
+        self._inbox.put(news)
+        self._wake_owner()
+
+
+def _open(context: zmq.Context[Socket]) -> Socket:
+    socket = context.socket(zmq.ROUTER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.ROUTER_MANDATORY, 1)
+    socket.set(zmq.SNDHWM, 0)  # windows bound what is under way
+    socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    return socket
+
+
+def _bind(socket: Socket, where: str, key: LinkKey | None, opened: ExitStack) -> str:
+    """Bind; returns the address, whose port is known now."""
+    if is_tcp(where):
+        bind(socket, where, key)
+        port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
+        return f"{where.rpartition(':')[0]}:{port}"
+    path = Path(where)
+    make_way(path)
+    bind(socket, f"ipc://{path}", None)
+    path.chmod(0o600)
+    opened.callback(path.unlink, missing_ok=True)
+    return where

@@ -1,0 +1,111 @@
+"""What one fetch makes of each message: blocks into their places, or the end.
+
+    bytes     Block: opened into its block                             it has arrived
+    by slots  Slots: copied from the neighbour's pool, Taken is said   copied
+              Still: they were held until after that                   they have arrived
+
+Blocks come in order. One that does not open, or is out of order, ends the fetch: what has arrived
+before is sound.
+
+Knows: messages, seals, places. Does not know: sockets or time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.exchange.block_memory import BlockWriter
+from engine.exchange.fetch import Fetch
+from engine.exchange.peer_pool import CannotOpen, PeerPool, PeerPools
+from engine.exchange.seal import SEAL_BYTES, NotSound, Seal
+from engine.exchange.wire import Block, Ended, Found, FromSource, Slots, Still
+from engine.link.address import is_tcp
+from storage.errors import CopyFailed
+
+NOT_SOUND = "a block is not what was asked for"
+
+
+class Arriving:
+    """A fetch on its way. For one thread."""
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        fingerprint: bytes,
+        salt: bytes,
+        writer: BlockWriter,
+        pools: PeerPools | None,
+    ) -> None:
+        self.fetch = fetch
+        self.taken = fetch.arrived  # blocks that are here, or copied and not confirmed yet
+        self._fingerprint, self._salt = fingerprint, salt
+        self._writer = writer
+        self._pools = pools
+        self._seal: Seal | None = None
+        self._pool: PeerPool | None = None
+
+    def take(self, message: FromSource, payload: memoryview | None) -> None:
+        """Apply a message; ends the fetch where it has come to its end."""
+        try:
+            self._apply(message, payload)
+        except NotSound:
+            self.fetch.end(NOT_SOUND)
+        except (CannotOpen, CopyFailed) as error:
+            self.fetch.end(str(error))
+        if self.fetch.arrived >= self.fetch.wanted.end:
+            self.fetch.end("")
+
+    def _apply(self, message: FromSource, payload: memoryview | None) -> None:
+        match message:
+            case Found():
+                self._begin(message)
+            case Block():
+                self._open(message.position, payload)
+            case Slots():
+                self._copy(message)
+            case Still() if self._pool is not None:
+                self.fetch.arrived = max(self.fetch.arrived, min(message.blocks, self.taken))
+            case Ended():
+                self.fetch.end("" if message.is_all else f"refused: {message.why}")
+
+    def _begin(self, found: Found) -> None:
+        for label, blocks in found.first_reads.items():
+            self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks
+        if self._seal is None:
+            self._seal = Seal(self._fingerprint, self._salt, found.salt)
+            where = self.fetch.wanted.address
+            self.fetch.way = "tcp" if is_tcp(where) else "socket"
+            if found.pool is not None and self._pools is not None:
+                self._pool = self._pools.open(where, found.pool)
+                self.fetch.way = "device"
+
+    def _open(self, position: int, payload: memoryview | None) -> None:
+        fetch, wanted = self.fetch, self.fetch.wanted
+        if self._seal is None or payload is None or position != self.taken:
+            raise NotSound
+        if position >= wanted.end:
+            raise NotSound
+        with fetch.lock:
+            if fetch.is_closed:
+                return
+            into = self._writer.buffer(int(wanted.block_ids[position]))
+            self._seal.open(wanted.place(position), payload, into)
+            self._writer.flush()
+        self.taken = fetch.arrived = position + 1
+
+    def _copy(self, message: Slots) -> None:
+        fetch, wanted = self.fetch, self.fetch.wanted
+        slots = np.frombuffer(message.slots, "<i4").astype(np.int64)
+        end = message.first + len(slots)
+        if self._seal is None or self._pool is None or message.first != self.taken:
+            raise NotSound
+        if end > wanted.end or len(message.seals) != SEAL_BYTES * len(slots):
+            raise NotSound
+        for at, slot in enumerate(slots.tolist()):
+            seal = message.seals[at * SEAL_BYTES : (at + 1) * SEAL_BYTES]
+            self._seal.check_slot(wanted.place(message.first + at), slot, seal)
+        with fetch.lock:
+            if fetch.is_closed:
+                return
+            self._pool.copy(slots, wanted.block_ids[message.first : end].astype(np.int64))
+        self.taken = end

@@ -1,0 +1,267 @@
+"""The thread that asks other engines for blocks, and puts what comes where it belongs.
+
+    owner                            thread                                     answering engine
+      begin(fetch) ->                  Ask ---------------------------------->
+      fetch.arrived                    opened into the blocks  <---------------  Found, Block, ...
+      leave(fetch) ->                  Leave -------------------------------->
+
+Every fetch ends: when all has come, when the other end says so, when it says nothing for some
+seconds or is not there, when a block is not what was asked for, and at its deadline in any case.
+
+Knows: sockets, connections, patience. Does not know: sequences, or what a fetch is good for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+import zmq
+
+from engine.exchange.answering import ThreadEnded
+from engine.exchange.arriving import Arriving
+from engine.exchange.block_memory import BlockMemory
+from engine.exchange.fetch import Fetch
+from engine.exchange.peer_pool import PeerPools
+from engine.exchange.seal import name_of
+from engine.exchange.wire import (
+    MAX_FRAME_BYTES,
+    SALT_BYTES,
+    Ask,
+    ExchangeCodec,
+    Leave,
+    Taken,
+    ToSource,
+    WireError,
+)
+from engine.link.address import address, is_tcp
+from engine.link.curve import LinkKey, Socket, connect_with
+from engine.link.waker import Waker
+
+SILENCE_S = 2.0  # of an engine that is alive and answers
+WORD_S = 0.5  # between words of ours, which the other end answers
+UNUSED_S = 30.0  # after which a connection is closed
+LOOK_S = 0.1
+FRAMES_AT_ONCE = 32
+WINDOW_BYTES = 64 << 20  # that may be on their way to one fetch
+LEAST_WINDOW = 4  # blocks
+SILENT = "it does not answer"
+
+
+@dataclass(slots=True)
+class _OnTheWay:
+    """A fetch that was asked for."""
+
+    arriving: Arriving
+    heard: float  # when the other end said something last
+    said: float  # when we did
+    told: int  # blocks that it knows are taken
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A connection to one engine."""
+
+    socket: Socket
+    used: float
+    on_the_way: dict[int, _OnTheWay] = field(default_factory=dict)
+
+
+class Asking:
+    """The thread. Opened and used by the owner thread."""
+
+    def __init__(
+        self,
+        memory: BlockMemory,
+        fingerprint: bytes,
+        wake_owner: Callable[[], object],
+        *,
+        key: LinkKey | None = None,
+        pools: PeerPools | None = None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`key`: for addresses over TCP; `pools`: of GPUs beside this one."""
+        self._memory = memory
+        self._fingerprint = fingerprint
+        self._wake_owner = wake_owner
+        self._key = key
+        self._pools = pools
+        self._silence_s = silence_s
+        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._peers: dict[str, _Peer] = {}
+        self._codec = ExchangeCodec()
+        self._waker = Waker()
+        self._is_over = False
+        self._context: zmq.Context[Socket] = zmq.Context()
+        self._thread = threading.Thread(target=self._run, name="exchange-asks", daemon=True)
+        self._thread.start()
+
+    # For the owner
+
+    def begin(self, fetch: Fetch) -> None:
+        """Ask for what a fetch wants. Raises ThreadEnded."""
+        if not self._thread.is_alive():
+            raise ThreadEnded("the thread that asks other engines has ended")
+        self._order(lambda: self._ask(fetch))
+
+    def leave(self, fetch: Fetch) -> None:
+        """It is closed: let the other end know."""
+        self._order(lambda: self._end(fetch, "it was left"))
+
+    def close(self) -> None:
+        """End the thread, and with it all fetches."""
+        self._is_over = True
+        self._waker.wake()
+        self._thread.join()
+        self._context.destroy(linger=0)
+        self._waker.close()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.put(order)
+        self._waker.wake()
+
+    # On the thread
+
+    def _run(self) -> None:
+        self._writer = self._memory.writer()
+        self._poller = zmq.Poller()
+        self._poller.register(self._waker.fd, zmq.POLLIN)
+        while not self._is_over:
+            ready = dict(self._poller.poll(int(LOOK_S * 1000) if self._peers else None))
+            self._waker.clear()
+            while not self._orders.empty():
+                self._orders.get()()
+            for where, peer in list(self._peers.items()):
+                if peer.socket in ready:
+                    self._receive(peer)
+                self._look_after(where, peer)
+
+    def _ask(self, fetch: Fetch) -> None:
+        wanted, now = fetch.wanted, time.monotonic()
+        try:
+            peer = self._peer(wanted.address)
+        except (ValueError, zmq.ZMQError) as error:
+            fetch.end(f"it cannot be reached: {error}")
+            self._wake_owner()
+            return
+        number, salt = next(self._numbers), secrets.token_bytes(SALT_BYTES)
+        host = None
+        self._writer.follow(wanted.mark)
+        if self._pools is not None:
+            self._pools.follow(wanted.mark)
+            host = self._pools.host_of(wanted.address)
+        arriving = Arriving(fetch, self._fingerprint, salt, self._writer, self._pools)
+        peer.on_the_way[number] = _OnTheWay(arriving, now, now, fetch.arrived)
+        ask = Ask(
+            number=number,
+            fingerprint=self._fingerprint,
+            salt=salt,
+            spans=tuple((start, name_of(one)) for start, one in wanted.path.spans),
+            token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
+            first=wanted.first,
+            window=max(WINDOW_BYTES // self._memory.block_bytes, LEAST_WINDOW),
+            flow=wanted.flow,
+            request_id=wanted.request_id,
+            host=host,
+        )
+        self._say(peer, ask)
+
+    def _peer(self, where: str) -> _Peer:
+        """The connection to an engine, which may not be there. Raises ValueError, ZMQError."""
+        peer = self._peers.get(where)
+        if peer is None:
+            if is_tcp(where) and self._key is None:
+                raise ValueError("over TCP a key is needed")
+            endpoint = address(where).messages
+            socket = self._context.socket(zmq.DEALER)
+            socket.set(zmq.LINGER, 0)
+            socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES + self._memory.block_bytes)
+            if is_tcp(where) and self._key is not None:
+                connect_with(socket, self._key)
+            socket.connect(endpoint)
+            peer = self._peers[where] = _Peer(socket, time.monotonic())
+            self._poller.register(socket, zmq.POLLIN)
+        return peer
+
+    def _end(self, fetch: Fetch, why: str) -> None:
+        fetch.end(why)
+        peer = self._peers.get(fetch.wanted.address)
+        if peer is not None:
+            self._drop_ended(peer)
+
+    def _receive(self, peer: _Peer) -> None:
+        """Take what has come, some of it at a time, and let both ends know."""
+        for _ in range(FRAMES_AT_ONCE):
+            try:
+                frames = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            self._hear(peer, frames)
+        else:
+            self._waker.wake()  # there may be more
+        now = time.monotonic()
+        for number, one in peer.on_the_way.items():
+            if one.arriving.taken > one.told and not one.arriving.fetch.is_over:
+                self._tell(peer, number, one, now)
+        self._drop_ended(peer)
+        self._wake_owner()
+
+    def _hear(self, peer: _Peer, frames: list[zmq.Frame]) -> None:
+        try:
+            message = self._codec.decode_from_source(frames[0].buffer)
+        except WireError:
+            return  # another version's engine: its silence ends the fetch
+        one = peer.on_the_way.get(message.number)
+        if one is None:
+            return
+        one.heard = time.monotonic()
+        fetch = one.arriving.fetch
+        if fetch.answered is None:
+            fetch.answered = one.heard
+        if not fetch.is_over:
+            one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
+
+    def _look_after(self, where: str, peer: _Peer) -> None:
+        """Say a word, and give up what was silent, or takes too long."""
+        now, is_silent = time.monotonic(), False
+        for number, one in peer.on_the_way.items():
+            if now - one.heard > self._silence_s:
+                one.arriving.fetch.end(SILENT)
+                is_silent = True
+            elif now > one.arriving.fetch.wanted.deadline:
+                one.arriving.fetch.end("it takes too long")
+            elif now - one.said > WORD_S:
+                self._tell(peer, number, one, now)
+        if self._drop_ended(peer):
+            self._wake_owner()
+        if peer.on_the_way:
+            peer.used = now
+        elif is_silent or now - peer.used > UNUSED_S:
+            self._poller.unregister(peer.socket)
+            peer.socket.close(linger=0)
+            del self._peers[where]
+
+    def _drop_ended(self, peer: _Peer) -> bool:
+        """Leave the fetches that have ended; whether there were any."""
+        ended = [n for n, one in peer.on_the_way.items() if one.arriving.fetch.is_over]
+        for number in ended:
+            del peer.on_the_way[number]
+            self._say(peer, Leave(number))
+        return bool(ended)
+
+    def _tell(self, peer: _Peer, number: int, one: _OnTheWay, now: float) -> None:
+        one.told, one.said = one.arriving.taken, now
+        self._say(peer, Taken(number, one.arriving.taken))
+
+    def _say(self, peer: _Peer, message: ToSource) -> None:
+        """Hand it to the socket; where that is full, nobody is there to take it."""
+        try:
+            peer.socket.send(self._codec.encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            return

@@ -1,0 +1,162 @@
+"""The device pool's blocks as bytes, for the threads that send and receive them.
+
+    cpu     blocks are read and written where they lie
+    cuda    through a pinned buffer, on a stream of the thread's own
+
+Who reads holds a lease on the blocks; they were put in the tree when their step was settled, so no
+kernel writes them any more. Who writes has blocks that are private to a lease, and begins after a
+mark: all that was launched before they were given to it.
+
+Knows: tensors, streams. Does not know: what is in a block, or whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from storage.copies import CopyEvent, Passed
+from storage.device_pool import DevicePool
+from storage.host_pool import HostPool
+from storage.tier_mover import block_bytes_of
+
+
+class BlockReader(Protocol):
+    """Reads blocks. For one thread."""
+
+    def read(self, slot: int) -> memoryview:
+        """The bytes of a block, valid until the next call."""
+        ...
+
+
+class BlockWriter(Protocol):
+    """Writes blocks, one after the other. For one thread."""
+
+    def follow(self, mark: CopyEvent) -> None:
+        """What is written from now on comes after `mark`."""
+        ...
+
+    def buffer(self, slot: int) -> memoryview:
+        """Where to put the bytes of a block."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until what was put there is in the block."""
+        ...
+
+
+class BlockMemory(Protocol):
+    """A pool of blocks. `reader` and `writer` are called by the threads that use them."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        ...
+
+    def mark(self) -> CopyEvent:
+        """A point after all that was launched so far; for the owner thread."""
+        ...
+
+    def reader(self) -> BlockReader:
+        """For one thread."""
+        ...
+
+    def writer(self) -> BlockWriter:
+        """For one thread."""
+        ...
+
+
+class HostMemory:
+    """A pool in the host's memory."""
+
+    def __init__(self, pool: DevicePool) -> None:
+        self._blocks = block_bytes_of(pool).numpy()
+        self.block_bytes = pool.block_bytes
+
+    def mark(self) -> CopyEvent:
+        """Everything is done."""
+        return Passed()
+
+    def reader(self) -> HostMemory:
+        """The memory itself."""
+        return self
+
+    def writer(self) -> HostMemory:
+        """The memory itself."""
+        return self
+
+    def read(self, slot: int) -> memoryview:
+        """The block where it lies."""
+        return memoryview(self._blocks[slot]).toreadonly()
+
+    def follow(self, mark: CopyEvent) -> None:
+        """Everything is done."""
+
+    def buffer(self, slot: int) -> memoryview:
+        """The block where it lies."""
+        return memoryview(self._blocks[slot])
+
+    def flush(self) -> None:
+        """It is there."""
+
+
+class CudaMemory:
+    """A pool on a GPU."""
+
+    def __init__(self, pool: DevicePool) -> None:
+        self.blocks = block_bytes_of(pool)
+        self.block_bytes = pool.block_bytes
+
+    def mark(self) -> CopyEvent:
+        """An event after all that was launched on the current stream."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.blocks.device))
+        return event
+
+    def reader(self) -> CudaBuffer:
+        """A pinned buffer and a stream."""
+        return CudaBuffer(self.blocks)
+
+    def writer(self) -> CudaBuffer:
+        """A pinned buffer and a stream."""
+        return CudaBuffer(self.blocks)
+
+
+class CudaBuffer:
+    """A pinned buffer between a GPU and one thread. Raises PoolDoesNotFit."""
+
+    def __init__(self, blocks: torch.Tensor) -> None:
+        """`blocks` (num_blocks, block_bytes) uint8."""
+        self._blocks = blocks
+        self._pinned = HostPool(1, blocks.shape[1], blocks.device)
+        self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
+        self._slot = 0  # whose bytes are in the buffer
+
+    def read(self, slot: int) -> memoryview:
+        """Copy a block to the buffer, and wait for it."""
+        with torch.cuda.stream(self._stream):
+            self._pinned.tensor[0].copy_(self._blocks[slot], non_blocking=True)
+        self._stream.synchronize()
+        return self.buffer(slot).toreadonly()
+
+    def follow(self, mark: CopyEvent) -> None:
+        """The stream waits for it."""
+        if isinstance(mark, torch.cuda.Event):
+            self._stream.wait_event(mark)
+
+    def buffer(self, slot: int) -> memoryview:
+        """The buffer."""
+        self._slot = slot
+        return memoryview(self._pinned.tensor[0].numpy().data)
+
+    def flush(self) -> None:
+        """Copy the buffer to its block, and wait for it."""
+        with torch.cuda.stream(self._stream):
+            self._blocks[self._slot].copy_(self._pinned.tensor[0], non_blocking=True)
+        self._stream.synchronize()
+
+
+def memory_of(pool: DevicePool) -> HostMemory | CudaMemory:
+    """The pool's bytes, on whichever device."""
+    return CudaMemory(pool) if pool.tensor.device.type == "cuda" else HostMemory(pool)

@@ -1,0 +1,85 @@
+"""One fetch, as the owner and the thread that asks both see it.
+
+    owner       begins it, reads `arrived`, closes it             never waits for the network
+    thread      asks, opens what comes into the lease's blocks    only while it is not closed
+
+The blocks are private to the sequence's lease. So that they are not written any more once the
+lease is given back, the thread writes under `lock`, and the owner closes the fetch under it: it
+waits for the few blocks that are being written just then, and for nothing that is on its way.
+
+Knows: what is wanted, and how far it has come. Does not know: sockets, or sequences.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Literal
+
+from engine.exchange.seal import SealedPlace
+from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.tier_pools import BlockIds
+from storage.copies import CopyEvent
+
+Way = Literal["socket", "tcp", "device"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Blocks `first` up to `end` of a prompt, and where they are to be put."""
+
+    address: str
+    path: NamespacePath
+    tokens: TokenIds  # whole blocks, from position 0 to `end`
+    block_keys: bytes
+    block_ids: BlockIds  # slots of all positions
+    first: int
+    end: int
+    flow: str
+    request_id: str | None
+    deadline: float  # seconds, of time.monotonic
+    mark: CopyEvent  # the blocks may be written after it
+
+    def place(self, position: int) -> SealedPlace:
+        """What the block at `position` is bound to."""
+        size = len(self.tokens) // self.end
+        return SealedPlace(
+            position,
+            self.path.at(position),
+            self.block_keys[position * KEY_BYTES : (position + 1) * KEY_BYTES],
+            self.tokens[position * size : (position + 1) * size].astype("<i4").tobytes(),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """How far it has come. Written by the thread until `why` is set, closed by the owner."""
+
+    wanted: Wanted
+    arrived: int  # blocks from position 0 on that are in place and sound
+    began: float  # of time.monotonic, as all its times
+    way: Way  # over which blocks come; a guess until something was found
+    is_closed: bool = False  # the owner wants no more, and its blocks are not to be written
+    why: str | None = None  # it ended; "": all has come that was there
+    answered: float | None = None  # when the first word came
+    ended: float | None = None  # when it ended
+    first_reads: dict[str, int] = field(default_factory=dict)  # blocks by label
+    lock: Lock = field(default_factory=Lock, repr=False)
+
+    def end(self, why: str) -> None:
+        """Nothing more will come; the first reason counts."""
+        if self.why is None:
+            self.ended = time.monotonic()
+            self.why = why
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.why is not None
+
+    def close(self) -> None:
+        """Nothing is written any more once this returns; for the owner."""
+        with self.lock:
+            self.is_closed = True

@@ -1,0 +1,278 @@
+"""What this engine fetches from others for its requests, and what becomes of it.
+
+    a lease is taken -> ask, or not -> commit what comes as it comes -> over: compute the rest
+
+A source that a request names is a hint. It is not asked where computing is predicted to be
+faster, where it did not answer of late, or where many fetches are under way. The blocks that come
+are the lease's own, so owner, quota and room are those of blocks that are computed.
+
+Knows: sequences, predictions, counts. Does not know: what crosses, or how (`asking.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec import structs
+
+from engine.exchange.asking import SILENT, Asking
+from engine.exchange.block_memory import BlockMemory
+from engine.exchange.fetch import Fetch, Wanted, Way
+from engine.exchange.rates import FetchRates
+from engine.link.messages import FetchSource
+from engine.link.stats_messages import FetchStats
+from engine.scheduling.sequence import Sequence
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.leases.lease import Lease
+
+MOST_FETCHES = 16  # under way at once
+REST_S = 5.0  # for which an engine that did not answer is not asked
+OVERDUE_S = 5.0  # after its deadline, a fetch that has not ended shows a defect
+
+
+class FetchNeverEnded(RuntimeError):
+    """A fetch has not ended long after its deadline: a defect of the engine."""
+
+
+class Progress(NamedTuple):
+    """Of a sequence: its first `end` tokens are there now; `is_over`: it waits no more."""
+
+    sequence: Sequence
+    end: int
+    is_over: bool
+
+
+class _Run(NamedTuple):
+    """The blocks `first` up to `end` of a prompt, and the tokens to be computed before them."""
+
+    first: int
+    end: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a fetch may take, in seconds."""
+
+    least: float = 1.0
+    times: float = 2.0  # as long as computing the blocks is predicted to take
+    unmeasured: float = 10.0  # where nothing is predicted yet
+    stream: float = 30.0  # in place of `least`, for blocks that are being computed there
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    fetch: Fetch | None  # None: there is nothing to be fetched
+    began: float
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Of one way, and until when its time is counted: what overlaps counts once."""
+
+    stats: FetchStats
+    until: float
+
+
+class Fetches:
+    """Those under way, and counts. One owner thread."""
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        rates: FetchRates,
+        memory: BlockMemory | None,
+        open_asking: Callable[[], Asking] | None,
+        way_of: Callable[[str], Way],
+        patience: Patience | None = None,
+    ) -> None:
+        """`open_asking` makes the thread that asks, at first; None, and no `memory`: nobody is.
+
+        `way_of` says over which way blocks are expected from an address.
+        """
+        self.refused = 0
+        self._cache = cache
+        self._rates = rates
+        self._memory = memory
+        self._open_asking = open_asking
+        self._way_of = way_of
+        self._asking: Asking | None = None
+        self._patience = patience or Patience()
+        self._under_way: dict[Sequence, _UnderWay] = {}
+        self._counts: dict[Way, _Counts] = {}
+        self._resting: dict[str, float] = {}  # addresses, and until when
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any sequence waits."""
+        return bool(self._under_way)
+
+    def begin(self, sequence: Sequence, now: float, before: int) -> None:
+        """As `Fetching.begin`."""
+        source, fetch = sequence.source, None
+        if source is not None and sequence.lease is not None:
+            fetch = self._asked(sequence, source, sequence.lease, before)
+        if fetch is None and not sequence.fetches_only:
+            sequence.source = None  # once is enough: what is computed comes for sure
+            return
+        self._wait(sequence)
+        sequence.fetch = fetch or _NOTHING
+        self._under_way[sequence] = _UnderWay(fetch, now)
+
+    def leave(self, sequence: Sequence, now: float) -> None:
+        """As `Fetching.leave`."""
+        one = self._under_way.pop(sequence, None)
+        if one is not None:
+            self._close(sequence, one, now)
+
+    def advance(self, now: float) -> list[Progress]:
+        """What has come since the last call, and what is over."""
+        return [
+            progress
+            for sequence, one in list(self._under_way.items())
+            if (progress := self._advance(sequence, one, now)) is not None
+        ]
+
+    def stats(self) -> dict[str, FetchStats]:
+        """The counts by way."""
+        return {way: counts.stats for way, counts in self._counts.items()}
+
+    # Begin
+
+    def _wait(self, sequence: Sequence) -> None:
+        """It starts later than with this step, so no part of a block is copied for it."""
+        if sequence.lease is None:
+            return
+        before, sequence.num_computed = sequence.num_computed, self._cache.wait(sequence.lease)
+        if sequence.admitted is None:
+            found, fewer = sequence.found, before - sequence.num_computed
+            sequence.found = structs.replace(found, device=found.device - fewer)
+
+    def _asked(
+        self, sequence: Sequence, source: FetchSource, lease: Lease, before: int
+    ) -> Fetch | None:
+        """The fetch that has been begun; None: there is nothing to fetch, or it is not worth it."""
+        if self._memory is None or self._open_asking is None:
+            return None
+        size = self._cache.block_size
+        first, end = sequence.num_computed // size, self._end(sequence, source)
+        if first >= end:
+            return None
+        way = self._way_of(source.address)
+        run = _Run(first, end, before)
+        if not self._may_ask(sequence, source, way, run):
+            self.refused += 1
+            return None
+        wanted = Wanted(
+            address=source.address,
+            path=sequence.path,
+            tokens=sequence.token_ids[: end * size].copy(),
+            block_keys=sequence.block_keys,
+            block_ids=lease.blocks.copy(),
+            first=first,
+            end=end,
+            flow=sequence.flow,
+            request_id=source.request_id,
+            deadline=time.monotonic() + self._most_seconds(source, run),
+            mark=self._memory.mark(),
+        )
+        fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
+        self._asking = self._open_asking()
+        self._asking.begin(fetch)
+        return fetch
+
+    def _end(self, sequence: Sequence, source: FetchSource) -> int:
+        """The first block that is not to be asked for: the last token is always computed."""
+        size = self._cache.block_size
+        whole = min((sequence.prompt_len - 1) // size, len(sequence.block_keys) // KEY_BYTES)
+        return whole if source.request_id is not None else min(whole, source.num_tokens // size)
+
+    def _may_ask(self, sequence: Sequence, source: FetchSource, way: Way, run: _Run) -> bool:
+        fetches = [one.fetch for one in self._under_way.values() if one.fetch is not None]
+        if len(fetches) >= MOST_FETCHES or sequence.loads == "never":
+            return False
+        if self._resting.get(source.address, 0.0) > time.monotonic():
+            return False
+        if sequence.loads == "always" or source.only or source.request_id is not None:
+            return True  # whoever sent it has compared
+        waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
+        if self._cache.quotas.are_partitions:
+            waiting = before = 0  # others' work must not decide what this flow finds
+        return self._rates.is_worth_it(
+            source.address, way, run.first, run.end, before=before, waiting=waiting
+        )
+
+    def _most_seconds(self, source: FetchSource, run: _Run) -> float:
+        patience = self._patience
+        computing = self._rates.computing(*run)
+        least = patience.least if source.request_id is None else patience.stream
+        if computing is None:
+            return max(least, patience.unmeasured)
+        return max(least, patience.times * computing)
+
+    # Advance
+
+    def _advance(self, sequence: Sequence, one: _UnderWay, now: float) -> Progress | None:
+        if sequence.lease is None or not sequence.lease.ready:
+            return None  # what it builds on is not there yet
+        fetch, size = one.fetch, self._cache.block_size
+        if fetch is None:
+            del self._under_way[sequence]
+            sequence.fetch = sequence.source = None
+            return Progress(sequence, sequence.num_computed, is_over=True)
+        is_over, arrived = fetch.is_over, fetch.arrived  # in this order: it arrives before the end
+        if time.monotonic() > fetch.wanted.deadline + OVERDUE_S:
+            raise FetchNeverEnded(f"a fetch from {fetch.wanted.address} does not end")
+        if is_over:
+            del self._under_way[sequence]
+            self._close(sequence, one, now)
+        end = arrived * size if arrived > fetch.wanted.first else sequence.num_computed
+        has_come = end > sequence.num_computed
+        return Progress(sequence, end, is_over) if has_come or is_over else None
+
+    def _close(self, sequence: Sequence, one: _UnderWay, now: float) -> None:
+        sequence.fetch = sequence.source = None
+        sequence.fetch_seconds += now - one.began
+        fetch = one.fetch
+        if fetch is None:
+            return
+        fetch.close()
+        if not fetch.is_over and self._asking is not None:
+            self._asking.leave(fetch)
+        size = self._cache.block_size
+        for label, blocks in fetch.first_reads.items():
+            sequence.first_reads[label] = sequence.first_reads.get(label, 0) + blocks * size
+        self._count(fetch, one.began, now)
+
+    def _count(self, fetch: Fetch, began: float, now: float) -> None:
+        counts = self._counts.setdefault(fetch.way, _Counts(FetchStats(), began))
+        blocks = fetch.arrived - fetch.wanted.first
+        num_bytes = 0 if self._memory is None else blocks * self._memory.block_bytes
+        old = counts.stats
+        counts.stats = FetchStats(
+            fetches=old.fetches + 1,
+            failed=old.failed + (fetch.why != ""),
+            blocks=old.blocks + blocks,
+            bytes=old.bytes + num_bytes,
+            seconds=old.seconds + now - max(counts.until, began),
+        )
+        counts.until = now
+        if fetch.why == SILENT:
+            self._resting[fetch.wanted.address] = time.monotonic() + REST_S
+        is_whole = fetch.why == "" and fetch.wanted.request_id is None
+        if is_whole and fetch.answered is not None and fetch.ended is not None:
+            took = fetch.ended - fetch.answered
+            self._rates.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
+
+
+class _Nothing:
+    """In place of a fetch where there is nothing to be fetched."""
+
+    is_over = True
+
+
+_NOTHING = _Nothing()

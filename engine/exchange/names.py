@@ -1,0 +1,47 @@
+"""The namespaces of this engine's cache by what other engines call them.
+
+Knows: which namespaces have blocks. Does not know: whose they are.
+"""
+
+from __future__ import annotations
+
+from engine.exchange.seal import name_of
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tree.tree import RadixTree
+
+FORGET = 2  # times as many names as there are namespaces: then those that are gone are dropped
+
+
+class NamespaceNames:
+    """Looks names up; a namespace is hashed once. One owner thread."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self._tree = tree
+        self._by_name: dict[bytes, Namespace] = {}
+        self._named: set[Namespace] = set()
+
+    def path(self, spans: tuple[tuple[int, bytes], ...]) -> tuple[NamespacePath, int | None] | None:
+        """The namespaces along a prompt, and the first block after those that are here.
+
+        None for that block: all are. None for all: not even the first is.
+        """
+        known: list[tuple[int, Namespace]] = []
+        for start, name in spans:
+            namespace = self._find(name)
+            if namespace is None:
+                return (NamespacePath(tuple(known)), start) if known else None
+            known.append((start, namespace))
+        return NamespacePath(tuple(known)), None
+
+    def _find(self, name: bytes) -> Namespace | None:
+        if name not in self._by_name:
+            self._learn()
+        return self._by_name.get(name)
+
+    def _learn(self) -> None:
+        here = self._tree.tops.keys()
+        if len(self._named) > FORGET * len(here):
+            self._by_name, self._named = {}, set()
+        for namespace in here - self._named:
+            self._by_name[name_of(namespace)] = namespace
+            self._named.add(namespace)

@@ -1,0 +1,163 @@
+"""The pools of GPUs beside this one: opened by a handle, and copied from GPU to GPU.
+
+CUDA shares an allocation between processes of one host (IPC), also where neither sees the other's
+device, and copies between two GPUs without the host. What is copied from a neighbour's pool counts
+only once it has said that the blocks were held until then (`arriving`).
+
+Knows: CUDA's driver, handles, slots. Does not know: what a block is, or who may have it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.exchange.wire import PoolHandle
+from engine.link.address import is_tcp
+from storage.batched_copies import CopyPieces, open_batched_copies
+from storage.copies import CopyEvent
+from storage.errors import CopyFailed
+
+HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
+_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+_DRIVER = "libcuda.so.1"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+Slots = npt.NDArray[np.int64]
+
+
+class CannotOpen(Exception):
+    """A neighbour's pool is not within reach: its blocks are sent as bytes instead."""
+
+
+class PeerPool(Protocol):
+    """A neighbour's pool, opened."""
+
+    def copy(self, sources: Slots, targets: Slots) -> None:
+        """Copy its blocks into ours, and wait for that. Raises CopyFailed."""
+        ...
+
+
+class PeerPools(Protocol):
+    """Opens pools. For one thread, but for `host_of`."""
+
+    def host_of(self, where: str) -> bytes | None:
+        """What to tell an engine that could share its pool with us; None: it is not to."""
+        ...
+
+    def open(self, where: str, handle: PoolHandle) -> PeerPool:
+        """The pool of the engine there. Raises CannotOpen, and then `host_of` says None of it."""
+        ...
+
+    def follow(self, mark: CopyEvent) -> None:
+        """What is copied from now on comes after `mark`."""
+        ...
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
+
+
+def this_host() -> bytes:
+    """The same for all processes of a machine, until it is started anew."""
+    return _BOOT_ID.read_bytes().strip()
+
+
+def share(blocks: Tensor) -> PoolHandle | None:
+    """The handle of a pool on a GPU, (num_blocks, block_bytes) uint8; None: it cannot be shared."""
+    if blocks.device.type != "cuda":
+        return None
+    driver, handle = ctypes.CDLL(_DRIVER), _Handle()
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    pointer = ctypes.c_uint64(blocks.data_ptr())
+    if driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), pointer):
+        return None
+    if driver.cuIpcGetMemHandle(ctypes.byref(handle), base):
+        return None
+    return PoolHandle(bytes(handle), blocks.data_ptr() - base.value, len(blocks))
+
+
+class CudaPeerPools:
+    """Pools of GPUs of this host, for a pool on one of them."""
+
+    def __init__(self, blocks: Tensor) -> None:
+        """`blocks` (num_blocks, block_bytes) uint8, ours."""
+        self._blocks = blocks
+        self._host = this_host()
+        self._closed: set[str] = set()  # addresses whose pools cannot be opened
+        self._opened: dict[bytes, _CudaPeerPool] = {}
+        self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
+
+    def host_of(self, where: str) -> bytes | None:
+        """This host, for a neighbour on it."""
+        return None if is_tcp(where) or where in self._closed else self._host
+
+    def follow(self, mark: CopyEvent) -> None:
+        """The stream waits for it."""
+        if isinstance(mark, torch.cuda.Event):
+            self._stream.wait_event(mark)
+
+    def open(self, where: str, handle: PoolHandle) -> PeerPool:
+        """Opened once for each handle, and kept: an engine has one pool as long as it lives."""
+        pool = self._opened.get(handle.handle)
+        if pool is None:
+            try:
+                pool = _CudaPeerPool(handle, self._blocks, self._stream)
+            except CannotOpen:
+                self._closed.add(where)
+                raise
+            self._opened[handle.handle] = pool
+        return pool
+
+
+class _CudaPeerPool:
+    def __init__(self, handle: PoolHandle, ours: Tensor, stream: torch.cuda.Stream) -> None:
+        torch.cuda.set_device(ours.device)  # of this thread
+        torch.cuda.current_stream(ours.device).synchronize()  # it has a context from here on
+        self._driver = ctypes.CDLL(_DRIVER)
+        self._ours, self._stream, self._num_blocks = ours, stream, handle.num_blocks
+        self._batched = open_batched_copies()
+        if len(handle.handle) != HANDLE_BYTES:
+            raise CannotOpen("the handle is none")
+        base = ctypes.c_uint64()
+        opened = _Handle.from_buffer_copy(handle.handle)
+        code = self._driver.cuIpcOpenMemHandle_v2(ctypes.byref(base), opened, _LAZY_PEER_ACCESS)
+        if code:
+            raise CannotOpen(f"CUDA refused the pool with error {code}")
+        self._base = base.value + handle.offset
+
+    def copy(self, sources: Slots, targets: Slots) -> None:
+        """Queue all copies, and wait for them."""
+        if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:
+            raise CopyFailed("a slot is outside of the neighbour's pool")
+        size = self._ours.shape[1]
+        pieces = CopyPieces(
+            (self._ours.data_ptr() + targets * size).astype(np.uint64),
+            (self._base + sources * size).astype(np.uint64),
+            np.full(len(sources), size, np.uint64),
+        )
+        if self._batched is None:
+            self._one_by_one(pieces)
+        else:
+            self._batched.queue(pieces, self._stream.cuda_stream)
+        self._stream.synchronize()
+
+    def _one_by_one(self, pieces: CopyPieces) -> None:
+        stream = ctypes.c_void_p(self._stream.cuda_stream)
+        for target, source, size in zip(
+            pieces.targets.tolist(), pieces.sources.tolist(), pieces.sizes.tolist(), strict=True
+        ):
+            code = self._driver.cuMemcpyAsync(
+                ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size), stream
+            )
+            if code:
+                self._stream.synchronize()
+                raise CopyFailed(f"CUDA refused a copy from a neighbour with error {code}")

@@ -1,0 +1,56 @@
+"""Whether to fetch blocks or to compute them: by what either has taken so far.
+
+    fetch    the first word + (blocks of other fetches + blocks of this one) x a block
+    compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
+
+As with loads from lower tiers, what was never tried is tried, and each `RETRY`th time that an
+engine would not be asked, it is asked all the same: a rate that is never measured never changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from prefix_cache.tiers.load_or_recompute import RETRY, WEIGHT, CopyRate, PrefillTimes
+
+# Bytes a second until some have been measured: high, so that it is tried.
+FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
+FIRST_WORD_S = 0.002  # likewise: from the ask until the first answer
+LEAST_BLOCKS = 4  # of fewer, the time is that of the ask
+
+
+class FetchRates:
+    """The rates, and the decision. One owner thread."""
+
+    def __init__(self, times: PrefillTimes, *, block_size: int, block_bytes: int) -> None:
+        self._times = times
+        self._block_size = block_size
+        self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
+        self._first_word = FIRST_WORD_S
+        self._times_refused: Counter[str] = Counter()  # by address
+
+    def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
+        """A fetch was answered after some seconds, and took `seconds` from then on."""
+        self._first_word += WEIGHT * (first_word_s - self._first_word)
+        if blocks >= LEAST_BLOCKS:
+            self._blocks[way].add(blocks, seconds)
+
+    def computing(self, first: int, end: int, before: int = 0) -> float | None:
+        """Seconds that computing blocks takes, after `before` other tokens; None: not known."""
+        if not self._times.is_measured:
+            return None
+        size = self._block_size
+        return self._times.prefill(0, before) + self._times.prefill(first * size, end * size)
+
+    def is_worth_it(
+        self, where: str, way: str, first: int, end: int, *, before: int, waiting: int
+    ) -> bool:
+        """Whether to ask for blocks `first` up to `end`; `waiting`: blocks others wait for."""
+        computing = self.computing(first, end, before)
+        if computing is None:
+            return True
+        fetching = self._first_word + (waiting + end - first) * self._blocks[way].per_block
+        if fetching < computing:
+            return True
+        self._times_refused[where] += 1
+        return self._times_refused[where] % RETRY == 0

@@ -1,0 +1,113 @@
+"""A block on its way between two engines: AES-256-GCM under a key of its namespace.
+
+    key of a fetch and a namespace = HMAC(namespace, fingerprint | both salts)
+    sealed block                   = payload | tag, the block's position is the nonce
+    covered by the tag beside it   = position | key of the block | its tokens
+
+A namespace is 16 bytes that gateways make with the secret of their state, and it never crosses
+between engines. So a block opens for a request under the very namespace that it lies in at the
+source, at its place after the tokens that it builds on, and for nothing else: an engine that was
+sent a block of another tenant by mistake has noise. Each fetch has keys of its own, since both
+ends add salt; so no nonce is used twice.
+
+Knows: bytes. Does not know: who may have a block, or how it travels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from prefix_cache.namespace import Namespace
+
+TAG_BYTES = 16
+SEAL_BYTES = TAG_BYTES  # of a block that lies where the other end copies it from
+
+_PLACE = struct.Struct("<Q")
+_NAME, _KEY, _SLOT = b"ratoon exchange name", b"ratoon exchange key", b"slot"
+
+Bytes = bytes | bytearray | memoryview
+
+
+class NotSound(Exception):
+    """These bytes are not what was sealed for this request. It says no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPlace:
+    """What a block is bound to: its place in the prompt, its key, its tokens as int32."""
+
+    position: int
+    namespace: Namespace
+    key: bytes
+    token_ids: bytes
+
+    @property
+    def covered(self) -> bytes:
+        """What the tag covers beside the payload."""
+        return _PLACE.pack(self.position) + self.key + self.token_ids
+
+
+class Seal:
+    """Of one fetch, the same at both ends. For one thread."""
+
+    def __init__(self, fingerprint: bytes, asking_salt: bytes, answering_salt: bytes) -> None:
+        self._bound = _KEY + fingerprint + asking_salt + answering_salt
+        self._keys: dict[Namespace, bytes] = {}
+
+    def seal(self, place: SealedPlace, payload: Bytes) -> bytes:
+        """Payload and tag, encrypted."""
+        box = Cipher(algorithms.AES(self._key(place.namespace)), modes.GCM(_nonce(place)))
+        sealing = box.encryptor()
+        sealing.authenticate_additional_data(place.covered)
+        sealed = bytearray(len(payload) + TAG_BYTES)
+        view = memoryview(sealed)
+        sealing.update_into(payload, view[: len(payload)])
+        sealing.finalize()
+        view[len(payload) :] = sealing.tag
+        return sealed  # type: ignore[return-value]  # a buffer like any other
+
+    def open(self, place: SealedPlace, sealed: Bytes, into: memoryview) -> None:
+        """Put the payload into `into`. Raises NotSound; then the content of `into` is invalid."""
+        view = memoryview(sealed)
+        if len(view) != len(into) + TAG_BYTES:
+            raise NotSound
+        tag = bytes(view[len(into) :])
+        mode = modes.GCM(_nonce(place), tag)
+        opening = Cipher(algorithms.AES(self._key(place.namespace)), mode).decryptor()
+        opening.authenticate_additional_data(place.covered)
+        opening.update_into(view[: len(into)], into)
+        try:
+            opening.finalize()
+        except InvalidTag as error:
+            raise NotSound from error
+
+    def seal_slot(self, place: SealedPlace, slot: int) -> bytes:
+        """A tag that says in which slot of its pool a block lies; nothing of the block itself."""
+        content = _SLOT + _PLACE.pack(slot) + place.covered
+        return hmac.digest(self._key(place.namespace), content, hashlib.sha256)[:SEAL_BYTES]
+
+    def check_slot(self, place: SealedPlace, slot: int, seal: bytes) -> None:
+        """Raise NotSound unless `seal` is `seal_slot` of these."""
+        if not hmac.compare_digest(self.seal_slot(place, slot), seal):
+            raise NotSound
+
+    def _key(self, namespace: Namespace) -> bytes:
+        key = self._keys.get(namespace)
+        if key is None:
+            key = self._keys[namespace] = hmac.digest(namespace, self._bound, hashlib.sha256)
+        return key
+
+
+def name_of(namespace: Namespace) -> bytes:
+    """What a namespace is called between engines: 16 bytes from which it cannot be found."""
+    return hashlib.sha256(_NAME + namespace).digest()[:16]
+
+
+def _nonce(place: SealedPlace) -> bytes:
+    return place.position.to_bytes(12, "big")

@@ -1,0 +1,224 @@
+"""What this engine sends to others of its cache: found by tokens, leased while it is read.
+
+    asked -> [load what lies lower] -> lease and send what is on the device -> ... -> end
+                     ^                                                  |
+                     `---- a request computes more of the prompt  <-----'
+
+The names of namespaces are looked up, and the tree compares tokens under those alone, as it does
+for a request of this engine's own. What lies in lower tiers is loaded as for a request of the flow
+that it is for, in the flow's own part of the device.
+
+Knows: asks, leases. Does not know: sockets, seals (`answering.py`), or what it is wanted for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.exchange.answering import Answering, Asked, Asker
+from engine.exchange.names import NamespaceNames
+from engine.exchange.seal import SealedPlace
+from engine.exchange.sending import BlockToSend
+from engine.exchange.wire import SALT_BYTES, Ask
+from engine.scheduling.sequence import Sequence
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NamespacePath
+
+MOST_ASKS = 64  # that are answered at once
+MOST_S = 60.0  # for which one is answered: requests of this engine may wait for the blocks
+ROOM_S = 1.0  # for which a load waits for room on the device
+UNKNOWN_S = 0.5  # a request that is to compute the prompt may come so much later than the ask
+
+RunningRequest = Callable[[str], Sequence | None]
+"""The sequence of a request by its id; None: it is over, or was never here."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sending:
+    """An ask that is being answered."""
+
+    asker: Asker
+    ask: Ask
+    tokens: TokenIds  # whole blocks
+    since: float
+    sent: int  # blocks handed over, from position 0
+    held: list[Lease] = field(default_factory=list)  # of what was handed over
+    loading: Lease | None = None
+    first_reads: dict[str, int] = field(default_factory=dict)  # of the load, not told yet
+    may_load: bool = True  # what lies lower; once
+    committed: int | None = None  # blocks of its request at the last look; None: it was not here
+    is_over: bool = False
+    is_late: bool = False
+
+
+class Source:
+    """The asks of other engines. One owner thread."""
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        answering: Answering,
+        fingerprint: bytes,
+    ) -> None:
+        self._cache = cache
+        self._answering = answering
+        self._fingerprint = fingerprint
+        self._names = NamespaceNames(cache.tree)
+        self._sendings: dict[Asker, _Sending] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is an ask that is not answered to its end."""
+        return any(not sending.is_over for sending in self._sendings.values())
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether leases are held for other engines; each for a bounded time."""
+        return bool(self._sendings)
+
+    def turn(self, running: RunningRequest, now: float) -> None:
+        """Take what was asked, send what is there, release what is not read any more."""
+        for news in self._answering.take():
+            if isinstance(news, Asked):
+                self._begin(news.asker, news.ask, now)
+            else:
+                self._release(self._sendings.pop(news.asker, None), now)
+        for sending in self._sendings.values():
+            if not sending.is_over:
+                request_id = sending.ask.request_id
+                request = None if request_id is None else running(request_id)
+                self._advance(sending, request, now)
+            if not sending.is_late and now - sending.since > MOST_S:
+                sending.is_late = sending.is_over = True
+                self._answering.end(sending.asker, "it takes too long", is_all=False)
+
+    def _begin(self, asker: Asker, ask: Ask, now: float) -> None:
+        why = self._why_not(ask)
+        if why is None and len(self._sendings) >= MOST_ASKS:
+            why = "it sends to many already"
+        if why is not None:
+            self._answering.end(asker, why, is_all=False)
+            return
+        tokens = np.frombuffer(ask.token_ids, "<i4").astype(np.int32)
+        self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
+
+    def _why_not(self, ask: Ask) -> str | None:
+        """Why an ask is none; what reads foreign memory or never ends is no ask."""
+        if ask.fingerprint != self._fingerprint:
+            return "it serves another model, or with other settings"
+        whole = len(ask.token_ids) % (4 * self._cache.block_size) == 0
+        starts = [start for start, _ in ask.spans]
+        if not whole or starts[:1] != [0] or starts != sorted(set(starts)):
+            return "the ask is none"
+        if len(ask.salt) != SALT_BYTES or not 0 <= ask.first < 2**31 or ask.window < 1:
+            return "the ask is none"
+        return None
+
+    def _advance(self, sending: _Sending, request: Sequence | None, now: float) -> None:
+        awaits = self._awaits(sending, request, now)
+        committed = _committed(request)
+        if awaits and request is not None and committed == sending.committed:
+            return  # nothing has come since it was looked at
+        if request is not None:
+            sending.committed = committed
+        self._look(sending, now)
+        if not (awaits or sending.may_load or sending.loading):
+            sending.is_over = True
+            self._answering.end(sending.asker, "", is_all=True)
+
+    def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
+        """Whether more of the prompt is yet to be computed here."""
+        if sending.ask.request_id is None:
+            return False
+        if request is None:  # it is over, or not here yet
+            return sending.committed is None and now - sending.since < UNKNOWN_S
+        wanted = len(sending.tokens) // self._cache.block_size
+        return request.num_output == 0 and sending.sent < wanted
+
+    def _look(self, sending: _Sending, now: float) -> None:
+        """Send what is on the device by now, and load what lies lower, once."""
+        named = self._names.path(sending.ask.spans)
+        if named is None:
+            sending.may_load = False
+            return
+        path, end = named
+        tokens = sending.tokens
+        if end is not None:
+            tokens = tokens[: end * self._cache.block_size]
+        self._load(sending, path, tokens, now)
+        self._send(sending, path, tokens, now)
+
+    def _load(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:
+        found, lease = self._cache.locate(path, tokens), sending.loading
+        if lease is not None:
+            if lease.failed or (lease.ready and not found.coming):
+                sending.loading = None
+                sending.held.append(lease)
+        elif sending.may_load:
+            is_lower = found.total > max(found.device, sending.sent)
+            sending.may_load = is_lower and now - sending.since < ROOM_S
+            if sending.may_load:
+                self._begin_load(sending, path, tokens[: found.total * self._cache.block_size], now)
+
+    def _begin_load(
+        self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float
+    ) -> None:
+        """Bring all of `tokens` to the device, once there is room; a lease never ends with them."""
+        longer = np.append(tokens, np.int32(0))
+        lease = self._cache.acquire(path, longer, owner=sending.ask.flow, now=now)
+        if lease is not None:
+            sending.may_load = False
+            sending.loading, sending.first_reads = lease, lease.first_reads
+
+    def _send(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:
+        if self._cache.locate(path, tokens).device <= sending.sent:
+            return
+        lease = self._cache.read(path, tokens, owner=sending.ask.flow, now=now)
+        if lease is None:
+            return
+        sending.held.append(lease)
+        blocks = _blocks(lease, path, tokens, sending.sent, self._cache.block_size)
+        sending.sent = lease.num_blocks
+        first_reads = dict(Counter(sending.first_reads) + Counter(lease.first_reads))
+        sending.first_reads = {}
+        self._answering.found(sending.asker, lease.num_blocks, first_reads)
+        self._answering.send(sending.asker, blocks)
+
+    def _release(self, sending: _Sending | None, now: float) -> None:
+        if sending is None:
+            return
+        if sending.loading is not None:
+            sending.held.append(sending.loading)
+        for lease in sending.held:
+            self._cache.release(lease, now=now)
+
+
+def _committed(request: Sequence | None) -> int:
+    """Blocks of a request that are in the tree."""
+    return 0 if request is None or request.lease is None else request.lease.num_shared
+
+
+def _blocks(
+    lease: Lease, path: NamespacePath, tokens: TokenIds, first: int, size: int
+) -> list[BlockToSend]:
+    """The lease's blocks from `first` on, each with what it is bound to."""
+    keys = b"".join(node.edge.keys for node in reversed(lease.node.way_up()))
+    data, step = tokens.astype("<i4", copy=False).tobytes(), 4 * size
+    return [
+        BlockToSend(
+            SealedPlace(
+                position,
+                path.at(position),
+                keys[position * KEY_BYTES : (position + 1) * KEY_BYTES],
+                data[position * step : (position + 1) * step],
+            ),
+            int(lease.block_ids[position]),
+        )
+        for position in range(first, lease.num_blocks)
+    ]

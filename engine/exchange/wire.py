@@ -1,0 +1,145 @@
+"""What two engines say to each other: one asks for blocks of a prompt, the other sends them.
+
+    asking                          answering
+    Ask ->                                              the prompt, and what is there of it already
+                                 <- Found               so many blocks are about to be sent
+                                 <- Block 7 | payload   sealed (`seal`)
+                                 <- Block 8 | payload
+    Taken 8 ->                   <- Still               so may more be sent; and both are alive
+                                 <- Ended               no more will come
+
+Between GPUs of one host no payload is sent: `Slots` says where the blocks lie in the pool that
+`Found` has a handle of. They are copied from there, and count once a `Still` says that they were
+held until then.
+
+A namespace crosses as a digest of it (`names`), so that nothing that crosses opens a block.
+
+Knows: field names, types, bounds. Does not know: sockets, or what of this may be sent.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+MAX_FRAME_BYTES = 8 << 20  # of a message: a prompt of a million tokens has 4 MB; not of a payload
+SALT_BYTES = 16
+
+_Message = TypeVar("_Message")
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
+    """Send the blocks of a prompt from `first` on, as far as they are there."""
+
+    number: int  # of the fetch; none that is under way on this connection has it
+    fingerprint: bytes
+    salt: bytes  # SALT_BYTES fresh ones
+    spans: tuple[tuple[int, bytes], ...]  # first block, name of its namespace
+    token_ids: bytes  # int32, little endian; whole blocks from position 0 on
+    first: int
+    window: int  # blocks that may be sent and not taken, at least 1
+    flow: str  # for whom blocks are loaded there; opaque
+    request_id: str | None = None  # what computes them there: more is sent as they come to be
+    host: bytes | None = None  # could copy from a pool on this host's GPUs; None: sends bytes
+
+
+class Taken(msgspec.Struct, frozen=True, tag="taken"):
+    """The first `blocks` blocks of the prompt are there. Sent now and then without any news."""
+
+    number: int
+    blocks: int
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """Nothing more is wanted."""
+
+    number: int
+
+
+class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
+    """A pool on a GPU, as another process of this host opens it (`peer_pool`)."""
+
+    handle: bytes
+    offset: int  # of the pool in what is opened, bytes
+    num_blocks: int
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
+    """The first `blocks` blocks are about to be sent; the last `Found` counts."""
+
+    number: int
+    salt: bytes
+    blocks: int
+    first_reads: dict[str, int] = {}  # blocks that nobody had found before, by label
+    pool: PoolHandle | None = None
+
+
+class Block(msgspec.Struct, frozen=True, tag="block"):
+    """The block at `position`, in order. Its payload is the next frame."""
+
+    number: int
+    position: int
+
+
+class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
+    """The blocks from `first` on lie in these slots of the pool, until they are taken."""
+
+    number: int
+    first: int
+    slots: bytes  # int32, little endian
+    seals: bytes  # SEAL_BYTES of each
+
+
+class Still(msgspec.Struct, frozen=True, tag="still"):
+    """A `Taken` has come, and what it names was held until now."""
+
+    number: int
+    blocks: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """No more blocks will come; `is_all`: all that was there, and wanted, has been sent."""
+
+    number: int
+    why: str
+    is_all: bool
+
+
+ToSource = Ask | Taken | Leave
+FromSource = Found | Block | Slots | Still | Ended
+
+
+class WireError(ValueError):
+    """The bytes are no message: too many, not MessagePack, or of the wrong shape."""
+
+
+class ExchangeCodec:
+    """Both directions. Holds msgspec's compiled coders and no other state. For one thread."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._to_source: msgspec.msgpack.Decoder[ToSource] = msgspec.msgpack.Decoder(ToSource)
+        self._from_source: msgspec.msgpack.Decoder[FromSource] = msgspec.msgpack.Decoder(FromSource)
+
+    def encode(self, message: ToSource | FromSource) -> bytes:
+        """One frame."""
+        return self._encoder.encode(message)
+
+    def decode_to_source(self, frame: bytes | memoryview) -> ToSource:
+        """What an engine asks; raises WireError, and nothing else, for any bytes."""
+        return _decode(self._to_source, frame)
+
+    def decode_from_source(self, frame: bytes | memoryview) -> FromSource:
+        """What one answers; raises WireError, and nothing else, for any bytes."""
+        return _decode(self._from_source, frame)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], frame: bytes | memoryview) -> _Message:
+    if len(frame) > MAX_FRAME_BYTES:
+        raise WireError(f"a frame of {len(frame)} bytes; {MAX_FRAME_BYTES} are allowed")
+    try:
+        return decoder.decode(frame)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        # The message of the error may quote the frame, and a frame holds a prompt.
+        raise WireError(f"not a message: {type(error).__name__}") from None

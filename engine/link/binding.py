@@ -1,0 +1,40 @@
+"""How the engine's sockets are bound: files that nobody else may open, TCP for holders of a key."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as posix_socket
+import stat
+from pathlib import Path
+
+import zmq
+
+from engine.link.curve import LinkKey, Socket, serve_with
+
+
+def make_way(path: Path) -> None:
+    """Make the directory, and remove the socket of an engine that is gone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "not a socket", str(path))
+    with posix_socket.socket(posix_socket.AF_UNIX, posix_socket.SOCK_STREAM) as probe:
+        if probe.connect_ex(str(path)) == 0:
+            raise OSError(errno.EADDRINUSE, "another engine serves this socket", str(path))
+    path.unlink(missing_ok=True)
+
+
+def bind(socket: Socket, endpoint: str, key: LinkKey | None) -> None:
+    """Bind so that a socket's file is never open to others, not even for a moment."""
+    if key is not None:
+        serve_with(socket, key)
+    socket.set(zmq.IPV6, 1)
+    previous = os.umask(0o177)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, f"{endpoint}: {error.strerror}") from error
+    finally:
+        os.umask(previous)

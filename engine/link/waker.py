@@ -1,0 +1,29 @@
+"""Lets one thread wake another that waits for sockets: a descriptor that can be polled."""
+
+from __future__ import annotations
+
+import os
+
+
+class Waker:
+    """Any thread may wake; one waits for `fd` to be readable, and clears it."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def wake(self) -> None:
+        """Make `fd` readable. Nothing happens once it is closed."""
+        if self.fd >= 0:
+            os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Make it unreadable until the next `wake`."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return  # nobody has woken
+
+    def close(self) -> None:
+        """Give the descriptor back; after all who might wake have ended."""
+        os.close(self.fd)
+        self.fd = -1

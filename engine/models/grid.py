@@ -1,0 +1,35 @@
+"""Which rank is what: the stages of a pipeline, and within each the ranks that divide its layers.
+
+    stage     first | ... | last
+    ranks      4, 5 | 2, 3 | 0, 1      of three stages of two ranks each
+
+Rank 0 schedules and samples, so the last stage is its own: logits need not travel. What it samples
+comes to the first stage with the next step that has it.
+
+Knows: numbers. Does not know: which layers a stage has (`engine.models.stages`), or processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RankGrid:
+    """`stages` stages of `tensor` ranks each."""
+
+    tensor: int = 1
+    stages: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """All."""
+        return self.tensor * self.stages
+
+    def stage_of(self, rank: int) -> int:
+        """The stage that a rank computes, 0 the one with the first layer."""
+        return self.stages - 1 - rank // self.tensor
+
+    def part_of(self, rank: int) -> int:
+        """Which part of its stage's layers a rank has."""
+        return rank % self.tensor

@@ -1,0 +1,95 @@
+"""Divides a model's layers between the stages of a pipeline, so that all take about as long.
+
+    first stage   embedding, layers | layers | layers, final norm, head   last stage
+
+What a stage costs is predicted by the bytes of the weights that a step of many rows reads there:
+its layers' matrices in their weight format, and in the last stage the head. The embedding is looked
+up, which costs next to nothing. KV that is read is left out: it is about the same for every layer.
+
+Knows: sizes. Does not know: tensors, or who computes a stage (`engine.ranks`). No torch: commands
+that only plan read it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol
+
+from engine.models.config import ModelConfig
+from engine.models.errors import UnsupportedModel
+from engine.models.layers import LayerConfig
+from engine.models.modules import WeightFormat
+from storage.kv_layout import ITEM_BYTES
+from storage.stage import Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Pipe(Protocol):
+    """The stages of a model, as a process that computes one of them sees them.
+
+    What is sent is received in the same order, with the same shape and dtype.
+    """
+
+    @property
+    def stage(self) -> Stage:
+        """The one that is computed here."""
+        ...
+
+    def receive(self, into: Tensor) -> Tensor:
+        """`into` (T, H), contiguous, with what the stage before has sent."""
+        ...
+
+    def send(self, x: Tensor) -> None:
+        """Give x (T, H), contiguous, to the stage after this one."""
+        ...
+
+
+def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, ...]:
+    """Of each stage the layer after its last (`Stage.ends`); raises UnsupportedModel.
+
+    `dtype` is that of the weights, as configs spell it.
+    """
+    if num_stages == 1:
+        return (len(model.layers),)
+    head = model.vocab_size * model.hidden_size * ITEM_BYTES[dtype]
+    costs = layer_bytes(model.layers, model.weight_format, dtype)
+    return split_layers(costs, head, num_stages)
+
+
+def layer_bytes(
+    layers: Sequence[LayerConfig], weight_format: WeightFormat, dtype: str
+) -> list[int]:
+    """The bytes of each layer's matrices."""
+    return [
+        sum(weight_format.num_bytes(matrix, dtype) for matrix in layer.matrices(index))
+        for index, layer in enumerate(layers)
+    ]
+
+
+def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
+    """`Stage.ends` of the split whose dearest stage is cheapest; of several, the first ones' least.
+
+    `costs` are those of the layers, `head` what the last stage has beside its layers. Raises
+    UnsupportedModel where there are fewer layers than stages.
+    """
+    if num_stages > len(costs):
+        raise UnsupportedModel(f"pipeline_parallel {num_stages}: the model has {len(costs)} layers")
+    before = [0, *accumulate(costs)]
+
+    @cache
+    def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
+        """The dearest stage's cost, and the ends, of the layers from `first` on."""
+        if stages == 1:
+            return before[-1] - before[first] + head, (len(costs),)
+        splits = (
+            (max(before[end] - before[first], rest[0]), (end, *rest[1]))
+            for end in range(first + 1, len(costs) - stages + 2)
+            for rest in [best(end, stages - 1)]
+        )
+        return min(splits)
+
+    return best(0, num_stages)[1]

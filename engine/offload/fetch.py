@@ -1,0 +1,111 @@
+"""Copies the weights of layers from host memory to their buffers, ahead of their use.
+
+    copies     | layer 3 | layer 7 |            | layer 11 |
+    compute    | 0  1  2 |wait| 3  4  5  6 | 7 ..... 10 |wait| 11 | head, sampling
+                                  ^ its buffer is free: layer 11 may be copied
+
+The first layers are copied when a step begins, each other one as soon as the layer before it in
+its buffer has been computed. A step waits for every copy that it began, so a step is whole in
+itself: a CUDA graph captures copies and kernels together, and replays and eager steps follow each
+other in any order. Nothing is copied from one step for the next; what that would save is the time
+of head and sampling, little beside the copies.
+
+Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
+for the kernel before. The first kernel of a layer begins after the copy, and the next ones are not
+launched before that has begun: so what they read early is there. And since each waits for the one
+before in the end, the end of a layer's last kernel is the end of all that read its buffer.
+
+Knows: the order of copies and kernels. Does not know: what a layer computes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.offload.host_layers import HostLayers
+from engine.offload.placement import NUM_BUFFERS
+
+
+class Copies(Protocol):
+    """How bytes get to the device. One owner thread."""
+
+    def start(self, index: int, target: Tensor, source: Tensor) -> None:
+        """Copy the weights of a layer, after all that was launched before."""
+        ...
+
+    def wait(self, index: int) -> None:
+        """Let what is launched next wait for these weights."""
+        ...
+
+
+class PlainCopies:
+    """Copies that are done when the call returns. For the CPU."""
+
+    def start(self, index: int, target: Tensor, source: Tensor) -> None:  # noqa: ARG002
+        """As `Copies.start`."""
+        target.copy_(source)
+
+    def wait(self, index: int) -> None:
+        """There is nothing to wait for."""
+
+
+class StreamCopies:
+    """Copies on a stream of their own, beside the kernels. Capturing a graph captures them too."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._arrived: dict[int, torch.cuda.Event] = {}
+
+    def start(self, index: int, target: Tensor, source: Tensor) -> None:
+        """As `Copies.start`."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            target.copy_(source, non_blocking=True)
+        if index not in self._arrived:
+            self._arrived[index] = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrived[index].record(self._stream)
+
+    def wait(self, index: int) -> None:
+        """As `Copies.wait`."""
+        torch.cuda.current_stream(self._device).wait_event(self._arrived[index])
+
+
+class LayerFetch:
+    """Has each layer's weights in its buffer when they are read; implements `WeightFetch`."""
+
+    def __init__(self, layers: HostLayers, copies: Copies) -> None:
+        order = layers.placement.layers
+        self._layers = layers
+        self._copies = copies
+        self._first = order[:NUM_BUFFERS]
+        self._own = frozenset(order)
+        self._following = dict(zip(order, order[NUM_BUFFERS:], strict=False))
+
+    def begin(self) -> None:
+        """As `WeightFetch.begin`."""
+        for index in self._first:
+            self._start(index)
+
+    def wait(self, index: int) -> None:
+        """As `WeightFetch.wait`."""
+        if index in self._own:
+            self._copies.wait(index)
+
+    def computed(self, index: int) -> None:
+        """As `WeightFetch.computed`."""
+        following = self._following.get(index)
+        if following is not None:
+            self._start(following)
+
+    def _start(self, index: int) -> None:
+        self._copies.start(index, self._layers.target(index), self._layers.runs[index])
+
+
+def fetch_of(layers: HostLayers) -> LayerFetch:
+    """How to copy these layers to the device that their buffers are on."""
+    device = layers.buffers[0].device
+    return LayerFetch(layers, StreamCopies(device) if device.type == "cuda" else PlainCopies())

@@ -1,0 +1,92 @@
+"""The layers that stay in host memory: their bytes there, pinned, and the buffers on the device.
+
+    host memory    | layer 3 | layer 7 | layer 11 |        one run of bytes for each
+    device         | buffer: 3, 11 | buffer: 7    |        each holds one layer at a time
+
+Each such layer is built twice (`LayerHomes`): in host memory, where loading fills it, and on its
+buffer, where it is computed with. Both are the bytes of one run (`memory`).
+
+Knows: bytes. Does not know: what a layer consists of, or when it is copied (`fetch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.models.errors import NotEnoughMemory
+from engine.offload.memory import ALIGNMENT, RunMemory
+from engine.offload.placement import GIB, NUM_BUFFERS, Placement
+from storage.errors import PoolDoesNotFit
+from storage.host_pool import HostPool
+
+
+class HostLayers:
+    """The memory of the layers of a placement; implements `LayerHomes`.
+
+    `runs` has the bytes of each in host memory, by its index; `buffers` are of the device.
+
+    Concurrency: filled by the one owner thread, and only read once steps are computed.
+    """
+
+    def __init__(
+        self, placement: Placement, layer_bytes: Sequence[int], device: torch.device
+    ) -> None:
+        """`layer_bytes` of each layer of the model. Raises NotEnoughMemory, of the host."""
+        self.placement = placement
+        self._pool = _pinned(placement.host_bytes, device)
+        sizes = [layer_bytes[index] for index in placement.layers]
+        runs = self._pool.tensor.view(-1).split(sizes)  # type: ignore[no-untyped-call]
+        self.runs: dict[int, Tensor] = dict(zip(placement.layers, runs, strict=True))
+        self.buffers = [
+            # Zeros: warm-up computes with the buffers before any layer has been copied there.
+            torch.zeros(placement.buffer_bytes, dtype=torch.uint8, device=device)
+            for _ in range(NUM_BUFFERS)
+        ]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the device."""
+        return NUM_BUFFERS * self.placement.buffer_bytes
+
+    @property
+    def seconds(self) -> float:
+        """What taking and pinning the host memory took."""
+        return self._pool.seconds
+
+    def host(self, index: int) -> RunMemory | None:
+        """As `LayerHomes.host`."""
+        return RunMemory(self.runs[index]) if index in self.runs else None
+
+    def buffer(self, index: int) -> RunMemory:
+        """As `LayerHomes.buffer`."""
+        return RunMemory(self.target(index))
+
+    def target(self, index: int) -> Tensor:
+        """The bytes of a layer in its buffer."""
+        place = self.placement.layers.index(index)
+        return self.buffers[place % NUM_BUFFERS][: len(self.runs[index])]
+
+    def keep(self, index: int) -> None:
+        """As `LayerHomes.keep`."""
+        self.runs[index].copy_(self.target(index))
+
+    def close(self) -> None:
+        """Give the host memory back; no step is launched any more. May be repeated."""
+        device = self.buffers[0].device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # copies under way read it
+        self.runs = {}
+        self._pool.close()
+
+
+def _pinned(num_bytes: int, device: torch.device) -> HostPool:
+    """Memory as the host tier's: pinned where there is a GPU, all pages present."""
+    try:
+        return HostPool(num_bytes // ALIGNMENT, ALIGNMENT, device)
+    except PoolDoesNotFit as error:
+        raise NotEnoughMemory(
+            f"cpu_offload_gb: {num_bytes / GIB:.2f} GiB of weights do not fit host memory: {error}"
+        ) from error

@@ -1,0 +1,49 @@
+"""A layer's tensors as one run of bytes, so that all of them are one copy.
+
+A layer is built as any other is, and its tensors are taken from the run one after the other: the
+same layer built on two runs has every tensor at the same place in both. So whatever a weight format
+keeps, a copy of the bytes is a copy of the layer.
+
+Knows: sizes and alignment. Does not know: layers, or which memory the run lies in.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+# As torch's allocator aligns tensors on a GPU: kernels may be compiled, and chosen, by alignment.
+ALIGNMENT = 512
+
+
+class RunMemory:
+    """Takes tensors from `run` (bytes,) uint8; implements `Memory`."""
+
+    def __init__(self, run: Tensor) -> None:
+        self._run = run
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """As `Memory.empty`; what lies there already is left."""
+        first, size = self._used, prod(shape) * dtype.itemsize
+        self._used = end_after(first, size)
+        return self._run[first : first + size].view(dtype).view(shape)
+
+
+class CountingMemory:
+    """Tensors without values, whose bytes are counted; implements `Memory`."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0  # of a run that has all of them
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """As `Memory.empty`."""
+        self.num_bytes = end_after(self.num_bytes, prod(shape) * dtype.itemsize)
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def end_after(first: int, size: int) -> int:
+    """Where the next tensor begins after one of `size` bytes at `first`."""
+    return -(-(first + size) // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,105 @@
+"""Which layers keep their weights in host memory, and what a step takes then. Pure arithmetic.
+
+    layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve: 3, 7 and 11
+    bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled by turns
+    compute   0  1  2   | 3  4  5  6 | 7  8 ...       the next copy begins when its buffer is free
+
+Layers are evenly spaced, and the last is one of them: each copy has the layers before it to hide
+under, and after the last one as little as possible is computed while the bus is idle.
+
+Knows: bytes and seconds. Does not know: tensors or streams (`fetch`). No torch: plans read it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.models.errors import BadConfig
+
+GIB = 1 << 30
+NUM_BUFFERS = 2  # on the device: one is computed with while the other is filled
+_SHORT = 0.9994  # a number of four digits that is this part of a size is below it
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The layers whose weights stay in host memory, in order, and bytes.
+
+    `buffer_bytes` is the size of one buffer: that of the largest of these layers.
+    """
+
+    layers: tuple[int, ...]
+    host_bytes: int
+    buffer_bytes: int
+
+    @property
+    def freed_bytes(self) -> int:
+        """Of the device, less what the buffers take; negative where they take more."""
+        return self.host_bytes - NUM_BUFFERS * self.buffer_bytes
+
+
+def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
+    """`count` of the layers, the last among them."""
+    return tuple((place + 1) * num_layers // count - 1 for place in range(count))
+
+
+def place(layer_bytes: Sequence[int], gib: float) -> Placement:
+    """The fewest layers that have `gib` GiB of weights; `layer_bytes` of each layer of the model.
+
+    Raises BadConfig where all together have less, or where that would free no memory.
+    """
+    wanted, total = gib * GIB, sum(layer_bytes)
+    if wanted > total:
+        raise BadConfig(f"cpu_offload_gb {gib:g}: the layers have {as_gib(total)}")
+    found = next(one for one in _placements(layer_bytes) if one.host_bytes >= wanted)
+    if found.freed_bytes > 0:
+        return found
+    freeing = next((one for one in _placements(layer_bytes) if one.freed_bytes > 0), None)
+    advice = "" if freeing is None else f"; {as_gib(freeing.host_bytes)} would free some"
+    raise BadConfig(
+        f"cpu_offload_gb {gib:g}: {NUM_BUFFERS} layers are on the device in any case, so "
+        f"{len(found.layers)} in host memory free none{advice}"
+    )
+
+
+def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None:
+    """The fewest layers in host memory with which the layers take `room` bytes of the device.
+
+    None where they never do.
+    """
+    total = sum(layer_bytes)
+    fitting = (one for one in _placements(layer_bytes) if total - one.freed_bytes <= room)
+    return next(fitting, None)
+
+
+def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
+    """Of every number of layers, from one on."""
+    for count in range(1, len(layer_bytes) + 1):
+        layers = evenly_spaced(len(layer_bytes), count)
+        sizes = [layer_bytes[index] for index in layers]
+        yield Placement(layers, sum(sizes), max(sizes))
+
+
+def as_gib(num_bytes: int) -> str:
+    """For `cpu_offload_gb`, in four digits: of a placement's bytes, what asks for it again."""
+    return f"{num_bytes / GIB * _SHORT:.4g}"
+
+
+def step_seconds(layer_seconds: Sequence[float], copy_seconds: Mapping[int, float]) -> float:
+    """What the layers of a step take: `layer_seconds` each to compute, some a copy before.
+
+    The first copies begin with the step; each other one when the layer has been computed that lies
+    in its buffer, and the bus is free.
+    """
+    order = sorted(copy_seconds)
+    arrived = dict[int, float]()
+    bus = now = 0.0
+    for index in order[:NUM_BUFFERS]:
+        arrived[index] = bus = bus + copy_seconds[index]
+    following = dict(zip(order, order[NUM_BUFFERS:], strict=False))
+    for index, seconds in enumerate(layer_seconds):
+        now = max(now, arrived.get(index, now)) + seconds
+        if (after := following.get(index)) is not None:
+            arrived[after] = bus = max(bus, now) + copy_seconds[after]
+    return now

@@ -1,0 +1,68 @@
+"""The groups of processes that one rank is in, and how all meet at the start.
+
+    every     all ranks: counts and bytes, before steps are computed
+    tensor    those that divide the layers of its stage (`RankGroup`)
+    pipe      those that have the same part of each stage (`Pipe`)
+
+Knows: who is in which group. Does not know: what is exchanged, or how (`collectives`, `pipe`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.models.grid import RankGrid
+from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.pipe import StagePipe
+from storage.stage import Stage
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroups:
+    """The groups of one rank. One owner thread."""
+
+    every: Collectives
+    tensor: Collectives | None  # None: a stage is computed by one rank
+    stages: Collectives | None  # None: there is one stage
+    pipe: StagePipe | None
+
+    @property
+    def rank(self) -> int:
+        """Among all."""
+        return self.every.rank
+
+    def least(self, number: int) -> int:
+        """The least of all ranks' numbers. Waits for all."""
+        return self.every.least(number)
+
+    def of_first(self, value: bytes) -> bytes:
+        """The bytes of rank 0, of a length that all ranks know. Waits for it."""
+        return self.every.of_first(value)
+
+    def close(self) -> None:
+        """Leave all groups without waiting for anybody."""
+        for group in {id(one): one for one in (self.every, self.tensor, self.stages)}.values():
+            if group is not None:
+                group.close()
+
+
+def meet(place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
+    """Wait for all ranks. Raises RuntimeError where one does not come or is gone.
+
+    `place` is that of all; `stage` the one that this rank computes.
+    """
+    if grid.stages == 1:
+        every = Collectives(place, device)
+        return RankGroups(every, every, None, None)
+    every = Collectives(place, CPU)
+    tensor, part = None, grid.part_of(place.rank)
+    if grid.tensor > 1:
+        own = replace(place, name=f"stage {stage.index}", rank=part, num_ranks=grid.tensor)
+        tensor = Collectives(own, device)
+    same = replace(place, name=f"part {part}", rank=stage.index, num_ranks=grid.stages)
+    stages = Collectives(same, device)
+    return RankGroups(every, tensor, stages, StagePipe(stage, stages, device))

@@ -1,0 +1,64 @@
+"""Hidden states from stage to stage: over gloo on a CPU, over NCCL between GPUs.
+
+    stage    0 -> 1 -> 2      each is the rank of its number in a group of its own
+
+A stage gives what it has computed to the next one, which takes it before it begins with the same
+step. Nothing goes the other way, so that nobody waits in a circle: tokens that were sampled come
+with a later step, as data.
+
+Knows: torch's process groups. Does not know: models, or steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.ranks.collectives import Collectives
+from storage.stage import Stage
+
+_TAG = 0
+
+
+class StagePipe:
+    """The stages of one model, as one of them sees them; implements `Pipe`. One owner thread.
+
+    On a CPU `send` waits until the next stage takes what is sent. On CUDA nothing waits for the
+    device, but the stream does: what is launched next runs after the exchange.
+    """
+
+    def __init__(self, stage: Stage, stages: Collectives, device: torch.device) -> None:
+        """`stages` are the processes of all stages; its rank k computes stage k. Waits for them."""
+        self.stage = stage
+        self.is_queued = device.type == "cuda"  # nothing waits here for another stage
+        self._stages = stages
+        if self.is_queued:
+            self._warm_up(device)
+
+    def receive(self, into: Tensor) -> Tensor:
+        """As `Pipe.receive`. Raises RuntimeError where the stage before is gone."""
+        self._group.recv([_bytes(into)], self.stage.index - 1, _TAG).wait()
+        return into
+
+    def send(self, x: Tensor) -> None:
+        """As `Pipe.send`. Raises RuntimeError where the next stage is gone."""
+        self._group.send([_bytes(x)], self.stage.index + 1, _TAG).wait()
+
+    @property
+    def _group(self) -> Any:
+        return self._stages.devices
+
+    def _warm_up(self, device: torch.device) -> None:
+        """NCCL connects two stages at their first use, which no graph can capture."""
+        number = torch.zeros(1, device=device)
+        if not self.stage.is_first:
+            self.receive(number)
+        if not self.stage.is_last:
+            self.send(number)
+        torch.cuda.synchronize(device)
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return x.view(-1).view(torch.uint8)

@@ -1,0 +1,136 @@
+"""The runners of a pipeline: of a stage before the last, and of the last one where it would wait.
+
+    earlier stage    computes its layers of a step, and samples nothing
+    last stage       on a CPU: begins with a step when its result is asked for, or copies follow it
+
+Rank 0 launches several steps ahead, of sequences that differ, so that each stage has one. A GPU
+queues them. A CPU computes a step while it is launched, and would wait in the first launch for the
+stages before it; so there the launch is put off, and the other stages are told the next step
+meanwhile:
+
+    rank 0         | tell n | tell n+1 | compute n | settle n | tell n+2 | compute n+1 | ...
+    first stage       | compute n | compute n+1 .............   | compute n+2 |
+
+Knows: the order of steps. Does not know: what a step computes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from engine.execution.runner import LaunchedWithoutOutput
+from engine.ranks.groups import RankGroups
+from engine.startup.device import mark
+from engine.step import Bitmask, Forward, Launched, Row, Runner, Sampled, Step
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierStageRunner:
+    """Implements `Runner`, and `Forward` for each of its steps: nothing is sampled of any."""
+
+    own: Runner
+    device: torch.device
+
+    def launch(self, step: Step) -> Launched:
+        """As `Runner.launch`, up to what the next stage is given."""
+        if not step.rows:
+            return self.own.launch(step)
+        return self.launch_forward(step).skip()
+
+    def launch_forward(self, step: Step) -> Forward:
+        """As `launch`."""
+        _check_known(step.rows)
+        self.own.launch_forward(step)
+        return self
+
+    def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
+        """The last stage does that."""
+        del allowed
+        return self.skip()
+
+    def skip(self) -> Launched:
+        """Sample nothing."""
+        return LaunchedWithoutOutput(mark(self.device))
+
+
+def _check_known(rows: Sequence[Row]) -> None:
+    """A stage before the last has no tokens but those that a step brings."""
+    if any(row.is_pending for row in rows):
+        raise RuntimeError("a token that is pending has come to a stage that never sees it")
+
+
+@dataclass(slots=True)
+class DeferringRunner:
+    """Launches steps in their order, each no sooner than it has to be; implements `Runner`."""
+
+    own: Runner
+    _put_off: deque[_Deferred] = field(default_factory=deque)
+
+    def launch(self, step: Step) -> Launched:
+        """As `Runner.launch`."""
+        return self.put_off(partial(self.own.launch, step))
+
+    def launch_forward(self, step: Step) -> Forward:
+        """As `Runner.launch_forward`."""
+        return _DeferredForward(self, partial(self.own.launch_forward, step))
+
+    def put_off(self, launch: Callable[[], Launched]) -> Launched:
+        """A launch that follows all those before it."""
+        deferred = _Deferred(self, launch)
+        self._put_off.append(deferred)
+        return deferred
+
+    def catch_up(self, last: Launched | None = None) -> None:
+        """Launch all that was put off, as far as `last`."""
+        while self._put_off:
+            deferred = self._put_off.popleft()
+            deferred.begin()
+            if deferred is last:
+                return
+
+
+@dataclass(slots=True, eq=False)
+class _Deferred:
+    """A step that is launched when it is collected; implements `Launched`."""
+
+    runner: DeferringRunner
+    launch: Callable[[], Launched]
+    launched: Launched | None = None
+
+    def begin(self) -> None:
+        self.launched = self.launch()
+
+    def collect(self) -> list[Sampled]:
+        """As `Launched.collect`."""
+        if self.launched is None:
+            self.runner.catch_up(self)
+        assert self.launched is not None, "it was put off"
+        return self.launched.collect()
+
+
+@dataclass(frozen=True, slots=True)
+class _DeferredForward:
+    """A step whose forward pass is put off with its sampling; implements `Forward`."""
+
+    runner: DeferringRunner
+    forward: Callable[[], Forward]
+
+    def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
+        """As `Forward.sample`. The masks are kept as they are now."""
+        kept = [None if mask is None else mask.copy() for mask in allowed]
+        return self.runner.put_off(lambda: self.forward().sample(kept))
+
+    def skip(self) -> Launched:
+        """As `Forward.skip`."""
+        return self.runner.put_off(lambda: self.forward().skip())
+
+
+def of_rank_0(own: Runner, groups: RankGroups) -> Runner:
+    """Its own runner, so that it waits for no earlier stage before that is told more."""
+    pipe = groups.pipe
+    return own if pipe is None or pipe.is_queued else DeferringRunner(own)

@@ -1,0 +1,44 @@
+"""What the scheduler needs of blocks that another engine is asked for (`engine.exchange`).
+
+A sequence whose request names a source is given its blocks as any other; then what is not cached
+may be fetched into them. Until the fetch is over it waits beside those that wait for loads, with
+its lease and without a batch slot. What has come by then counts as computed.
+
+Knows: that a sequence waits. Does not know: for what, or whether it is worth it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from engine.scheduling.sequence import Sequence
+
+
+class FetchUnderWay(Protocol):
+    """What a sequence has as long as it waits for blocks of another engine."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        ...
+
+
+class Fetching(Protocol):
+    """Begins and leaves fetches. One owner thread."""
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether blocks are held that other engines read, and will be free before long."""
+        ...
+
+    def begin(self, sequence: Sequence, now: float, before: int) -> None:
+        """Ask for what a sequence, which has just been given its lease, could fetch.
+
+        Sets `Sequence.fetch` where it is to wait. `before`: tokens to be computed before its own.
+        """
+        ...
+
+    def leave(self, sequence: Sequence, now: float) -> None:
+        """Its lease is about to be given back: nothing is written to its blocks any more."""
+        ...

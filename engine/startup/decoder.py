@@ -1,0 +1,157 @@
+"""Loads a decoder: its weights on the device, or in host memory as far as the config says.
+
+Knows: what is looked at before anything is allocated: which layers stay in host memory, and whether
+the rest fits the device. Does not know: the pool, which gets what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.config import EngineConfig
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.config import ModelConfig
+from engine.models.decoder import Decoder, build_decoder
+from engine.models.errors import NotEnoughMemory
+from engine.models.modules import Allocator
+from engine.models.parameters import Parameters, dummy_parameters, empty_parameters
+from engine.models.shards import RankGroup, shard_layers
+from engine.offload.fetch import fetch_of
+from engine.offload.host_layers import HostLayers
+from engine.offload.memory import CountingMemory
+from engine.offload.placement import GIB, Placement, as_gib, least_placement, place
+from engine.ranks.groups import RankGroups
+from engine.startup.device import free_bytes
+from engine.startup.origin import DUMMY_SEED
+from kernels.ops import ops_for
+from storage.stage import Stage, whole
+
+if TYPE_CHECKING:
+    from engine.startup.loading import ModelOutline
+
+ROOM_PART = 0.8  # of the device's memory for weights, in what is advised where they do not fit
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSizes:
+    """Bytes of one rank's weights: of each layer, and of what is always on the device."""
+
+    layers: tuple[int, ...]
+    others: int
+
+    def on_device(self, placement: Placement | None) -> int:
+        """Bytes of the device, buffers included."""
+        freed = 0 if placement is None else placement.freed_bytes
+        return self.others + sum(self.layers) - freed
+
+
+def weight_sizes(
+    model: ModelConfig,
+    dtype: torch.dtype,
+    group: RankGroup | None = None,
+    stage: Stage | None = None,
+) -> WeightSizes:
+    """Of a rank of a `group` and a stage, or of the whole model; allocates nothing."""
+    device = torch.device("meta")
+    stage = stage or whole(len(model.layers))
+    parts = shard_layers(model.layers, 1 if group is None else group.num_ranks)
+    layers = []
+    for index in stage.layers:
+        memory = CountingMemory()
+        parts[index].build(index, Allocator(model.weight_format, dtype, device, group, memory))
+        layers.append(memory.num_bytes)
+    all_of_it = empty_parameters(model, dtype, device, group, stage=stage)
+    return WeightSizes(tuple(layers), replace(all_of_it, layers=()).num_bytes)
+
+
+def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
+    """The layers that stay in host memory; None: none do. Raises BadConfig."""
+    return place(sizes.layers, config.cpu_offload_gb) if config.cpu_offload_gb else None
+
+
+def load_decoder(
+    config: EngineConfig,
+    outline: ModelOutline,
+    groups: RankGroups | None,
+    host_layers: HostLayers | None,
+) -> Decoder:
+    """The decoder of one rank, or of one that is alone; raises ModelError."""
+    group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
+    parameters = _parameters(config, outline, group, host_layers)
+    decoder = build_decoder(
+        outline.part, parameters, ops_for(outline.device), outline.model_len, group, pipe
+    )
+    if host_layers is None:
+        return decoder
+    return replace(decoder, fetch=fetch_of(host_layers))
+
+
+def open_host_layers(
+    config: EngineConfig, outline: ModelOutline, group: RankGroup | None
+) -> HostLayers | None:
+    """Memory for the layers that stay there; None: none do.
+
+    Raises NotEnoughMemory where the others do not fit the device, or these not host memory.
+    """
+    device = outline.device
+    sizes = weight_sizes(outline.model, outline.dtype, group, outline.stage)
+    placement = chosen_placement(config, sizes)
+    if device.type == "cuda":
+        check_room(config, sizes, placement, free_bytes(device))
+    if placement is None:
+        return None
+    host_layers = HostLayers(placement, sizes.layers, device)
+    what = described(placement, len(sizes.layers))
+    _log.info("%s; made ready in %.1f s", what, host_layers.seconds)
+    return host_layers
+
+
+def described(placement: Placement, num_layers: int) -> str:
+    """What the log says of it."""
+    return (
+        f"weights in host memory: {len(placement.layers)} of {num_layers} layers, "
+        f"{placement.host_bytes / GIB:.4g} GiB, which every step copies to the device; "
+        f"{placement.freed_bytes / GIB:.4g} GiB of the device are freed"
+    )
+
+
+def check_room(
+    config: EngineConfig, sizes: WeightSizes, placement: Placement | None, free: int
+) -> None:
+    """Raise NotEnoughMemory for weights that do not fit `free` bytes of the device."""
+    needed = sizes.on_device(placement)
+    if needed <= free:
+        return
+    most = free * config.memory_fraction  # with more, no block of KV would fit beside them
+    rooms = (part - sizes.others for part in (min(most, free * ROOM_PART), most))
+    least = next(filter(None, (least_placement(sizes.layers, room) for room in rooms)), None)
+    advice = (
+        "and no cpu_offload_gb would make them fit"
+        if least is None
+        else f"cpu_offload_gb {as_gib(least.host_bytes)} would keep enough of them in host memory"
+    )
+    raise NotEnoughMemory(
+        f"the weights take {needed / GIB:.1f} GiB of the device, of which {free / GIB:.1f} are "
+        f"free: {advice}"
+    )
+
+
+def _parameters(
+    config: EngineConfig,
+    outline: ModelOutline,
+    group: RankGroup | None,
+    host_layers: HostLayers | None,
+) -> Parameters:
+    model, dtype, device = outline.model, outline.dtype, outline.device
+    stage = None if outline.stage.is_whole else outline.stage
+    if config.load_format == "dummy":
+        return dummy_parameters(model, dtype, device, DUMMY_SEED, group, host_layers, stage)
+    directory = Path(config.model_dir)
+    return load_parameters(directory, model, dtype, device, group, host_layers, stage)

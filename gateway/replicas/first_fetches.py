@@ -1,0 +1,127 @@
+"""What a replica fetches before it is asked to pin a published prefix that others have.
+
+A new engine is asked for all pins. It would compute each prefix; where fetching is predicted to be
+faster, it is first sent a request that fetches alone. One at a time for each replica, the prefix
+that most requests have found elsewhere first, with the priority of what waits for live requests,
+and for so long at most. What was not fetched is computed by the pin, so no error reaches anybody.
+
+Knows: replicas, prefixes, which are hot. Does not know: who publishes (`gateway.sharing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from heapq import heappop, heappush
+from itertools import count
+
+from msgspec.structs import replace
+
+from engine.errors import EngineError
+from engine.link.interface import PinnedPrefix
+from engine.link.messages import Generate, SamplingParams
+from gateway.overview.tenant_names import PUBLISHED
+from gateway.replicas.fan_out import ask_all
+from gateway.replicas.members import Members
+from gateway.replicas.routing_notes import RoutingNotes
+from gateway.routing.router import Router
+from prefix_cache.namespace import Namespace, NamespacePath
+
+WITHIN_S = 30.0  # for one prefix; then it is computed
+LISTED = 200  # of the hottest nodes of each engine
+_ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+
+
+class FirstFetches:
+    """Of all replicas of one gateway process. For one event loop."""
+
+    def __init__(self, members: Members, router: Router, notes: Callable[[], RoutingNotes]) -> None:
+        self._members = members
+        self._router = router
+        self._notes = notes
+        self._turns: dict[str, HottestFirst] = {}
+
+    async def fetch(self, names: list[str], prefix: PinnedPrefix) -> None:
+        """Let those replicas fetch it for which that pays; returns when they have, or gave up."""
+        request = _as_request(prefix)
+        fetching = [fetch for name in names if (fetch := self._request(name, request)) is not None]
+        if not fetching:
+            return
+        hits = (await self._hits()).get(prefix.pin_id, 0)
+        await asyncio.gather(*(self._fetch_in_turn(name, one, hits) for name, one in fetching))
+
+    def _request(self, name: str, request: Generate) -> tuple[str, Generate] | None:
+        source = self._router.choose(request, [name], self._members.sources()).source
+        if source is None:
+            return None
+        return name, replace(request, source=replace(source, only=True))
+
+    async def _fetch_in_turn(self, name: str, request: Generate, hits: int) -> None:
+        async with self._turns.setdefault(name, HottestFirst()).turn(hits):
+            engine = self._members.engines.get(name)
+            if engine is None:
+                return
+            self._notes().fetch("published")
+            with suppress(EngineError, TimeoutError):
+                async with (
+                    asyncio.timeout(WITHIN_S),
+                    aclosing(engine.generate(request)) as events,
+                ):
+                    async for _ in events:
+                        pass
+
+    async def _hits(self) -> Mapping[str, int]:
+        """How many requests have found each pinned prefix, as far as it is among the hottest."""
+        serving, found = self._members.serving(), dict[str, int]()
+        with suppress(EngineError):
+            answers = await ask_all(serving, lambda one: one.prefixes("hot", LISTED))
+            for node in (node for one in answers.values() for node in one.prefixes):
+                for pin_id in node.pins:
+                    found[pin_id] = min(found.get(pin_id, node.hits), node.hits)
+        return found
+
+
+class HottestFirst:
+    """Turns, one at a time: of those that wait the one with the most hits is next."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, asyncio.Event]] = []
+        self._serial = count()
+        self._is_taken = False
+
+    @asynccontextmanager
+    async def turn(self, hits: int) -> AsyncIterator[None]:
+        """Have a turn while this is open."""
+        mine = asyncio.Event()
+        entry = (-hits, next(self._serial), mine)
+        heappush(self._waiting, entry)
+        try:
+            await asyncio.sleep(0)  # others may be about to ask
+            self._next()
+            await mine.wait()
+            yield
+        finally:
+            if mine.is_set():
+                self._is_taken = False
+            else:
+                self._waiting = sorted(one for one in self._waiting if one is not entry)
+            self._next()
+
+    def _next(self) -> None:
+        if not self._is_taken and self._waiting:
+            self._is_taken = True
+            heappop(self._waiting)[2].set()
+
+
+def _as_request(prefix: PinnedPrefix) -> Generate:
+    path = NamespacePath.single(Namespace(prefix.namespace))
+    return Generate(
+        request_id=f"first~{prefix.pin_id}",
+        token_ids=prefix.token_ids,
+        namespaces=path.spans,
+        block_keys=prefix.block_keys,
+        flow=PUBLISHED,
+        priority="batch",
+        sampling=_ONE_TOKEN,
+    )

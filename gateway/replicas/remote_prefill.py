@@ -1,0 +1,110 @@
+"""A request's prompt on an engine that computes it for the one that answers.
+
+    remote   sent --computes, blocks go to the other as they commit--> over; its token is dropped
+    attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
+
+It is a hint made true: whatever becomes of it, the answering engine computes what has not
+come. So its errors reach nobody. It ends with its request at the latest.
+
+What its engine computes for the request was not cached, though it is fetched: `own_reuse` says so.
+
+Knows: one engine, one request. Does not know: who chose them (`gateway.routing.apart`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from engine.errors import EngineError, EngineUnavailable
+from engine.link.messages import (
+    Failed,
+    FetchSource,
+    Finished,
+    Generate,
+    Reused,
+    SamplingParams,
+    Tokens,
+)
+from gateway.replicas.members import ReplicaEngine
+from gateway.routing.prompt import TOKEN_BYTES
+
+# One token is sampled, and dropped: the answering engine computes the last position itself.
+_PROMPT_ALONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+_LOG = logging.getLogger(__name__)
+
+OnBegin = Callable[[Tokens], None]
+
+
+class RemotePrefill:
+    """One of them. For one event loop."""
+
+    def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
+        """`source`: what the replica fetches itself before it computes."""
+        self.replica = replica
+        self.request = replace(
+            request,
+            request_id=f"{request.request_id}~p",
+            sampling=_PROMPT_ALONE,
+            writer="",
+            source=source,
+        )
+        self.error: EngineError | None = None
+        self.says_it_stops = False  # its engine
+        self.engine_seconds = 0.0  # that its engine has spent on it, once it is over
+        self._reused: Reused | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def source(self, address: str) -> FetchSource:
+        """Where the answering engine fetches from: the exchange of this engine."""
+        num_tokens = len(self.request.token_ids) // TOKEN_BYTES
+        return FetchSource(address, num_tokens, self.request.request_id)
+
+    def start(self, engine: ReplicaEngine, on_begin: OnBegin, on_over: Callable[[], None]) -> None:
+        """Begin; `on_over` is called once, however it ends."""
+        self._running = asyncio.create_task(self._run(engine, on_begin), name="remote-prefill")
+        self._running.add_done_callback(lambda task: _over(task, on_over))
+
+    def stop(self) -> None:
+        """Cancel what still runs of it in its engine."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def own_reuse(self, reused: Reused) -> Reused:
+        """Of what the answering engine has not computed, what this one had not computed either."""
+        if not reused.fetched:
+            return reused
+        there = self._reused or Reused()
+        cached = reused.tiers.total
+        fetched = min(max(there.tokens - cached, 0), reused.fetched)
+        saved = reused.saved_seconds
+        if saved is not None and reused.tokens:
+            saved *= (cached + fetched) / reused.tokens
+        pairs = zip(reused.written, there.written, strict=False)
+        written = tuple(map(max, pairs)) if there.written else reused.written
+        return replace(reused, fetched=fetched, saved_seconds=saved, written=written)
+
+    async def _run(self, engine: ReplicaEngine, on_begin: OnBegin) -> None:
+        try:
+            async with aclosing(engine.generate(self.request, self._ended)) as events:
+                async for event in events:
+                    if isinstance(event, Tokens) and event.reused is not None:
+                        self._reused = event.reused
+                        on_begin(event)
+                    elif isinstance(event, Finished):
+                        self._reused, self.engine_seconds = event.reused, event.engine_seconds
+        except EngineError as error:
+            self.error = error
+
+    def _ended(self, end: Finished | Failed) -> None:
+        self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
+
+
+def _over(task: asyncio.Task[None], on_over: Callable[[], None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _LOG.error("a prompt for another engine failed", exc_info=error)
+    on_over()

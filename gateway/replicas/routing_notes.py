@@ -1,0 +1,47 @@
+"""What is counted of routing: a gateway's metrics, or nothing.
+
+Knows: names and numbers. Does not know: what they are counted with.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+FetchReason = Literal["prefix", "prompt", "published"]
+"""A cached prefix, a prompt that is computed there now, a published prefix for a new replica."""
+
+
+class RoutingNotes(Protocol):
+    """Belongs to one event loop."""
+
+    def moved(self, replica: str) -> None:
+        """A request that `replica` had not begun is sent to another one."""
+        ...
+
+    def fetch(self, reason: FetchReason) -> None:
+        """A replica is told to fetch from another one."""
+        ...
+
+    def predicted(self, predicted_s: float, real_s: float) -> None:
+        """A first token has come, so long after its request was sent."""
+        ...
+
+    def snapshot(self, replica: str) -> None:
+        """A replica has begun to tell its whole cache: it is new, or events of it are missing."""
+        ...
+
+
+class NoNotes:
+    """`RoutingNotes` that nobody reads."""
+
+    def moved(self, replica: str) -> None:
+        """As `RoutingNotes.moved`."""
+
+    def fetch(self, reason: FetchReason) -> None:
+        """As `RoutingNotes.fetch`."""
+
+    def predicted(self, predicted_s: float, real_s: float) -> None:
+        """As `RoutingNotes.predicted`."""
+
+    def snapshot(self, replica: str) -> None:
+        """As `RoutingNotes.snapshot`."""

@@ -1,0 +1,49 @@
+"""Whether a prompt is computed on one engine for another one that answers.
+
+A prompt beside decodes makes their steps longer, and an engine that computes prompts alone has no
+decodes to delay. What the answering engine has cached it need not be sent: of a prompt that is
+mostly cached there it computes the rest itself, and so it does when the others are late.
+
+Knows: tokens and seconds. Does not know: engines, or what moves the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.link.messages import Role
+from gateway.routing.router import Choice
+
+RoleOf = Callable[[str], Role]
+
+
+@dataclass(frozen=True, slots=True)
+class ApartLimits:
+    """When a prompt is computed elsewhere."""
+
+    least_tokens: int = 512  # to compute: fewer make no step much longer
+    patience: float = 4.0  # times later that the first token may be than from the engine itself
+
+
+def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
+    """Those that decode; all of them where none does."""
+    return [name for name in names if role_of(name) != "prefill"] or names
+
+
+def computing(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
+    """Those that compute prompts for others."""
+    return [name for name in names if role_of(name) == "prefill"]
+
+
+def is_short(prompt_tokens: int, answer: Choice, limits: ApartLimits) -> bool:
+    """Whether so little of a prompt is to be computed that the answering engine may do it."""
+    computes = prompt_tokens if answer.computes is None else answer.computes
+    return computes < limits.least_tokens
+
+
+def is_late(answer: Choice, prompt: Choice, limits: ApartLimits) -> bool:
+    """Whether the prompt would be computed much later than the answering engine could do it."""
+    if answer.first_token_s is None or prompt.first_token_s is None:
+        return False
+    return prompt.first_token_s > limits.patience * answer.first_token_s

@@ -1,0 +1,116 @@
+"""Whether a replica is to fetch the begin of a prompt from another one, and from which.
+
+    set up + what the other one has to load from its slower tiers
+           + tokens x seconds a token by that way x (1 + fetches under way from there)
+
+is compared with computing the same tokens. It must be less by a margin, since both are predicted,
+and since what is fetched is in two caches from then on.
+
+Knows: blocks, tokens, seconds. Does not know: what moves the bytes, or how a replica is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.link.address import is_tcp
+from engine.link.messages import FetchSource
+from gateway.routing.index import Found
+from gateway.routing.loads import Loads
+from gateway.routing.prompt import Prompt
+from gateway.routing.rates import ReplicaRates
+from gateway.routing.router import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """When it pays."""
+
+    setup_s: float = 0.003  # before the first byte
+    margin: float = 1.25  # times the fetch that computing must take
+    least_tokens: int = 256  # fewer are computed within a step that is taken anyway
+
+
+class Offer(NamedTuple):
+    """A replica that has the begin of a prompt."""
+
+    replica: str
+    source: FetchSource
+    is_over_tcp: bool
+    uncached: int  # tokens of the prompt that are left to compute after the fetch
+    begins_s: float  # before its first token is on the way
+    shared_by: int  # fetches from there, this one included
+
+
+class Fetch(NamedTuple):
+    """What is to be fetched, and how long that takes."""
+
+    source: FetchSource
+    tokens: int  # that are not computed therefore
+    seconds: float
+
+
+class Fetching:
+    """Compares fetching with computing."""
+
+    def __init__(self, limits: FetchLimits) -> None:
+        self._limits = limits
+
+    def offers(
+        self, prompt: Prompt, found: Mapping[str, Found], sources: Sources, loads: Loads
+    ) -> Sequence[Offer]:
+        """The two that have most, so that each replica has one beside itself; the idler of equals.
+
+        `found`: what each replica has of the prompt.
+        """
+        blocks = {one: here.blocks for one, here in found.items() if one in sources}
+        offers = []
+        for _ in range(min(2, len(blocks))):
+            most = max(blocks.values())
+            best = min(
+                (one for one, count in blocks.items() if count == most),
+                key=lambda one: loads.fetches_from(sources[one]),
+            )
+            del blocks[best]
+            offers.append(self._offer(prompt, best, found[best], sources[best], loads))
+        return offers
+
+    def chosen(
+        self,
+        replica: str,
+        rates: ReplicaRates,
+        uncached: int,
+        offers: Sequence[Offer],
+        now: float,
+    ) -> Fetch | None:
+        """What a replica that has all but `uncached` tokens is to fetch; None: it computes them."""
+        offer = offers[0]
+        if offer.replica == replica:
+            if len(offers) == 1:
+                return None
+            offer = offers[1]
+        tokens, limits = uncached - offer.uncached, self._limits
+        if tokens < limits.least_tokens:
+            return None
+        seconds = tokens * rates.fetch[offer.is_over_tcp].per_token * offer.shared_by
+        seconds += offer.begins_s
+        if seconds * limits.margin > tokens * rates.compute.per_token or now < rates.no_fetch_until:
+            return None
+        return Fetch(offer.source, tokens, seconds)
+
+    def _offer(
+        self, prompt: Prompt, replica: str, found: Found, address: str, loads: Loads
+    ) -> Offer:
+        rates = loads.of(replica).rates
+        load_s = prompt.tokens_of(found.host) * rates.host.per_token
+        load_s += prompt.tokens_of(found.disk) * rates.disk.per_token
+        return Offer(
+            replica=replica,
+            source=FetchSource(address, prompt.tokens_of(found.blocks)),
+            is_over_tcp=is_tcp(address),
+            uncached=prompt.uncached(found.blocks),
+            begins_s=self._limits.setup_s + load_s,
+            shared_by=1 + loads.fetches_from(address),
+        )

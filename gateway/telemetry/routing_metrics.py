@@ -1,0 +1,65 @@
+"""What a gateway counts of routing among several engines: `RoutingNotes`.
+
+How many blocks each engine is known to have is a gauge of the scrape (`engine_metrics`).
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from gateway.replicas.routing_notes import FetchReason
+from gateway.telemetry.instruments import FIRST_TOKEN_BUCKETS
+
+
+class RoutingMetrics:
+    """The numbers of one gateway process, on the registry of all others."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._moved = Counter(
+            "ratoon_requests_moved",
+            "Requests that were sent to another replica before they began, by the one they left",
+            ("replica",),
+            registry=registry,
+        )
+        self._fetches = Counter(
+            "ratoon_fetches_chosen",
+            "Times a replica was told to fetch blocks from another one: of a cached prefix, of a "
+            "prompt that is computed there now, or of a published prefix",
+            ("reason",),
+            registry=registry,
+        )
+        self._snapshots = Counter(
+            "ratoon_cache_snapshots",
+            "Times a replica has told its whole cache: once a connection, and after missing events",
+            ("replica",),
+            registry=registry,
+        )
+        self._predicted = Histogram(
+            "ratoon_predicted_first_token_seconds",
+            "From sending a request to a replica to its first token, as the router predicted",
+            registry=registry,
+            buckets=FIRST_TOKEN_BUCKETS,
+        )
+        self._real = Histogram(
+            "ratoon_routed_first_token_seconds",
+            "The same of the same requests, as it was",
+            registry=registry,
+            buckets=FIRST_TOKEN_BUCKETS,
+        )
+
+    def moved(self, replica: str) -> None:
+        """As `RoutingNotes.moved`."""
+        self._moved.labels(replica).inc()
+
+    def fetch(self, reason: FetchReason) -> None:
+        """As `RoutingNotes.fetch`."""
+        self._fetches.labels(reason).inc()
+
+    def predicted(self, predicted_s: float, real_s: float) -> None:
+        """As `RoutingNotes.predicted`."""
+        self._predicted.observe(predicted_s)
+        self._real.observe(real_s)
+
+    def snapshot(self, replica: str) -> None:
+        """As `RoutingNotes.snapshot`."""
+        self._snapshots.labels(replica).inc()

@@ -1,0 +1,63 @@
+"""Sends spans to a collector: OTLP over HTTP, from a thread of its own.
+
+A collector that is slow, hangs or is down delays no request: spans wait in a bounded queue, which
+drops the oldest when it is full, and shutdown waits for at most `_SHUTDOWN_S`. Besides the
+endpoint, OpenTelemetry's standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's
+credentials), OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
+
+Knows: OpenTelemetry's SDK and exporter, which are imported with this file: a gateway that does not
+trace goes without. Does not know: what a span says (`tracing.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import Tracer
+
+_PATH = "/v1/traces"
+_MAX_WAITING = 4096  # spans, of which a request makes seven
+_MAX_BATCH = 256  # encoding more at once would delay the event loop
+_EXPORT_S = 5.0  # for one batch, its retries included
+_DELAY_MS = 2000
+_SHUTDOWN_S = 2.0
+_MAX_ATTRIBUTE_CHARS = 256
+
+
+@contextmanager
+def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterator[Tracer]:
+    """A tracer whose spans go to `exporter`. Shuts it down at the end, within two seconds."""
+    provider = TracerProvider(
+        resource=Resource({"service.name": service}).merge(OTELResourceDetector().detect()),
+        shutdown_on_exit=False,
+        span_limits=SpanLimits(max_attribute_length=_MAX_ATTRIBUTE_CHARS),
+    )
+    provider.add_span_processor(
+        BatchSpanProcessor(
+            exporter,
+            max_queue_size=_MAX_WAITING,
+            schedule_delay_millis=_DELAY_MS,
+            max_export_batch_size=_MAX_BATCH,
+        )
+    )
+    try:
+        yield provider.get_tracer("ratoon")
+    finally:
+        shutdown = threading.Thread(target=provider.shutdown, name="otlp-shutdown", daemon=True)
+        shutdown.start()
+        shutdown.join(_SHUTDOWN_S)
+        if shutdown.is_alive():
+            exporter.shutdown()  # no more retries
+
+
+def collector(endpoint: str) -> SpanExporter:
+    """An exporter to the collector at `endpoint`, a URL with or without `/v1/traces`."""
+    base = endpoint.rstrip("/")
+    url = base if base.endswith(_PATH) else base + _PATH
+    return OTLPSpanExporter(endpoint=url, timeout=_EXPORT_S)

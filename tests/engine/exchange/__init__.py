@@ -1,0 +1,1 @@
+"""Blocks between engines: what crosses, what opens, what is asked for."""

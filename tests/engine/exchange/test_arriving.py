@@ -1,0 +1,249 @@
+"""What a fetch makes of each message, whatever the other end says and in whatever order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from engine.exchange.arriving import Arriving
+from engine.exchange.fetch import Fetch, Wanted
+from engine.exchange.peer_pool import CannotOpen, PeerPool
+from engine.exchange.peer_pool import Slots as PoolSlots
+from engine.exchange.seal import Seal
+from engine.exchange.wire import Block, Ended, Found, PoolHandle, Slots, Still
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from storage.copies import CopyEvent, Passed
+from storage.errors import CopyFailed
+
+SIZE, BLOCK_BYTES, FIRST, END = 4, 64, 2, 6
+A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
+FINGERPRINT, ASKING, ANSWERING = bytes(32), b"1" * 16, b"2" * 16
+FOUND = Found(number=1, salt=ANSWERING, blocks=END, first_reads={"label": 2})
+HANDLE = PoolHandle(bytes(64), 0, 100)
+
+
+@dataclass
+class Memory:
+    """Blocks by slot. A `BlockWriter`."""
+
+    blocks: dict[int, bytearray] = field(default_factory=dict)
+    flushed: int = 0
+
+    def follow(self, mark: CopyEvent) -> None:
+        del mark
+
+    def buffer(self, slot: int) -> memoryview:
+        return memoryview(self.blocks.setdefault(slot, bytearray(BLOCK_BYTES)))
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+@dataclass
+class Neighbour:
+    """A pool beside ours, and the one that opens it; copies are noted."""
+
+    memory: Memory
+    is_within_reach: bool = True
+    fails: bool = False
+    copies: list[tuple[list[int], list[int]]] = field(default_factory=list)
+
+    def host_of(self, where: str) -> bytes | None:
+        del where
+        return b"here"
+
+    def follow(self, mark: CopyEvent) -> None:
+        del mark
+
+    def open(self, where: str, handle: PoolHandle) -> PeerPool:
+        if not self.is_within_reach:
+            raise CannotOpen(f"{where} {handle}")
+        return self
+
+    def copy(self, sources: PoolSlots, targets: PoolSlots) -> None:
+        if self.fails:
+            raise CopyFailed("it fails")
+        self.copies.append((sources.tolist(), targets.tolist()))
+
+
+@pytest.fixture
+def fetch() -> Fetch:
+    path, tokens = NamespacePath(((0, A), (4, B))), np.arange(END * SIZE, dtype=np.int32)
+    wanted = Wanted(
+        address="there",
+        path=path,
+        tokens=tokens,
+        block_keys=block_keys(path, tokens, SIZE),
+        block_ids=np.arange(100, 100 + END, dtype=np.int32),
+        first=FIRST,
+        end=END,
+        flow="flow",
+        request_id=None,
+        deadline=0.0,
+        mark=Passed(),
+    )
+    return Fetch(wanted, FIRST, began=0.0, way="socket")
+
+
+def payload(position: int) -> bytes:
+    return bytes([position]) * BLOCK_BYTES
+
+
+@dataclass
+class Source:
+    """What an engine sends that has all of it."""
+
+    fetch: Fetch
+    seal: Seal = field(default_factory=lambda: Seal(FINGERPRINT, ASKING, ANSWERING))
+
+    def block(self, position: int, namespace: Namespace | None = None) -> tuple[Block, memoryview]:
+        place = self.fetch.wanted.place(position)
+        if namespace is not None:
+            place = replace(place, namespace=namespace)
+        return Block(1, position), memoryview(self.seal.seal(place, payload(position)))
+
+    def slots(self, first: int, end: int) -> Slots:
+        places = [self.fetch.wanted.place(position) for position in range(first, end)]
+        return Slots(
+            number=1,
+            first=first,
+            slots=b"".join((one.position + 50).to_bytes(4, "little") for one in places),
+            seals=b"".join(self.seal.seal_slot(one, one.position + 50) for one in places),
+        )
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def arriving(fetch: Fetch, memory: Memory) -> Arriving:
+    return Arriving(fetch, FINGERPRINT, ASKING, memory, None)
+
+
+def test_blocks_go_to_their_slots_until_all_are_there(
+    fetch: Fetch, memory: Memory, arriving: Arriving
+) -> None:
+    arriving.take(FOUND, None)
+    for position in range(FIRST, END):
+        assert not fetch.is_over
+        arriving.take(*Source(fetch).block(position))
+        assert fetch.arrived == arriving.taken == position + 1
+    assert fetch.why == ""
+    assert memory.blocks == {100 + at: payload(at) for at in range(FIRST, END)}
+    assert memory.flushed == END - FIRST
+    assert fetch.first_reads == {"label": 2}
+
+
+def test_the_source_may_have_less(fetch: Fetch, arriving: Arriving) -> None:
+    arriving.take(FOUND, None)
+    arriving.take(*Source(fetch).block(FIRST))
+    arriving.take(Ended(1, "", is_all=True), None)
+    assert (fetch.why, fetch.arrived) == ("", FIRST + 1)
+
+
+def test_a_refusal_is_told(fetch: Fetch, arriving: Arriving) -> None:
+    arriving.take(Ended(1, "it has no time", is_all=False), None)
+    assert (fetch.why, fetch.arrived) == ("refused: it has no time", FIRST)
+
+
+def test_another_tenants_block_does_not_open(fetch: Fetch, arriving: Arriving) -> None:
+    """It was sent by mistake: the same tokens, the same place, another namespace."""
+    arriving.take(FOUND, None)
+    arriving.take(*Source(fetch).block(FIRST))  # the control: its own
+    assert fetch.arrived == FIRST + 1
+    arriving.take(*Source(fetch).block(FIRST + 1, B))
+    assert fetch.arrived == FIRST + 1
+    assert fetch.why == "a block is not what was asked for"
+
+
+@pytest.mark.parametrize("position", [FIRST - 1, FIRST + 1, END, 2**40])
+def test_blocks_out_of_order_end_it(fetch: Fetch, arriving: Arriving, position: int) -> None:
+    arriving.take(FOUND, None)
+    arriving.take(Block(1, position), memoryview(bytes(BLOCK_BYTES + 16)))
+    assert (fetch.why, fetch.arrived) == ("a block is not what was asked for", FIRST)
+
+
+def test_a_block_without_a_payload_or_before_anything_was_found_ends_it(
+    fetch: Fetch, memory: Memory, arriving: Arriving
+) -> None:
+    arriving.take(*Source(fetch).block(FIRST))
+    assert fetch.is_over
+    other = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")
+    arriving = Arriving(other, FINGERPRINT, ASKING, memory, None)
+    arriving.take(FOUND, None)
+    arriving.take(Block(1, FIRST), None)
+    assert other.is_over
+
+
+def test_nothing_is_written_once_it_is_closed(
+    fetch: Fetch, memory: Memory, arriving: Arriving
+) -> None:
+    arriving.take(FOUND, None)
+    arriving.take(*Source(fetch).block(FIRST))
+    fetch.close()
+    arriving.take(*Source(fetch).block(FIRST + 1))
+    assert list(memory.blocks) == [100 + FIRST]
+    assert fetch.arrived == FIRST + 1
+
+
+def test_what_is_copied_from_a_neighbour_counts_once_it_says_it_was_held(
+    fetch: Fetch, memory: Memory
+) -> None:
+    pools = Neighbour(memory)
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
+    arriving.take(replace_pool(FOUND), None)
+    arriving.take(Source(fetch).slots(FIRST, END - 1), None)
+    assert (arriving.taken, fetch.arrived) == (END - 1, FIRST)
+    arriving.take(Still(1, FIRST + 1), None)
+    assert fetch.arrived == FIRST + 1
+    arriving.take(Source(fetch).slots(END - 1, END), None)
+    arriving.take(Still(1, END), None)
+    assert (fetch.why, fetch.arrived, fetch.way) == ("", END, "device")
+    assert pools.copies[0] == ([52, 53, 54], [102, 103, 104])
+
+
+def replace_pool(found: Found) -> Found:
+    return Found(number=1, salt=found.salt, blocks=found.blocks, pool=HANDLE)
+
+
+def test_slots_that_are_not_those_of_the_blocks_are_not_copied(
+    fetch: Fetch, memory: Memory
+) -> None:
+    pools, source = Neighbour(memory), Source(fetch)
+    sound = source.slots(FIRST, END)
+    for said in (
+        Slots(number=1, first=FIRST, slots=sound.slots[::-1], seals=sound.seals),
+        Slots(number=1, first=FIRST, slots=sound.slots, seals=sound.seals[:-1]),
+        source.slots(FIRST + 1, END),
+    ):
+        one = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")
+        arriving = Arriving(one, FINGERPRINT, ASKING, memory, pools)
+        arriving.take(replace_pool(FOUND), None)
+        arriving.take(said, None)
+        assert (one.why, pools.copies) == ("a block is not what was asked for", [])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_pool_out_of_reach_or_a_copy_that_fails_ends_it(
+    fetch: Fetch, memory: Memory, fails: bool
+) -> None:
+    pools = Neighbour(memory, is_within_reach=fails, fails=fails)
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
+    arriving.take(replace_pool(FOUND), None)
+    arriving.take(Source(fetch).slots(FIRST, END), None)
+    arriving.take(Still(1, END), None)
+    assert fetch.why
+    assert fetch.arrived == FIRST
+
+
+def test_still_says_nothing_of_blocks_that_are_sent_as_bytes(
+    fetch: Fetch, arriving: Arriving
+) -> None:
+    arriving.take(FOUND, None)
+    arriving.take(Still(1, END), None)
+    assert (fetch.arrived, fetch.is_over) == (FIRST, False)

@@ -1,0 +1,66 @@
+"""Whether to fetch or to compute: by what either took, and by trying what was not tried."""
+
+from __future__ import annotations
+
+from engine.exchange.rates import FIRST_GUESS, FetchRates
+from prefix_cache.tiers.load_or_recompute import RETRY
+from tests.doubles.constant_rate import NOTHING_MEASURED, ConstantRate
+
+SIZE, BLOCK_BYTES = 16, 1 << 20
+WHERE = "there"
+
+
+def rates(tokens_per_second: float) -> FetchRates:
+    times = ConstantRate(1 / tokens_per_second)
+    return FetchRates(times, block_size=SIZE, block_bytes=BLOCK_BYTES)
+
+
+def is_worth_it(
+    rates: FetchRates, blocks: int = 100, *, before: int = 0, waiting: int = 0, way: str = "socket"
+) -> bool:
+    return rates.is_worth_it(WHERE, way, 0, blocks, before=before, waiting=waiting)
+
+
+def test_what_is_predicted_to_be_faster_is_done() -> None:
+    slow, fast = rates(1_000.0), rates(3e5)
+    assert is_worth_it(slow)
+    assert not is_worth_it(fast, 10_000)
+    assert is_worth_it(fast, 10_000, way="device")
+
+
+def test_measurements_decide() -> None:
+    compared = rates(10_000.0)  # 100 blocks in 0.16 s
+    assert is_worth_it(compared)
+    compared.measured("socket", 100, 0.01, 0.5)
+    assert not is_worth_it(compared)
+    assert is_worth_it(compared, way="tcp")  # another way is another rate
+    for _ in range(50):
+        compared.measured("socket", 100, 0.01, 0.01)
+    assert is_worth_it(compared)
+
+
+def test_few_blocks_teach_only_how_soon_the_first_word_comes() -> None:
+    compared = rates(1e5)
+    for _ in range(50):
+        compared.measured("device", 1, 0.5, 10.0)
+    assert not is_worth_it(compared, 10, way="device")
+    assert is_worth_it(compared, 10_000, way="device")  # 0.7 s, and 1.6 s to compute
+
+
+def test_work_before_it_speaks_for_fetching_and_others_fetches_against() -> None:
+    compared = rates(1e5)  # 100 blocks in 16 ms
+    compared.measured("socket", 100, 0.01, 0.02)
+    assert not is_worth_it(compared)
+    assert is_worth_it(compared, before=3_000)
+    assert not is_worth_it(compared, before=3_000, waiting=1_000)
+
+
+def test_without_anything_measured_of_computing_it_is_tried() -> None:
+    assert is_worth_it(FetchRates(NOTHING_MEASURED, block_size=SIZE, block_bytes=BLOCK_BYTES))
+    assert set(FIRST_GUESS) == {"socket", "tcp", "device"}
+
+
+def test_every_so_often_what_is_refused_is_tried_again() -> None:
+    compared = rates(1e6)
+    compared.measured("socket", 100, 0.01, 0.1)
+    assert [is_worth_it(compared, 1_000) for _ in range(2 * RETRY)].count(True) == 2

@@ -1,0 +1,1 @@
+"""Weights that stay in host memory."""

@@ -1,0 +1,103 @@
+"""Models whose layers stay in host memory, some or all of them, and the logits they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.config import ModelConfig, kv_layout
+from engine.models.decoder import WeightFetch, build_decoder
+from engine.models.parameters import Parameters
+from engine.models.shards import RankGroup, shard_model
+from engine.offload.fetch import PlainCopies, fetch_of
+from engine.offload.host_layers import HostLayers
+from engine.offload.placement import Placement, evenly_spaced
+from engine.startup.activation import largest_batch
+from engine.startup.decoder import weight_sizes
+from engine.startup.device import dtype_name
+from kernels.ops import ops_for
+from storage.device_pool import DevicePool
+
+BLOCK_SIZE, NUM_TOKENS = 16, 40
+CPU = torch.device("cpu")
+FetchOf = Callable[[HostLayers], WeightFetch]
+
+
+class LateCopies(PlainCopies):
+    """Copies as late as they may be done: when they are waited for."""
+
+    def __init__(self) -> None:
+        self.started: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def start(self, index: int, target: Tensor, source: Tensor) -> None:
+        self.started[index] = target, source
+
+    def wait(self, index: int) -> None:
+        target, source = self.started.pop(index)
+        target.copy_(source)
+
+
+def host_layers(
+    model: ModelConfig,
+    count: int | None = None,
+    group: RankGroup | None = None,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
+) -> HostLayers:
+    """Memory for `count` of the layers, also where that frees none; None: for all."""
+    sizes = weight_sizes(model, dtype, group).layers
+    chosen = evenly_spaced(len(sizes), count or len(sizes))
+    bytes_of = [sizes[index] for index in chosen]
+    return HostLayers(Placement(chosen, sum(bytes_of), max(bytes_of)), sizes, device)
+
+
+@torch.inference_mode()
+def logits(
+    parameters: Parameters,
+    model: ModelConfig,
+    fetch: WeightFetch | None = None,
+    group: RankGroup | None = None,
+) -> Tensor:
+    """Of a prompt of 40 tokens in two steps, the second after a step of other tokens."""
+    embedding = parameters.embedding
+    device, num_ranks = embedding.device, 1 if group is None else group.num_ranks
+    part = shard_model(model, num_ranks)
+    decoder = build_decoder(part, parameters, ops_for(device), model.max_positions, group)
+    decoder = replace(decoder, fetch=fetch)
+    layout = kv_layout(model.layers, dtype_name(embedding.dtype), BLOCK_SIZE)
+    pool = DevicePool(
+        layout if group is None else layout.slice_of(group.rank, num_ranks), 4, device
+    )
+    batch = largest_batch(NUM_TOKENS, 64, BLOCK_SIZE, device)
+    every = torch.arange(NUM_TOKENS, device=device)
+    steps = [
+        decoder.logits(every * factor % model.vocab_size, batch.layout, pool.layers, outputs)
+        for factor, outputs in ((7, every), (5, every[:0]), (3, every))
+    ]
+    return torch.cat(steps)
+
+
+def logits_from_host(
+    model_dir: Path,
+    model: ModelConfig,
+    count: int | None = None,
+    group: RankGroup | None = None,
+    fetch: FetchOf = fetch_of,
+) -> Tensor:
+    """With the weights of `count` layers in host memory; None: of all."""
+    with closing(host_layers(model, count, group)) as layers:
+        parameters = load_parameters(model_dir, model, torch.float32, CPU, group, layers)
+        return logits(parameters, model, fetch(layers), group)
+
+
+def logits_from_device(
+    model_dir: Path, model: ModelConfig, group: RankGroup | None = None
+) -> Tensor:
+    """With all weights on the device."""
+    return logits(load_parameters(model_dir, model, torch.float32, CPU, group), model, None, group)

@@ -1,0 +1,152 @@
+"""Two engines over one checkpoint in this process, stepped in turns: one fetches from the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from engine.exchange.fetches import Patience
+from engine.link.curve import LinkKey
+from engine.link.messages import FetchSource, SamplingParams
+from engine.link.stats_messages import FetchStats
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from storage.tier_mover import block_bytes_of
+from tests.seams.support.real_engine import Bounds, ExchangeAt, RealEngine
+
+SIZE = 16
+BOUNDS = Bounds(num_blocks=48, block_size=SIZE, max_batch_tokens=64, max_running=4)
+PROMPT = tuple((13 * i * i + 7 * i + 5) % 50 + 5 for i in range(11 * SIZE + 5))
+WHOLE = 11  # blocks of it
+A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
+GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
+PATIENT = Patience(least=60.0, unmeasured=60.0, stream=60.0)  # of a machine with much other load
+GIVE_UP_S = 120.0
+
+
+def blocks_of(engine: RealEngine, prompt: Sequence[int], namespace: Namespace) -> list[bytes]:
+    """The bytes of a prompt's blocks that are on the engine's device."""
+    path, ids = NamespacePath.single(namespace), np.array(prompt, np.int32)
+    lease = engine.cache.read(path, ids, owner="", now=0.0)
+    if lease is None:
+        return []
+    pool = block_bytes_of(engine.pool).cpu().numpy()
+    found = [pool[block].tobytes() for block in lease.blocks.tolist()]
+    engine.cache.release(lease, now=0.0)
+    return found
+
+
+def keys_of(prompt: Sequence[int], namespace: Namespace) -> bytes:
+    return block_keys(NamespacePath.single(namespace), np.array(prompt, np.int32), SIZE)
+
+
+@dataclass
+class Pair:
+    """`there` has prompts, `here` fetches them."""
+
+    there: RealEngine
+    here: RealEngine
+    where: str
+
+    def source(self, request_id: str | None = None, *, only: bool = False) -> FetchSource:
+        return FetchSource(self.where, len(PROMPT), request_id, only)
+
+    def compute(self, name: str, prompt: Sequence[int], namespace: Namespace) -> list[int]:
+        """Let the engine that answers compute a prompt; returns its tokens."""
+        self.there.submit(name, prompt, GREEDY, namespace=namespace)
+        self.there.run()
+        return self.there.tokens(name)
+
+    def fetch(
+        self,
+        name: str,
+        prompt: Sequence[int],
+        namespace: Namespace,
+        source: FetchSource | None = None,
+    ) -> list[int]:
+        """Let the other one answer it with what it fetches; returns its tokens.
+
+        It asks whatever is predicted: a model this small computes faster than anything is sent.
+        """
+        asked = source or self.source()
+        self.here.submit(name, prompt, GREEDY, namespace=namespace, source=asked, loads="always")
+        self.until(lambda: self.here.core.is_idle)
+        return self.here.tokens(name)
+
+    def turn(self) -> None:
+        self.there.step()
+        self.here.step()
+
+    def until(self, is_so: Callable[[], bool], *, is_stepped: bool = True) -> None:
+        """Step both until it is so; `is_stepped` False: this one alone."""
+        give_up = time.monotonic() + GIVE_UP_S
+        while True:
+            if is_stepped:
+                self.there.step()
+            self.here.step()
+            if is_so():
+                return
+            assert time.monotonic() < give_up, "it goes on for ever"
+
+    def fetched(self) -> FetchStats:
+        """All that was fetched here; over one way."""
+        ways = self.here.core.stats().exchange.fetched.values()
+        return next(iter(ways), FetchStats())
+
+    def forget(self) -> None:
+        """Let both engines have nothing in their caches, and nobody know what they have sent."""
+        self.expect_nothing_left()
+        for one in self.both():
+            one.link.sent.clear()
+
+    def expect_nothing_left(self) -> None:
+        """Neither engine holds anything, once each knows that the other is done."""
+        give_up = time.monotonic() + GIVE_UP_S
+        while any(one.core.components.exchange.is_busy or leased(one) for one in self.both()):
+            assert time.monotonic() < give_up, "a lease is held for ever"
+            self.turn()
+            time.sleep(0.001)
+        for one in self.both():
+            one.expect_nothing_left()
+
+    def both(self) -> tuple[RealEngine, RealEngine]:
+        return self.there, self.here
+
+
+def leased(engine: RealEngine) -> int:
+    return engine.cache.capacity.pool().leased
+
+
+@contextmanager
+def pair_of(
+    model_dir: Path,
+    where: str,
+    *,
+    bounds: Bounds = BOUNDS,
+    there: Bounds | None = None,
+    key: LinkKey | None = None,
+    patience: Patience = PATIENT,
+    silence_s: float = 30.0,
+    disk: Path | None = None,
+) -> Iterator[Pair]:
+    """Both engines; `there` bounds the one that answers, `disk` is the other one's."""
+    answers = ExchangeAt(where, key)
+    asks = ExchangeAt(None, key, patience, silence_s)
+    source = RealEngine(str(model_dir), there or bounds, exchange=answers)
+    target = RealEngine(str(model_dir), bounds, exchange=asks, disk=disk)
+    assert source.exchange is not None
+    assert source.exchange.address is not None
+    try:
+        yield Pair(source, target, source.exchange.address)
+    finally:
+        target.close()
+        source.close()
+
+
+def with_host(bounds: Bounds, host_blocks: int) -> Bounds:
+    return replace(bounds, host_blocks=host_blocks)

@@ -1,0 +1,161 @@
+"""Two engines that fetch from each other under pressure: all tokens are those of each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.exchange.fetches import Patience
+from engine.link.messages import Cancel, FetchSource, Loads
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.support.mix import COMMON, Alone, Ask, asks
+from tests.seams.support.real_engine import CLIENT, Bounds, ExchangeAt, RealEngine
+
+BOUNDS = Bounds(num_blocks=10, block_size=16, max_batch_tokens=24, max_running=3, host_blocks=6)
+TURNS = 400
+LATER = 8  # turns
+BEGIN_TOKENS = 51  # three blocks and a bit
+
+
+@dataclass(frozen=True)
+class Longer(Ask):
+    """An ask whose prompt has some blocks in common with others of its kind."""
+
+    kind: int
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        begin = tuple((5 * i * i + i * self.kind) % 40 + 5 for i in range(BEGIN_TOKENS))
+        return begin + COMMON[: self.shared] + self.private
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request: to which of the two, whether the other is its source, and whether it leaves."""
+
+    ask: Longer
+    to: int
+    source: bool
+    streams_from: int | None  # the request of this number is said to compute it there
+    only: bool
+    loads: Loads
+    cancel_at: int | None
+
+
+def again(one: Asked) -> Asked:
+    """The same of the other engine, a little later: it can fetch what the first one has by then."""
+    later = replace(one.ask, at_step=one.ask.at_step + LATER)
+    return replace(
+        one, ask=later, to=1 - one.to, source=True, streams_from=None, only=False, loads="always"
+    )
+
+
+mixed = st.builds(
+    Asked,
+    ask=st.builds(lambda ask, kind: Longer(**vars(ask), kind=kind), asks, st.integers(0, 7)),
+    to=st.integers(0, 1),
+    source=st.integers(0, 3).map(bool),
+    streams_from=st.none() | st.integers(0, 3),
+    only=st.integers(0, 5).map(lambda number: number == 0),
+    loads=st.sampled_from(["always", "always", "auto"]),
+    cancel_at=st.none() | st.none() | st.integers(0, 12),
+)
+
+
+@pytest.fixture(scope="module")
+def both(
+    checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[RealEngine]]:
+    directory, patience = tmp_path_factory.mktemp("mix"), Patience(least=5.0, unmeasured=5.0)
+    engines = [
+        RealEngine(
+            str(checkpoint.model_dir),
+            BOUNDS,
+            exchange=ExchangeAt(str(Path(directory, f"{name}.x")), None, patience),
+        )
+        for name in "ab"
+    ]
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def source_of(engines: list[RealEngine], one: Asked) -> FetchSource | None:
+    exchange = engines[1 - one.to].exchange
+    if not (one.source or one.only) or exchange is None or exchange.address is None:
+        return None
+    streams_from = None if one.streams_from is None else str(one.streams_from)
+    return FetchSource(exchange.address, len(one.ask.prompt), streams_from, one.only)
+
+
+def run(engines: list[RealEngine], mix: list[Asked]) -> None:
+    for turn in range(TURNS):
+        for number, one in enumerate(mix):
+            if one.ask.at_step == turn:
+                engines[one.to].submit(
+                    str(number),
+                    one.ask.prompt,
+                    one.ask.sampling,
+                    namespace=one.ask.namespace,
+                    loads=one.loads,
+                    source=source_of(engines, one),
+                )
+            if one.cancel_at is not None and one.ask.at_step + one.cancel_at == turn:
+                engines[one.to].link.say(Cancel(str(number)), CLIENT)
+        for engine in engines:
+            engine.step()
+        if turn > max(one.ask.at_step for one in mix) and all(e.core.is_idle for e in engines):
+            return
+    while not all(engine.core.is_idle for engine in engines):  # bounded by their patience
+        for engine in engines:
+            engine.step()
+
+
+@settings(
+    max_examples=12,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(mix=st.lists(mixed, min_size=2, max_size=5))
+def test_any_mix_gives_the_tokens_of_each_alone(
+    both: list[RealEngine], alone: Alone, mix: list[Asked]
+) -> None:
+    mix = [*mix, *map(again, mix)]
+    run(both, mix)
+    for number, one in enumerate(mix):
+        engine, expected = both[one.to], alone(one.ask)
+        tokens, last = engine.tokens(str(number)), engine.finished(str(number))
+        assert tokens == expected[: len(tokens)]
+        if last.reason == "length" and not one.only:
+            assert tokens == expected
+        if one.only:
+            assert not tokens
+    release_all(both)
+
+
+def release_all(engines: list[RealEngine]) -> None:
+    """Both know that the other is done; what is cached stays, for the next mix."""
+    while any(engine.core.components.exchange.is_busy or leased(engine) for engine in engines):
+        for engine in engines:
+            engine.step()
+    for engine in engines:
+        engine.link.sent.clear()
+
+
+def leased(engine: RealEngine) -> int:
+    return engine.cache.capacity.pool().leased
+
+
+def test_some_of_them_were_fetched_and_nothing_is_left(both: list[RealEngine]) -> None:
+    """The first is the control of the mixes."""
+    for engine in both:
+        fetched = engine.core.stats().exchange.fetched["socket"]
+        assert fetched.blocks > 10
+        assert fetched.fetches > fetched.failed
+        engine.expect_nothing_left()
