@@ -187,13 +187,19 @@ class Collectives:
         Its calls in graphs are of no use then.
         """
         if self._peers is not None:
-            self._peers.abandon()
+            self._give_up(self._peers)
             self._peers = None
         if self._group is not self._hosts:
             self._group.abort()
         self._hosts.shutdown()
         # Torch's store looks at its file a last time when it goes.
         self._group = self._hosts = self._store = None
+
+    def _give_up(self, peers: Peers) -> None:
+        try:
+            peers.abandon()
+        except RuntimeError as error:  # a device that has failed waits for nobody
+            _log.warning("peer memory was not given up: %s", error)
 
     def _place(self, name: str) -> Any:
         return c10d.PrefixStore(name, self._store)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ c10d: Any = torch._C._distributed_c10d  # whose types are not all known
 NAME = "ratoon-peers"  # of the group, in torch's registry
 LEAST_COLUMNS = 128  # threads of the smallest program: each polls numbers of its own
 LONGEST_SOCKET_PATH = 100  # torch writes what is longer beyond its buffer
+GRACE_S, LOOK_S = 0.5, 0.002  # for a step that is under way when a rank ends
 LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
 # Of a product that is exchanged in one go, times the ranks that it is sent to. The buffers take
 # three times as much for each rank that sends.
@@ -75,7 +77,18 @@ class PeerMemory:
         return fits
 
     def abandon(self) -> None:
-        """Before the device is waited for, where another rank may be gone."""
+        """Before the device is waited for, where another rank may be gone.
+
+        What is under way gets a moment to end by itself: at an orderly end the other ranks wait
+        for what this one still sends. Raises RuntimeError where the device has failed.
+        """
+        stream, give_up = torch.cuda.current_stream(), time.monotonic() + GRACE_S
+        while not stream.query():
+            if time.monotonic() > give_up:
+                break
+            time.sleep(LOOK_S)
+        else:
+            return
         beside = torch.cuda.Stream(self.rows.own.device)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(beside):
             self.rows.abandon()
