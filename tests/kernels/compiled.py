@@ -39,6 +39,7 @@ from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4
+from engine.models.weight_formats.mxfp4 import MXFP4
 from engine.models.weight_formats.plain import PLAIN
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
@@ -68,6 +69,7 @@ FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
     "fp8 by block": Fp8Format("fp8", "block", "group"),
     "int4": PLANNED_INT4,
+    "mxfp4": MXFP4,
 }
 
 
@@ -88,9 +90,10 @@ def all_served() -> Iterator[Served]:
     families = {recipe.family: (name, recipe) for name, recipe in reversed(RECIPES.items())}
     for name, recipe in families.values():
         yield Served(name, recipe)
-    for name, weight_format in FORMATS.items():
-        yield Served(f"llama, {name}", RECIPES["llama"], weight_format)
-    for name in ("fp8", "fp8 by block"):
+    for name in ("fp8", "fp8 by block", "int4"):
+        yield Served(f"llama, {name}", RECIPES["llama"], FORMATS[name])
+    yield Served("gpt-oss, mxfp4", RECIPES["gpt-oss"], FORMATS["mxfp4"])
+    for name in ("fp8", "fp8 by block", "int4"):
         yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
     yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
     for rank, num_ranks in ((0, 2), (1, 2), (1, 3)):

@@ -29,6 +29,7 @@ from tests.doubles.alternating_architecture import make_alternating_checkpoint
 from tests.doubles.ranks.gathering_norms import GatheringNorms
 from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.models.weight_formats.test_int4_experts import recipe as int4_mixture
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
@@ -132,6 +133,14 @@ def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
     expect_alike(model_dir, model, 2)
     with pytest.raises(UnsupportedModel, match=r"down_proj has 64 columns: in int4 served are"):
         check_shards(with_attention(model, head_dim=128), 4)
+
+
+def test_experts_in_int4_each_rank_reads_its_words(tmp_path: Path) -> None:
+    """Of 192 columns a rank has 96, no whole span."""
+    recipe = int4_mixture(192)
+    wide = replace(recipe, fields=recipe.fields | {"head_dim": 64})
+    model_dir = make_int4(KINDS["packed-asym"], tmp_path, wide).int4.model_dir
+    expect_alike(model_dir, read_model_config(model_dir), 2)
 
 
 def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:
