@@ -35,6 +35,7 @@ from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.modules import WeightFormat
 from engine.models.parameters import empty_parameters
+from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4
@@ -51,6 +52,7 @@ from kernels.ops import triton_ops
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8
 from tests.doubles.engine.no_device import NoDevice
+from tests.doubles.ranks.paper_ranks import PaperRanks
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
 
 CPU = torch.device("cpu")
@@ -73,12 +75,14 @@ FORMATS: dict[str, WeightFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, with the formats of its weights and KV."""
+    """A model, with the formats of its weights and KV, on one of so many ranks."""
 
     name: str
     recipe: Recipe
     weight_format: WeightFormat = PLAIN
     kv_dtype: str = "bfloat16"
+    rank: int = 0
+    num_ranks: int = 1
 
 
 def all_served() -> Iterator[Served]:
@@ -92,6 +96,10 @@ def all_served() -> Iterator[Served]:
     for name in ("fp8", "fp8 by block", "int4"):
         yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
     yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
+    for rank, num_ranks in ((0, 2), (1, 2), (1, 3)):
+        name = f"llama, rank {rank} of {num_ranks}"
+        yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)
+    yield Served("llama, fp8, a rank", RECIPES["llama"], FORMATS["fp8"], num_ranks=2)
 
 
 def main(
@@ -162,8 +170,11 @@ def variants_of(served: Served) -> list[Variant]:
     """The kernels that the model launches, at sizes of steps that tell, and that are not there."""
     with tempfile.TemporaryDirectory() as directory:
         model = _model(served, Path(directory))
-    parameters = empty_parameters(model, torch.bfloat16, CPU)
-    decoder = build_decoder(model, parameters, triton_ops(), MODEL_LEN)
+    ranks, dtype = served.num_ranks, torch.bfloat16
+    group = PaperRanks(served.rank, ranks, model.hidden_size, dtype) if ranks > 1 else None
+    parameters = empty_parameters(model, dtype, CPU, group)
+    part = shard_model(model, ranks)
+    decoder = build_decoder(part, parameters, triton_ops(), MODEL_LEN, group)
     notes = Notes()
     with leaving_out_launches(notes):
         _launch_all(decoder, served.kv_dtype)
