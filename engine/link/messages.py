@@ -101,20 +101,20 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a prompt, from its begin on, that is to be retained in the cache."""
+    """A part of a prompt, from its beginning on, that is to be retained in the cache."""
 
     num_tokens: int  # of them whole blocks count
     seconds: float  # from each use on
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
-    """Another engine of this fingerprint that has the begin of a prompt, or computes it now.
+    """Another engine of this fingerprint that has the beginning of a prompt, or computes it now.
 
     A hint: what does not come from there is computed, and a wrong one costs a bounded wait.
     """
 
     address: str  # of its exchange of blocks (`Welcome.exchange_address`)
-    num_tokens: int  # of the prompt, from its begin on, that are believed to be there
+    num_tokens: int  # of the prompt, from its beginning on, that are believed to be there
     # A request that computes this prompt there: blocks are sent as they come to be, until its
     # prompt is computed. None: what is there now is sent.
     request_id: str | None = None

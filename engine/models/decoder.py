@@ -38,7 +38,7 @@ class PendingLayers(Protocol):
         ...
 
 
-class WeightFetch(Protocol):
+class WeightPrefetch(Protocol):
     """Copies the weights of layers that stay in host memory to the device, ahead of their use.
 
     Layers are counted from the first one that is computed here.
@@ -73,7 +73,7 @@ class Decoder:
     late: PendingLayers | None = None  # None: every layer is there when a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
-    fetch: WeightFetch | None = None  # None: all weights are on the device
+    prefetch: WeightPrefetch | None = None  # None: all weights are on the device
 
     @property
     def has_logits(self) -> bool:
@@ -129,8 +129,8 @@ class Decoder:
         ops, layers = self.ops, self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
         first, last = layers[0].index, layers[-1]
-        if self.fetch is not None:
-            self.fetch.begin()
+        if self.prefetch is not None:
+            self.prefetch.begin()
         residual = self._entering(token_ids)
         for layer in layers:
             index = layer.index - first
@@ -144,16 +144,16 @@ class Decoder:
                 hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
-            if self.fetch is not None:
-                self.fetch.computed(index)
+            if self.prefetch is not None:
+                self.prefetch.computed(index)
         if not self.has_logits:
             self._pass_on(hidden, residual)
         return None
 
     def _await(self, index: int) -> None:
         """Let what is launched next wait for a layer's weights and KV, where these come late."""
-        if self.fetch is not None:
-            self.fetch.wait(index)
+        if self.prefetch is not None:
+            self.prefetch.wait(index)
         if self.late is not None and index == self.late.first:
             self.late.wait()
 
@@ -212,7 +212,7 @@ def shortened(decoder: Decoder) -> Decoder:
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
     few = replace(decoder.parameters, layers=kept)
-    return replace(decoder, parameters=few, fetch=None)
+    return replace(decoder, parameters=few, prefetch=None)
 
 
 def build_decoder(

@@ -36,7 +36,7 @@ from engine.ranks.leader import Ranks
 from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
-from engine.ranks.stages import EarlierStageRunner, of_rank_0
+from engine.ranks.stage_runners import EarlierStageRunner, of_rank_0
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables

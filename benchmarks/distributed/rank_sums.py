@@ -1,6 +1,6 @@
 """What two ranks exchange, on two GPUs: over NCCL alone, and over peer memory.
 
-    python -m benchmarks.engine.exchanges
+    python -m benchmarks.distributed.rank_sums
 
 Four tables, in µs, all of replayed graphs:
 
@@ -66,7 +66,7 @@ def main() -> int:
     """Run both ranks; the exit status."""
     environment = os.environ | {"NCCL_NVLS_ENABLE": "0", "PYTHONUNBUFFERED": "1"}
     with tempfile.TemporaryDirectory(prefix="ratoon-meeting-") as meeting:
-        command = [sys.executable, "-m", "benchmarks.engine.exchanges", meeting]
+        command = [sys.executable, "-m", "benchmarks.distributed.rank_sums", meeting]
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(RANKS)]
         give_up = time.monotonic() + LIMIT_S
         while any(rank.poll() is None for rank in ranks):
