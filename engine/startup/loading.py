@@ -25,7 +25,7 @@ from engine.models.architectures.registry import SERVED, ServedModels, read_mode
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder
-from engine.models.errors import BadConfig, PoolTooSmall
+from engine.models.errors import PoolTooSmall, WrongSetting
 from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
@@ -291,7 +291,7 @@ def _pool(
 def _model_len(config: EngineConfig, model: ModelConfig) -> int:
     asked = config.max_model_len
     if asked is not None and asked > model.max_positions:
-        raise BadConfig(f"max_model_len {asked}: the model has {model.max_positions} positions")
+        raise WrongSetting(f"max_model_len {asked}: the model has {model.max_positions} positions")
     return asked or model.max_positions
 
 
