@@ -203,7 +203,13 @@ class Fetches:
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # others' work must not decide what this flow finds
         return self._rates.is_worth_it(
-            source.address, way, run.first, run.end, before=before, waiting=waiting
+            source.address,
+            way,
+            sequence.flow,
+            run.first,
+            run.end,
+            before=before,
+            waiting=waiting,
         )
 
     def _most_seconds(self, source: FetchSource, run: _Run) -> float:
