@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from engine.components import Components
 from engine.errors import InvalidRequest
+from engine.exchange.forgotten import Forgotten
 from engine.link.messages import Partition
 from engine.link.query_messages import Flush, Flushed
 from engine.scheduling.intake import partition_of
@@ -35,6 +36,7 @@ def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> 
     """Drop a flow's blocks, or a namespace's, or all; what is in use stays until its end."""
     namespace = None if message.namespace is None else Namespace(message.namespace)
     blocks = components.cache.flush(namespace=namespace, owner=message.flow)
+    components.exchange.forget(Forgotten(message.flow, namespace), components.clock())
     if message.flow is not None and namespace is None:
         _forget_flow(components, message.flow, alive)
     if namespace is None:
