@@ -7,7 +7,7 @@
 Layers are evenly spaced, and the last is one of them: each copy has the layers before it to hide
 under, and after the last one as little as possible is computed while the bus is idle.
 
-Knows: bytes and seconds. Does not know: tensors or streams (`fetch`). No torch: plans read it too.
+Knows: bytes and seconds. Does not know: tensors or streams (`prefetch`). No torch: plans read it.
 """
 
 from __future__ import annotations

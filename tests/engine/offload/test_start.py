@@ -80,8 +80,8 @@ def test_tokens_and_fingerprint_are_those_of_weights_on_the_device(
     with closing(part):
         assert generated(part) == generated(plain)
         assert part.fingerprint == plain.fingerprint, "so blocks on disk serve both"
-        assert runner_of(part).decoder.fetch is not None
-    assert runner_of(plain).decoder.fetch is None
+        assert runner_of(part).decoder.prefetch is not None
+    assert runner_of(plain).decoder.prefetch is None
     [line] = [one for one in caplog.messages if "host memory" in one]
     assert line.startswith("weights in host memory: 4 of 4 layers, 0.000")
     assert "GiB, which every step copies to the device" in line
