@@ -35,13 +35,14 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
     return _checked(path)
 
 
-def key_of_found_engines(given: Path | None, data_dir: Path) -> str | None:
-    """The key's file of engines that may be found over TCP; None where there is no such file.
+def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
+    """The key's file of engines that may be found over TCP.
 
-    BadSetting where it is none.
+    That of `data_dir` may come later: the first engine makes it, and engines on Unix sockets need
+    none. BadSetting where it is there and none.
     """
     path = (given or data_dir / LINK_KEY_NAME).absolute()
-    return _checked(path) if given is not None or path.exists() else None
+    return _checked(path) if given is not None or path.exists() else str(path)
 
 
 def _checked(path: Path) -> str:

@@ -138,7 +138,7 @@ class FoundEngines:
     def _refuse(self, address: str, error: ValueError | BadLinkKey) -> None:
         if address not in self._unreachable:
             self._unreachable.add(address)
-            _LOG.error("a registered engine is left out: %s", error)
+            _LOG.error("the engine registered at %s is left out for now: %s", address, error)
 
     async def _leave(self, name: str) -> None:
         if self._engines.leave(name) is None:

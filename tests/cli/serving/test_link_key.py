@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import BadSetting
-from cli.serving.link_key import link_key_file
+from cli.serving.link_key import key_of_found_engines, link_key_file
 from engine.link.curve import read_link_key
 
 TCP = "tcp://127.0.0.1:7300"
@@ -44,3 +44,15 @@ def test_a_file_that_is_no_key_is_kept_and_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="holds no key"):
         link_key_file(TCP, None, tmp_path, make=True)
     assert path.read_text() == "mine"
+
+
+def test_that_of_engines_which_are_found_may_come_after_the_gateway(tmp_path: Path) -> None:
+    later = key_of_found_engines(None, tmp_path)
+    assert not Path(later).exists()
+    assert link_key_file(TCP, None, tmp_path, make=True) == later, "the engine's, when it comes"
+    assert key_of_found_engines(None, tmp_path) == later
+    with pytest.raises(BadSetting, match="cannot be read"):
+        key_of_found_engines(tmp_path / "named", tmp_path)
+    Path(later).write_text("mine")
+    with pytest.raises(BadSetting, match="holds no key"):
+        key_of_found_engines(None, tmp_path)

@@ -166,7 +166,7 @@ async def test_what_cannot_be_reached_is_said_once_and_keeps_nobody_out(
     await found.finding.look()
     assert found.fleet.states() == {"a:1": "ready"}
     assert [r.message for r in caplog.records if "left out" in r.message] == [
-        f"a registered engine is left out: {NO_ADDRESS} is not tcp://HOST:PORT"
+        f"the engine registered at {NO_ADDRESS} is left out for now: {NO_ADDRESS} is not tcp://HOST:PORT"
     ]
 
 
