@@ -131,7 +131,7 @@ def gateway(
     finds_all = gateway.find_engines and socket.socket is None
     places = [] if finds_all else meeting_place(model, socket).split(",")
     if gateway.find_engines:
-        key_file = key_of_found_engines(socket.link_key_file, model.data_dir)
+        key_file: str | None = key_of_found_engines(socket.link_key_file, model.data_dir)
     else:
         over_tcp = next(filter(is_tcp, places), places[0])
         key_file = link_key_file(over_tcp, socket.link_key_file, model.data_dir, make=False)
