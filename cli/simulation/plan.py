@@ -25,7 +25,6 @@ from cli.simulation.estimates import (
     model_rows,
 )
 from cli.simulation.fits import (
-    GIB,
     KvFit,
     RankFit,
     WeightsFit,
@@ -38,7 +37,7 @@ from cli.simulation.fits import (
     weights_fits,
 )
 from cli.simulation.gpus import on_gpu
-from cli.simulation.machine import MachineModel
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.offload import LayerCopies, copies_of, placement_of
 from cli.simulation.offload_fits import (
     OffloadFit,
