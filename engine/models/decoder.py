@@ -24,6 +24,7 @@ from engine.models.rope import rope_table
 from engine.models.shards import RankGroup, vocabulary_rows
 from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.ops import Ops
 
 
@@ -116,16 +117,17 @@ class Decoder:
     def _of_all_ranks(self, logits: Tensor) -> Tensor:
         if self.group is None or logits.shape[1] == self.config.vocab_size:
             return logits
-        return self.group.gather(logits).transpose(0, 1).flatten(1)
+        return self.group.gather_columns(logits)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
+    ) -> tuple[Tensor | PeerProduct, Tensor] | None:
         """The last layer's output at `outputs`, whole or in parts, and its residual (S, H).
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, layers, hidden = self.ops, self.parameters.layers, None
+        ops, layers = self.ops, self.parameters.layers
+        hidden: Tensor | PeerProduct | None = None
         first, last = layers[0].index, layers[-1]
         if self.prefetch is not None:
             self.prefetch.begin()
@@ -162,7 +164,7 @@ class Decoder:
         embedding = self.parameters.embedding
         return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
 
-    def _pass_on(self, hidden: Tensor | None, residual: Tensor) -> None:
+    def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
         """Give the next stage the sum that its first norm would make: the bits are the same.
 
         The normed one, of another weight than that norm's, is dropped.

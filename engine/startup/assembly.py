@@ -19,6 +19,7 @@ from engine.exchange.exchange import Exchange, OpenedExchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
+from engine.recorded_flushes import RecordedFlushes
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins, most_pinned
 from engine.scheduling.queue import FairQueue, QueueLimits
@@ -101,7 +102,8 @@ def assemble(
     rates = LoadOrRecompute(
         times, block_size=welcome.block_size, block_bytes=parts.lower.block_bytes
     )
-    copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
+    disk = parts.lower.disk
+    copies = TierCopies(cache, parts.lower.mover, disk, rates)
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange)
     deadline_s = limits.single_flight_deadline_s
     scheduler = Scheduler(
@@ -124,6 +126,7 @@ def assemble(
         masks=loaded_runner.masks,
         cache=cache,
         pins=pins,
+        recorded_flushes=RecordedFlushes(() if disk is None else disk.done_flushes()),
         prefix_queries=PrefixQueries(cache, times),
         tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,

@@ -33,6 +33,7 @@ from engine.models.weight_formats.fp8 import Fp8Format
 from engine.offload.host_layers import HostLayers
 from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
+from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
 from engine.ranks.stage_runners import EarlierStageRunner, of_rank_0
@@ -208,6 +209,8 @@ def open_part(
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
+    if groups is not None and groups.tensor is not None and config.peer_memory:
+        groups.tensor.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
     host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
     with timed("weights"):
         decoder = load_decoder(config, outline, groups, host_layers)

@@ -74,6 +74,7 @@ def test_every_engine_flag_arrives() -> None:
         max_step_ms=33.0,
         num_threads=2,
         tensor_parallel=2,
+        peer_memory=False,
         pipeline_parallel=3,
         cpu_offload_gb=1.5,
     )

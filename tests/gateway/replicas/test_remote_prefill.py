@@ -46,7 +46,7 @@ async def test_what_the_computing_engine_had_cached_is_cached_for_the_client() -
     fleet["c"].die()
     async with asking(fleet):
         pass
-    fleet["b"].forget()
+    fleet["b"].lose_cache()
     async with asking(fleet) as [again]:
         served_once(fleet, [again])
     assert cached(again.ends[0]) == (0, 16)
