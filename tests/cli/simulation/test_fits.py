@@ -13,9 +13,9 @@ import pytest
 from cli.errors import BadSetting
 from cli.simulation.decoder import DecoderCounts, read_decoder
 from cli.simulation.estimates import model_costs, model_rows
-from cli.simulation.fits import GIB, WeightsFit, kv_fits, tier_rows, weights_fits
+from cli.simulation.fits import WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.simulation.gpus import GPUS, on_gpu
-from cli.simulation.machine import MachineModel
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import make_plan
 from engine.models.mlp import MlpConfig
