@@ -232,7 +232,8 @@ def _too_large(
     fitting = [
         f"in {one.format} {one.weight_bytes / GIB:.1f}" for one in weights if one.device_tokens
     ]
-    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {memory.gpus} GPUs"
+    gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
+    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {gpus}"
     return "; ".join([taken, *needs, *fitting])
 
 
