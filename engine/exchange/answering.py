@@ -230,8 +230,8 @@ class Answering:
             self._say(asker, sending.end)
             self._forget(asker)
 
-    def _say(self, asker: Asker, message: FromSource, payload: bytes | None = None) -> bool:
-        frames: list[bytes] = [asker[0], self._codec.encode(message)]
+    def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
+        frames: list[bytes | bytearray] = [asker[0], self._codec.encode(message)]
         if payload is not None:
             frames.append(payload)
         try:

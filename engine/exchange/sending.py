@@ -85,7 +85,7 @@ class Sending:
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 
-    def next(self, reader: BlockReader) -> tuple[FromSource, bytes | None, int] | None:
+    def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
         """What to send now, its payload, and how many blocks that is; None: nothing now."""
         room = self._window - (self._sent - self._taken)
         if room < 1 or not self._waiting:
