@@ -112,11 +112,16 @@ def settings_in(path: Path, options: Options) -> dict[str, Any]:
 
     try:
         path.read_bytes()  # the source passes over a file that is not there
+    except OSError as error:
+        raise BadConfig(f"{path}: {error.strerror}") from None
+    try:
         settings = create_model("Settings", __base__=OfFile, **_fields(options))()
     except ValidationError as error:
         raise BadConfig(_first(path, error, options)) from None
-    except (ValueError, TypeError, OSError, YAMLError) as error:
+    except (UnicodeDecodeError, YAMLError) as error:
         raise BadConfig(f"{path}: {' '.join(str(error).split())}") from None
+    except (ValueError, TypeError):  # of dict(), which the source makes of whatever it has read
+        raise BadConfig(f"{path}: it should have settings, such as max_running: 64") from None
     return {name: getattr(settings, name) for name in settings.model_fields_set}
 
 

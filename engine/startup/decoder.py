@@ -69,7 +69,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """The layers that stay in host memory; None: none do. Raises BadConfig."""
+    """The layers that stay in host memory; None: none do. Raises WrongSetting."""
     return place(sizes.layers, config.cpu_offload_gb) if config.cpu_offload_gb else None
 
 

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
-from engine.models.errors import BadConfig
+from engine.models.errors import WrongSetting
 from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
@@ -82,5 +82,5 @@ def outline_model(
 def _model_len(config: EngineConfig, model: ModelConfig) -> int:
     asked = config.max_model_len
     if asked is not None and asked > model.max_positions:
-        raise BadConfig(f"max_model_len {asked}: the model has {model.max_positions} positions")
+        raise WrongSetting(f"max_model_len {asked}: the model has {model.max_positions} positions")
     return asked or model.max_positions

@@ -13,7 +13,7 @@ import torch
 from engine.config import EngineConfig
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.errors import BadConfig, NotEnoughMemory
+from engine.models.errors import NotEnoughMemory, WrongSetting
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import GIB, place
 from engine.startup.decoder import WeightSizes, check_room, weight_sizes
@@ -114,7 +114,7 @@ def test_replayed_steps_copy_as_eager_ones_do(checkpoint: MakeCheckpoint) -> Non
 def test_a_number_that_cannot_be_is_refused_with_those_that_can(
     checkpoint: MakeCheckpoint, gib: float, says: str
 ) -> None:
-    with pytest.raises(BadConfig, match=says):
+    with pytest.raises(WrongSetting, match=says):
         opened(config_of(checkpoint, cpu_offload_gb=gib))
 
 
