@@ -37,6 +37,7 @@ from engine.exchange.wire import (
     Still,
     Taken,
     WireError,
+    window_of,
 )
 from engine.link.address import is_tcp
 from engine.link.binding import bind, make_way
@@ -46,6 +47,9 @@ from engine.link.waker import Waker
 GONE_S = 5.0  # without a word
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
+MOST_ASKS = 128  # that are held at once; the owner answers fewer
+UNREAD_FRAMES = 32  # of one connection, that wait for either end
+BUSY = "it sends to many already"
 
 
 class ThreadEnded(RuntimeError):
@@ -99,6 +103,7 @@ class Answering:
         self._sendings: dict[Asker, Sending] = {}
         self._codec = ExchangeCodec()
         self._waker = Waker()
+        self._window = window_of(memory.block_bytes)
         self._is_over = False
         if is_tcp(where) and key is None:
             raise ValueError(f"{where}: over TCP a key is needed")
@@ -108,7 +113,7 @@ class Answering:
             opened.callback(context.destroy, linger=0)
             if key is not None:
                 opened.enter_context(only_holders(context, key))
-            self._socket = _open(context)
+            self._socket = _open(context, self._window)
             self.address = _bind(self._socket, where, key, opened)
             self._opened = opened.pop_all()
         self._thread = threading.Thread(target=self._run, name="exchange-answers", daemon=True)
@@ -120,10 +125,7 @@ class Answering:
         """What has come since the last call."""
         if not self._thread.is_alive():
             raise ThreadEnded("the thread that answers other engines has ended")
-        taken = []
-        while not self._inbox.empty():
-            taken.append(self._inbox.get())
-        return taken
+        return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
     def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
         """Say that the first `blocks` blocks of the prompt are about to be sent."""
@@ -188,9 +190,12 @@ class Answering:
             self._go_on(asker, sending, message)
 
     def _begin(self, asker: Asker, ask: Ask) -> None:
+        if len(self._sendings) >= MOST_ASKS or self._inbox.qsize() >= 2 * MOST_ASKS:
+            self._say(asker, Ended(asker[1], BUSY, is_all=False))
+            return
         is_neighbour = ask.host is not None and ask.host == self._host
         pool = self._pool if is_neighbour else None
-        self._sendings[asker] = Sending(ask, time.monotonic(), pool)
+        self._sendings[asker] = Sending(ask, time.monotonic(), pool, window=self._window)
         self._tell_owner(Asked(asker, ask))
 
     def _go_on(self, asker: Asker, sending: Sending, message: Taken | Leave) -> None:
@@ -203,8 +208,8 @@ class Answering:
 
     def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
         sending = self._sendings.get(asker)
-        if sending is not None:
-            self._say(asker, sending.found(blocks, first_reads))
+        if sending is not None and not self._say(asker, sending.found(blocks, first_reads)):
+            self._forget(asker)  # without it no block can be opened
 
     def _add(self, asker: Asker, blocks: list[BlockToSend]) -> None:
         sending = self._sendings.get(asker)
@@ -219,18 +224,19 @@ class Answering:
             self._pump(asker, sending)
 
     def _pump(self, asker: Asker, sending: Sending) -> None:
-        """Send what there is room for, and its end."""
+        """Send what there is room for, and its end; again with the next word of the asker."""
         while (one := sending.next(self._reader)) is not None:
             message, payload, blocks = one
-            self.sent_blocks += blocks
-            self.sent_bytes += blocks * self._memory.block_bytes
             if not self._say(asker, message, payload):
                 return
-        if sending.is_over and sending.end is not None:
-            self._say(asker, sending.end)
+            sending.done(blocks)
+            self.sent_blocks += blocks
+            self.sent_bytes += blocks * self._memory.block_bytes
+        if sending.is_over and sending.end is not None and self._say(asker, sending.end):
             self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
+        """Hand it to the socket; False: the connection is gone, or has too much that is unread."""
         frames: list[bytes | bytearray] = [asker[0], self._codec.encode(message)]
         if payload is not None:
             frames.append(payload)
@@ -239,7 +245,8 @@ class Answering:
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
-            self._forget(asker)
+            if error.errno == zmq.EHOSTUNREACH:
+                self._forget(asker)
             return False
         return True
 
@@ -259,11 +266,13 @@ class Answering:
         self._wake_owner()
 
 
-def _open(context: zmq.Context[Socket]) -> Socket:
+def _open(context: zmq.Context[Socket], window: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    socket.set(zmq.SNDHWM, 0)  # windows bound what is under way
+    # Windows bound what an ask has under way, but who reads nothing can leave and ask again.
+    socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
+    socket.set(zmq.RCVHWM, UNREAD_FRAMES)
     socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket
 

@@ -38,6 +38,7 @@ from engine.exchange.wire import (
     Taken,
     ToSource,
     WireError,
+    window_of,
 )
 from engine.link.address import address, is_tcp
 from engine.link.curve import LinkKey, Socket, connect_with
@@ -48,8 +49,6 @@ WORD_S = 0.5  # between words of ours, which the other end answers
 UNUSED_S = 30.0  # after which a connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
-WINDOW_BYTES = 64 << 20  # that may be on their way to one fetch
-LEAST_WINDOW = 4  # blocks
 SILENT = "it does not answer"
 
 
@@ -165,7 +164,7 @@ class Asking:
             spans=tuple((start, name_of(one)) for start, one in wanted.path.spans),
             token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
             first=wanted.first,
-            window=max(WINDOW_BYTES // self._memory.block_bytes, LEAST_WINDOW),
+            window=window_of(self._memory.block_bytes),
             flow=wanted.flow,
             request_id=wanted.request_id,
             host=host,

@@ -15,6 +15,7 @@ from engine.exchange.asking import SILENCE_S, Asking
 from engine.exchange.block_memory import BlockMemory, CudaMemory, memory_of
 from engine.exchange.fetch import Way
 from engine.exchange.fetches import Fetches, Patience, Progress
+from engine.exchange.forgotten import Forgotten
 from engine.exchange.peer_pool import CudaPeerPools, PeerPools, share
 from engine.exchange.rates import FetchRates
 from engine.exchange.source import RunningRequest, Source
@@ -150,6 +151,10 @@ class Exchange:
     def leave(self, sequence: Sequence, now: float) -> None:
         """As `Fetching.leave`."""
         self._fetches.leave(sequence, now)
+
+    def forget(self, forgotten: Forgotten, now: float) -> None:
+        """As `Fetches.forget`."""
+        self._fetches.forget(forgotten, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:
         """Answer what other engines ask."""

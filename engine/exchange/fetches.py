@@ -3,8 +3,8 @@
     a lease is taken -> ask, or not -> commit what comes as it comes -> over: compute the rest
 
 A source that a request names is a hint. It is not asked where computing is predicted to be
-faster, where it did not answer of late, or where many fetches are under way. The blocks that come
-are the lease's own, so owner, quota and room are those of blocks that are computed.
+faster, where it did not answer of late, where many fetches are under way, or after a flush. What
+comes goes into the lease's own blocks, so owner, quota and room are as if it were computed.
 
 Knows: sequences, predictions, counts. Does not know: what crosses, or how (`asking.py`).
 """
@@ -21,6 +21,7 @@ from msgspec import structs
 from engine.exchange.asking import SILENT, Asking
 from engine.exchange.block_memory import BlockMemory
 from engine.exchange.fetch import Fetch, Wanted, Way
+from engine.exchange.forgotten import Forgotten, ForgottenOfLate
 from engine.exchange.rates import FetchRates
 from engine.link.messages import FetchSource
 from engine.link.stats_messages import FetchStats
@@ -62,6 +63,9 @@ class Patience:
     times: float = 2.0  # as long as computing the blocks is predicted to take
     unmeasured: float = 10.0  # where nothing is predicted yet
     stream: float = 30.0  # in place of `least`, for blocks that are being computed there
+    # How long nothing is fetched after a flush: longer than gateways wait for all engines to have
+    # flushed, before they call it failed.
+    flush: float = 10.0
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ class Fetches:
         self._under_way: dict[Sequence, _UnderWay] = {}
         self._counts: dict[Way, _Counts] = {}
         self._resting: dict[str, float] = {}  # addresses, and until when
+        self._forgotten = ForgottenOfLate(self._patience.flush)
 
     @property
     def is_busy(self) -> bool:
@@ -128,6 +133,14 @@ class Fetches:
         one = self._under_way.pop(sequence, None)
         if one is not None:
             self._close(sequence, one, now)
+
+    def forget(self, forgotten: Forgotten, now: float) -> None:
+        """Fetch nothing of it for a while; what has not been committed is computed."""
+        self._forgotten.add(forgotten, time.monotonic())
+        for sequence, one in self._under_way.items():
+            if one.fetch is not None and forgotten.covers(sequence):
+                self._close(sequence, one, now)
+                sequence.fetch, one.fetch = _NOTHING, None
 
     def advance(self, now: float) -> list[Progress]:
         """What has come since the last call, and what is over."""
@@ -195,7 +208,8 @@ class Fetches:
         fetches = [one.fetch for one in self._under_way.values() if one.fetch is not None]
         if len(fetches) >= MOST_FETCHES or sequence.loads == "never":
             return False
-        if self._resting.get(source.address, 0.0) > time.monotonic():
+        now = time.monotonic()
+        if self._resting.get(source.address, 0.0) > now or self._forgotten.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
             return True  # whoever sent it has compared
@@ -203,7 +217,13 @@ class Fetches:
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # others' work must not decide what this flow finds
         return self._rates.is_worth_it(
-            source.address, way, run.first, run.end, before=before, waiting=waiting
+            source.address,
+            way,
+            sequence.flow,
+            run.first,
+            run.end,
+            before=before,
+            waiting=waiting,
         )
 
     def _most_seconds(self, source: FetchSource, run: _Run) -> float:

@@ -4,7 +4,8 @@
     compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
 
 As with loads from lower tiers, what was never tried is tried, and each `RETRY`th time that an
-engine would not be asked, it is asked all the same: a rate that is never measured never changes.
+engine would not be asked for a flow, it is asked all the same: a rate that is never measured never
+changes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class FetchRates:
         self._block_size = block_size
         self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
         self._first_word = FIRST_WORD_S
-        self._times_refused: Counter[str] = Counter()  # by address
+        # By flow too: else one could count the other's.
+        self._times_refused: Counter[tuple[str, str]] = Counter()  # by address and flow
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
         """A fetch was answered after some seconds, and took `seconds` from then on."""
@@ -43,14 +45,14 @@ class FetchRates:
         return self._times.prefill(0, before) + self._times.prefill(first * size, end * size)
 
     def is_worth_it(
-        self, where: str, way: str, first: int, end: int, *, before: int, waiting: int
+        self, where: str, way: str, flow: str, first: int, end: int, *, before: int, waiting: int
     ) -> bool:
-        """Whether to ask for blocks `first` up to `end`; `waiting`: blocks others wait for."""
+        """Whether `flow` asks for blocks `first` up to `end`; `waiting`: blocks others wait for."""
         computing = self.computing(first, end, before)
         if computing is None:
             return True
         fetching = self._first_word + (waiting + end - first) * self._blocks[way].per_block
         if fetching < computing:
             return True
-        self._times_refused[where] += 1
-        return self._times_refused[where] % RETRY == 0
+        self._times_refused[where, flow] += 1
+        return self._times_refused[where, flow] % RETRY == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 from engine.exchange.block_memory import BlockReader
 from engine.exchange.seal import Seal, SealedPlace
@@ -41,12 +42,15 @@ class BlockToSend:
 class Sending:
     """One ask that is being answered. For one thread."""
 
-    def __init__(self, ask: Ask, now: float, pool: PoolHandle | None) -> None:
-        """`pool`: the asker copies the blocks from there; None: they are sent. `now`: seconds."""
+    def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
+        """`pool`: the asker copies the blocks from there; None: they are sent. `now`: seconds.
+
+        `window`: blocks that may be on their way at most, whatever the ask says.
+        """
         self.heard = now  # when the asker said something last
         self.end: Ended | None = None
         self._number = ask.number
-        self._window = max(ask.window, 1) if pool is None else SLOTS_UNTAKEN
+        self._window = min(max(ask.window, 1), window) if pool is None else SLOTS_UNTAKEN
         self._pool = pool
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
@@ -86,19 +90,26 @@ class Sending:
         return self._taken
 
     def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
-        """What to send now, its payload, and how many blocks that is; None: nothing now."""
+        """What to send now, its payload, and how many blocks that is; None: nothing now.
+
+        The same again, until it was `done`.
+        """
         room = self._window - (self._sent - self._taken)
         if room < 1 or not self._waiting:
             return None
         if self._pool is None:
-            block = self._waiting.popleft()
-            self._sent += 1
+            block = self._waiting[0]
             payload = self._seal.seal(block.place, reader.read(block.slot))
             return Block(self._number, block.place.position), payload, 1
         count = min(room, len(self._waiting), SLOTS_AT_ONCE)
-        blocks = [self._waiting.popleft() for _ in range(count)]
-        self._sent += len(blocks)
+        blocks = list(islice(self._waiting, count))
         return self._slots(blocks), None, len(blocks)
+
+    def done(self, blocks: int) -> None:
+        """So many were sent."""
+        for _ in range(blocks):
+            self._waiting.popleft()
+        self._sent += blocks
 
     def _slots(self, blocks: list[BlockToSend]) -> Slots:
         return Slots(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.exchange.answering import Answering, Asked, Asker
+from engine.exchange.answering import BUSY, Answering, Asked, Asker
 from engine.exchange.names import NamespaceNames
 from engine.exchange.seal import SealedPlace
 from engine.exchange.sending import BlockToSend
@@ -101,11 +101,12 @@ class Source:
     def _begin(self, asker: Asker, ask: Ask, now: float) -> None:
         why = self._why_not(ask)
         if why is None and len(self._sendings) >= MOST_ASKS:
-            why = "it sends to many already"
+            why = BUSY
         if why is not None:
             self._answering.end(asker, why, is_all=False)
             return
-        tokens = np.frombuffer(ask.token_ids, "<i4").astype(np.int32)
+        whole = self._cache.capacity.pool().total * self._cache.block_size  # what could be sent
+        tokens = np.frombuffer(ask.token_ids, "<i4")[:whole].astype(np.int32)
         self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
 
     def _why_not(self, ask: Ask) -> str | None:

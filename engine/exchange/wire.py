@@ -25,6 +25,8 @@ import msgspec
 
 MAX_FRAME_BYTES = 8 << 20  # of a message: a prompt of a million tokens has 4 MB; not of a payload
 SALT_BYTES = 16
+WINDOW_BYTES = 64 << 20  # that may be on their way for one ask
+LEAST_WINDOW = 4  # blocks
 
 _Message = TypeVar("_Message")
 
@@ -38,7 +40,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     spans: tuple[tuple[int, bytes], ...]  # first block, name of its namespace
     token_ids: bytes  # int32, little endian; whole blocks from position 0 on
     first: int
-    window: int  # blocks that may be sent and not taken, at least 1
+    window: int  # blocks that may be sent and not taken, at least 1; more than `window_of`: that
     flow: str  # for whom blocks are loaded there; opaque
     request_id: str | None = None  # what computes them there: more is sent as they come to be
     host: bytes | None = None  # could copy from a pool on this host's GPUs; None: sends bytes
@@ -108,6 +110,11 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 ToSource = Ask | Taken | Leave
 FromSource = Found | Block | Slots | Still | Ended
+
+
+def window_of(block_bytes: int) -> int:
+    """Blocks that may be on their way for one ask at most."""
+    return max(WINDOW_BYTES // block_bytes, LEAST_WINDOW)
 
 
 class WireError(ValueError):

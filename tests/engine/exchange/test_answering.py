@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 import zmq
+from msgspec.structs import replace
 
-from engine.exchange.answering import Answering, Asked, Asker, Gone
+from engine.exchange.answering import (
+    BUSY,
+    MOST_ASKS,
+    UNREAD_FRAMES,
+    Answering,
+    Asked,
+    Asker,
+    Gone,
+)
 from engine.exchange.block_memory import BlockWriter
 from engine.exchange.seal import Seal, SealedPlace
 from engine.exchange.sending import BlockToSend
@@ -26,6 +35,7 @@ from engine.exchange.wire import (
     Still,
     Taken,
     ToSource,
+    window_of,
 )
 from engine.link.curve import Socket
 from prefix_cache.namespace import Namespace
@@ -63,6 +73,15 @@ class Memory:
 
     def read(self, slot: int) -> memoryview:
         return memoryview(bytes([slot]) * BLOCK_BYTES)
+
+
+class LargeBlocks(Memory):
+    """Blocks of which few may be on their way; what is sent of each is smaller."""
+
+    block_bytes = 2 << 20
+
+    def read(self, slot: int) -> memoryview:
+        return memoryview(bytes([slot]) * (64 << 10))
 
 
 @dataclass
@@ -197,6 +216,60 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
     asking.hear()
     asking.say(Taken(1, 1000))
     assert asking.hear()[4:6] == [Still(1, WINDOW), Block(1, 3)]
+
+
+def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
+    """Whatever window it names, and though it leaves and asks again."""
+    window = window_of(LargeBlocks.block_bytes)
+    most = 2 * window + UNREAD_FRAMES + 16  # what the kernel holds of a Unix socket
+    with (
+        closing(Answering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
+        zmq.Context[Socket]() as context,
+        context.socket(zmq.DEALER) as socket,
+    ):
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.RCVHWM, 1)
+        socket.connect(f"ipc://{answering.address}")
+        asking = Asking(socket)
+        asks, sent = most // window + 3, []
+        for number in range(1, asks + 1):
+            asking.say(replace(ASK, number=number, window=1 << 40))
+            send(answering, asked(answering), 2 * window)
+            asking.say(Leave(number))
+            gone(answering)
+            sent.append(answering.sent_blocks)
+        assert window <= sent[0] < 2 * window
+        assert sent[-1] <= most < asks * window
+        asking.hear()  # the control: it reads, and is sent what it asks for
+        asking.said.clear()
+        asking.say(replace(ASK, number=100, window=5))
+        send(answering, asked(answering), 5)
+        assert asking.hear()[1:] == [Block(100, position) for position in range(5)]
+
+
+def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Path) -> None:
+    where = str(tmp_path / "x.sock")
+    with (
+        closing(Answering(where, Memory(), lambda: None, gone_s=60.0)) as answering,
+        zmq.Context[Socket]() as context,
+        context.socket(zmq.DEALER) as socket,
+    ):
+        socket.set(zmq.LINGER, 0)
+        socket.connect(f"ipc://{where}")
+        asking = Asking(socket)
+        for number in range(MOST_ASKS + 2):
+            asking.say(replace(ASK, number=number))
+        assert asking.hear() == [Ended(MOST_ASKS + at, BUSY, is_all=False) for at in range(2)]
+        for number in range(3 * MOST_ASKS):  # who leaves makes room, but the owner has yet to look
+            asking.say(Leave(number % MOST_ASKS))
+            asking.say(replace(ASK, number=1000 + number))
+        assert len(asking.hear()) > MOST_ASKS
+        assert len(answering.take()) <= 3 * MOST_ASKS
+        asking.said.clear()
+        asking.say(Leave(1000))
+        asking.say(replace(ASK, number=9999))  # the control: it has looked
+        assert not asking.hear()
+        assert any(isinstance(one, Asked) for one in answering.take())
 
 
 def test_over_tcp_a_key_is_needed() -> None:

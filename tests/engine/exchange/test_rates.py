@@ -16,9 +16,15 @@ def rates(tokens_per_second: float) -> FetchRates:
 
 
 def is_worth_it(
-    rates: FetchRates, blocks: int = 100, *, before: int = 0, waiting: int = 0, way: str = "socket"
+    rates: FetchRates,
+    blocks: int = 100,
+    *,
+    before: int = 0,
+    waiting: int = 0,
+    way: str = "socket",
+    flow: str = "flow",
 ) -> bool:
-    return rates.is_worth_it(WHERE, way, 0, blocks, before=before, waiting=waiting)
+    return rates.is_worth_it(WHERE, way, flow, 0, blocks, before=before, waiting=waiting)
 
 
 def test_what_is_predicted_to_be_faster_is_done() -> None:
@@ -64,3 +70,13 @@ def test_every_so_often_what_is_refused_is_tried_again() -> None:
     compared = rates(1e6)
     compared.measured("socket", 100, 0.01, 0.1)
     assert [is_worth_it(compared, 1_000) for _ in range(2 * RETRY)].count(True) == 2
+
+
+def test_a_flow_cannot_count_what_was_refused_to_others() -> None:
+    compared = rates(1e6)
+    compared.measured("socket", 100, 0.01, 0.1)
+    tried = [is_worth_it(compared, 1_000, flow="spy") for _ in range(RETRY)]
+    assert tried == [False] * (RETRY - 1) + [True]  # the control
+    for flow in ("victim", "another", "victim"):
+        is_worth_it(compared, 1_000, flow=flow)
+    assert [is_worth_it(compared, 1_000, flow="spy") for _ in range(RETRY)] == tried

@@ -17,6 +17,7 @@ ASK = Ask(
     window=3,
     flow="flow",
 )
+WINDOW = 100  # of the source itself
 POOL = PoolHandle(b"handle", 0, 4096)
 
 
@@ -42,11 +43,12 @@ def sent(sending: Sending) -> list[Block | Slots]:
         message = one[0]
         assert isinstance(message, Block | Slots)
         found.append(message)
+        sending.done(one[2])
     return found
 
 
 def test_blocks_are_sent_as_far_as_the_window_reaches() -> None:
-    sending = Sending(ASK, 0.0, None)
+    sending = Sending(ASK, 0.0, None, window=WINDOW)
     sending.add(blocks(2, 7))
     assert sent(sending) == [Block(1, 2), Block(1, 3), Block(1, 4)]
     assert sending.take(3) == 3
@@ -60,8 +62,14 @@ def test_blocks_are_sent_as_far_as_the_window_reaches() -> None:
     assert sending.is_over
 
 
+def test_an_ask_for_a_larger_window_than_the_source_has_is_not_heeded() -> None:
+    sending = Sending(ASK, 0.0, None, window=2)
+    sending.add(blocks(2, 7))
+    assert sent(sending) == [Block(1, 2), Block(1, 3)]
+
+
 def test_slots_do_not_wait_for_a_window_of_bytes() -> None:
-    sending = Sending(ASK, 0.0, POOL)
+    sending = Sending(ASK, 0.0, POOL, window=WINDOW)
     sending.add(blocks(2, 2 + SLOTS_UNTAKEN + 5))
     messages = [one for one in sent(sending) if isinstance(one, Slots)]
     assert [len(one.slots) // 4 for one in messages] == [SLOTS_AT_ONCE] * 8
@@ -74,7 +82,7 @@ def test_slots_do_not_wait_for_a_window_of_bytes() -> None:
 
 
 def test_what_is_not_to_be_sent_to_its_end_is_over_at_once() -> None:
-    sending = Sending(ASK, 0.0, None)
+    sending = Sending(ASK, 0.0, None, window=WINDOW)
     sending.add(blocks(2, 7))
     sent(sending)
     sending.stop(Ended(1, "it takes too long", is_all=False))

@@ -1,0 +1,46 @@
+"""What was flushed of late, and is not fetched: other engines may still have it.
+
+A gateway flushes all engines, and each hears of it at another time. One that has flushed and goes
+on fetching could have the same blocks back from one that has not.
+
+Knows: flows and namespaces. Does not know: fetches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.scheduling.sequence import Sequence
+from prefix_cache.namespace import Namespace
+
+
+class Forgotten(NamedTuple):
+    """Of a flow, of a namespace, of both together, or (None) all."""
+
+    flow: str | None
+    namespace: Namespace | None
+
+    def covers(self, sequence: Sequence) -> bool:
+        """Whether what a sequence fetches may be of it."""
+        if self.flow not in (None, sequence.flow):
+            return False
+        return self.namespace is None or any(
+            self.namespace == one for _, one in sequence.path.spans
+        )
+
+
+class ForgottenOfLate:
+    """Each for `seconds`. One owner thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[Forgotten, float] = {}
+
+    def add(self, forgotten: Forgotten, now: float) -> None:
+        """It was flushed just now."""
+        self._until = {one: until for one, until in self._until.items() if until > now}
+        self._until[forgotten] = now + self._seconds
+
+    def covers(self, sequence: Sequence, now: float) -> bool:
+        """Whether what a sequence would fetch may be of what was flushed."""
+        return any(until > now and one.covers(sequence) for one, until in self._until.items())

@@ -1,0 +1,112 @@
+"""What was flushed does not come back from another engine: on its way, or there still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.link.messages import FetchSource
+from engine.link.query_messages import Flush
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.exchange.pair import (
+    GIVE_UP_S,
+    GREEDY,
+    PATIENT,
+    PROMPT,
+    SIZE,
+    WHOLE,
+    A,
+    B,
+    Pair,
+    blocks_of,
+    pair_of,
+)
+from tests.seams.support.real_engine import CLIENT, RealEngine
+
+FLUSHES: list[dict[str, Any]] = [{}, {"flow": A.hex()}, {"namespace": bytes(A)}]
+
+
+@contextmanager
+def flushed_pair(checkpoint: Checkpoint, tmp_path: Path, *, flush_s: float) -> Iterator[Pair]:
+    """Engines that fetch nothing of what was flushed for so many seconds."""
+    patience = replace(PATIENT, flush=flush_s)
+    with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=patience) as pair:
+        yield pair
+        pair.expect_nothing_left()
+
+
+def flush(engine: RealEngine, which: dict[str, Any]) -> None:
+    engine.link.say(Flush(query_id="", **which), CLIENT)
+    engine.step()
+
+
+def fetched(pair: Pair, name: str) -> int:
+    return pair.here.finished(name).reused.fetched
+
+
+def on_the_way(pair: Pair, name: str, source: FetchSource) -> None:
+    """Let a fetch come to where all has been sent, and its owner has not looked yet."""
+    before = pair.there.core.stats().exchange.sent_blocks
+    pair.here.submit(name, PROMPT, GREEDY, namespace=A, source=source, loads="always")
+    pair.here.step()
+    give_up = time.monotonic() + GIVE_UP_S
+    while pair.there.core.stats().exchange.sent_blocks < before + WHOLE:
+        assert time.monotonic() < give_up
+        pair.there.step()
+
+
+def test_blocks_on_their_way_are_not_put_back(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    with flushed_pair(checkpoint, tmp_path, flush_s=0.0) as pair:
+        for at, which in enumerate(FLUSHES):
+            name, other = f"flushed-{at}", f"control-{at}"
+            computed = pair.compute(f"first-{at}", PROMPT, A)
+            on_the_way(pair, name, pair.source())
+            flush(pair.here, which)
+            pair.until(lambda: pair.here.core.is_idle)
+            assert pair.here.tokens(name) == computed
+            assert fetched(pair, name) == 0
+            pair.here.cache.flush()
+            on_the_way(pair, other, pair.source())
+            flush(pair.here, {"flow": B.hex()})
+            pair.until(lambda: pair.here.core.is_idle)
+            assert fetched(pair, other) == WHOLE * SIZE
+            pair.forget()
+
+
+def test_a_request_that_is_only_to_be_fetched_ends_with_the_flush(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    with flushed_pair(checkpoint, tmp_path, flush_s=0.0) as pair:
+        pair.compute("first", PROMPT, A)
+        on_the_way(pair, "again", pair.source(only=True))
+        flush(pair.here, {})
+        pair.until(lambda: pair.here.core.is_idle)
+        finished = pair.here.finished("again")
+        assert (finished.reason, finished.completion_tokens) == ("length", 0)
+        assert not blocks_of(pair.here, PROMPT, A)
+
+
+@pytest.mark.parametrize("which", FLUSHES)
+def test_nothing_is_fetched_from_an_engine_that_hears_of_the_flush_later(
+    checkpoint: Checkpoint, tmp_path: Path, which: dict[str, Any]
+) -> None:
+    with flushed_pair(checkpoint, tmp_path, flush_s=1.0) as pair:
+        pair.compute("first", PROMPT, A)
+        pair.compute("other", PROMPT, B)
+        flush(pair.here, which)
+        pair.fetch("again", PROMPT, A)
+        assert fetched(pair, "again") == 0
+        if which:  # the control: another tenant's
+            pair.fetch("others", PROMPT, B)
+            assert fetched(pair, "others") == WHOLE * SIZE
+        else:  # the control: it is there all the time
+            time.sleep(1.0)
+            pair.here.cache.flush()
+            pair.fetch("later", PROMPT, A)
+            assert fetched(pair, "later") == WHOLE * SIZE
