@@ -15,32 +15,24 @@ The sampling of a step with constrained rows is launched last, since their masks
 
 Blocks that other engines ask for, or have sent, are seen to before a step is scheduled.
 
-Knows: which requests are alive, and in what order things happen. Does not know: how long steps
-take (`launches.py`), how copies run beside them (`copies.py`), or how it all ends (`process.py`).
+Knows: in what order things happen. Does not know: which requests are alive and what their clients
+are told (`clients.py`), how long steps take (`launches.py`), how copies run beside them
+(`copies.py`), or how it all ends (`process.py`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from engine.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.cache_orders import divide, flush, forget
+from engine.clients import Clients
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
-from engine.errors import EngineError, EngineUnavailable, InvalidRequest
+from engine.errors import EngineError, EngineUnavailable
 from engine.launches import Launches
 from engine.link.cache_events import EventsTaken, Subscribe
-from engine.link.messages import (
-    Cancel,
-    Event,
-    Forget,
-    FromEngine,
-    Generate,
-    Hello,
-    Partition,
-    StepReply,
-)
+from engine.link.messages import Cancel, Forget, Generate, Hello, Partition
 from engine.link.query_messages import (
     Flush,
     ForgetMarked,
@@ -56,9 +48,7 @@ from engine.link.socket_link import Incoming
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import View
 from engine.scheduling.intake import quota_of
-from engine.scheduling.pins import OURSELVES, PinReply
-from engine.scheduling.sequence import Sequence
-from engine.scheduling.settle import AddressedEvent, failed
+from engine.scheduling.pins import OURSELVES
 from engine.scheduling.step_builder import Scheduled
 from engine.scheduling.unready import Unready
 from engine.stats.report import report
@@ -78,12 +68,11 @@ class EngineCore:
         self._link = components.link
         self._scheduler = components.scheduler
         self._settler = components.settler
-        self._alive: dict[tuple[bytes, str], Sequence] = {}
+        self._clients = Clients(components)
         self._unready = Unready()
         self._launches = Launches(components)
         self._cache_feed = CacheFeed(components.cache.tree)
         self._clock = components.clock
-        self._outbox: list[AddressedEvent] = []
         self._is_still = False  # no step is launched
         self._is_awaited = False  # a flow that had nothing alive waits for the next step
         self._is_draining = False
@@ -91,7 +80,7 @@ class EngineCore:
     @property
     def is_idle(self) -> bool:
         """Whether no request is alive."""
-        return not self._alive
+        return not self._clients.alive
 
     def step(self) -> None:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
@@ -109,7 +98,7 @@ class EngineCore:
                 self._launches.decided(self._clock() - began)
             self._settle(leaving=self._leaving(is_ahead=is_ahead))
             self._launches.ask_for_masks()
-        self._reply()
+        self._clients.send()
         self._settler.commit(self._clock())
         self._sample()
         self._cache_feed.publish(self._link.send)
@@ -129,7 +118,7 @@ class EngineCore:
             if not num_copies and not copies.pending:
                 return
             self._take(self._link.receive(timeout_s=COPY_WAIT_S))
-            self._reply()
+            self._clients.send()
 
     def drain(self) -> None:
         """From now on refuse new requests; those alive run on."""
@@ -138,15 +127,14 @@ class EngineCore:
     def fail_all(self, error: EngineError) -> None:
         """End every request that is alive with `error`, and tell its client."""
         now = self._clock()
-        self._post([self._settler.fail(one, error, now) for one in self._alive.values()])
+        self._clients.post([self._settler.fail(one, error, now) for one in self._clients.alive])
         self._settle(leaving=0)
-        self._reply()
+        self._clients.send()
 
     def report_all(self, error: EngineError) -> None:
         """Tell all clients that their requests failed; touches no state that may be broken."""
-        self._outbox += [failed(one.client, one.request_id, error) for one in self._alive.values()]
-        self._alive.clear()
-        self._reply()
+        self._clients.abandon(error)
+        self._clients.send()
 
     def check_invariants(self) -> None:
         """Raise InvariantBroken where the cache's counts do not add up."""
@@ -184,7 +172,7 @@ class EngineCore:
         for client, message in incoming:
             match message:
                 case Forget():
-                    forget(self.components, message, self._alive.values())
+                    forget(self.components, message, self._clients.alive)
                 case Partition():
                     divide(self.components, message)
                 case Generate():
@@ -192,35 +180,34 @@ class EngineCore:
                 case Cancel():
                     self._cancel(client, message.request_id)
                 case Hello():
-                    self._tell(client, self.components.welcome)
+                    self._clients.tell(client, self.components.welcome)
                 case Subscribe() | EventsTaken():
                     self._cache_feed.heard(client, message)
                 case Flush():
-                    self._tell(client, flush(self.components, message, self._alive.values()))
+                    self._clients.tell(client, flush(self.components, message, self._clients.alive))
                 case Pin():
-                    self._answer(self.components.pins.ask(client, message, self._clock()))
+                    self._clients.answer(self.components.pins.ask(client, message, self._clock()))
                 case Unpin():
-                    self._tell(client, self._unpin(message))
+                    self._clients.tell(client, self._unpin(message))
                 case Probe() | ListMarked() | ForgetMarked():
                     reply = self.components.prefix_queries.answer(message, self._clock())
-                    self._tell(client, reply)
+                    self._clients.tell(client, reply)
                 case StatsQuery():
                     stats = self.stats(message.evictions)
-                    self._tell(client, StatsReply(query_id=message.query_id, stats=stats))
+                    self._clients.tell(client, StatsReply(query_id=message.query_id, stats=stats))
                 case View():
-                    self._tell(client, view(self.components, message, self._alive.values()))
+                    self._clients.tell(client, view(self.components, message, self._clients.alive))
 
     def _accept(self, client: bytes, request: Generate) -> None:
         try:
             self._enqueue(client, request)
         except EngineError as error:
-            self._outbox.append(failed(client, request.request_id, error))
+            self._clients.refuse(client, request.request_id, error)
 
     def _enqueue(self, client: bytes, request: Generate) -> None:
         if self._is_draining:
             raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
-        if (client, request.request_id) in self._alive:
-            raise InvalidRequest("this request id is already running")
+        self._clients.check_new(client, request.request_id)
         sequence = self.components.intake.accept(client, request, self._clock())
         quota = quota_of(request)
         if quota is not None:
@@ -228,20 +215,20 @@ class EngineCore:
         is_alone = not self._scheduler.has_any_of(sequence.flow)
         self._scheduler.queue.push(sequence)
         self._is_awaited = self._is_awaited or is_alone
-        self._alive[client, request.request_id] = sequence
+        self._clients.add(sequence)
         if sequence.awaits_constraint:
             self._unready.add(sequence)
 
     def _cancel(self, client: bytes, request_id: str) -> None:
-        sequence = self._alive.get((client, request_id))
+        sequence = self._clients.find(client, request_id)
         if sequence is not None:  # else it ended while the cancel was on its way
-            self._post([self._settler.cancel(sequence, self._clock())])
+            self._clients.post([self._settler.cancel(sequence, self._clock())])
 
     def _unpin(self, message: Unpin) -> Unpinned:
         blocks, request_id, answers = self.components.pins.let_go(message.pin_id, self._clock())
         if request_id is not None:
             self._cancel(OURSELVES, request_id)
-        self._answer(answers)
+        self._clients.answer(answers)
         return Unpinned(query_id=message.query_id, blocks=blocks)
 
     def _warm_pins(self) -> None:
@@ -253,26 +240,18 @@ class EngineCore:
     def _exchange_blocks(self) -> None:
         """Send blocks to engines that ask, and take those that have come from others."""
         exchange, now = self.components.exchange, self._clock()
-        exchange.turn(self._running, now)
+        exchange.turn(self._clients.find_of_any, now)
         for sequence, end, is_over in exchange.advance(now):
             is_only = is_over and sequence.fetches_only
             if end > sequence.num_computed:
                 self._settler.take_fetched(sequence, end, now)
             if is_only:
-                self._post([self._settler.end_fetched(sequence, now)])
-
-    def _running(self, request_id: str) -> Sequence | None:
-        """The request of this id, whichever gateway sent it; None: there is none."""
-        alive = self._alive.values()
-        return next((one for one in alive if one.request_id == request_id), None)
+                self._clients.post([self._settler.end_fetched(sequence, now)])
 
     def _take_constraints(self) -> None:
         """Let sequences start whose constraints are made, and end those whose cannot be."""
-        for sequence, error in self._unready.take(self._is_alive):
-            self._post([self._settler.fail(sequence, error, self._clock())])
-
-    def _is_alive(self, sequence: Sequence) -> bool:
-        return self._alive.get((sequence.client, sequence.request_id)) is sequence
+        for sequence, error in self._unready.take(self._clients.is_alive):
+            self._clients.post([self._settler.fail(sequence, error, self._clock())])
 
     # Launch and settle
 
@@ -292,7 +271,7 @@ class EngineCore:
             self.components.copies.start(self._clock())
         is_ahead = bool(scheduled.rows) and self._launches.launch(scheduled)
         if scheduled.rows and not is_ahead:
-            self._post(self._launches.shrink_or_fail(scheduled))
+            self._clients.post(self._launches.shrink_or_fail(scheduled))
         if launches_first:
             self.components.copies.start(self._clock())
         self._is_still = not self._launches
@@ -310,43 +289,11 @@ class EngineCore:
     def _settle(self, *, leaving: int) -> None:
         """Settle the launched steps except the last `leaving`; all of them when idle."""
         while self._launches and (len(self._launches) > leaving or self.is_idle):
-            self._post(self._launches.settle_next())
+            self._clients.post(self._launches.settle_next())
 
     def _sample(self) -> None:
         """Launch the sampling of a step that waits for masks, which were made meanwhile."""
         refused = self._launches.sample()
         if refused:
-            self._post(refused)
-            self._reply()
-
-    # Reply
-
-    def _post(self, replies: list[AddressedEvent]) -> None:
-        """Queue replies to be sent; the last event of a sequence ends its life here."""
-        for reply in replies:
-            if reply.is_last:
-                del self._alive[reply.client, reply.event.request_id]
-        self._outbox += replies
-
-    def _reply(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        by_client: defaultdict[bytes, list[Event]] = defaultdict(list)
-        for client, event in outbox:
-            if client == OURSELVES:
-                self._answer(self.components.pins.heard(event, self._clock()))
-            else:
-                by_client[client].append(event)
-        for client, events in by_client.items():
-            self._tell(client, StepReply(events))
-
-    def _answer(self, answers: Iterable[PinReply]) -> None:
-        for client, message in answers:
-            self._tell(client, message)
-
-    def _tell(self, client: bytes, message: FromEngine) -> None:
-        """Send a message; cancel all requests of a client that is gone."""
-        if self._link.send(client, message):
-            return
-        now = self._clock()
-        for owner, request_id in [key for key in self._alive if key[0] == client]:
-            self._settler.cancel(self._alive.pop((owner, request_id)), now)
+            self._clients.post(refused)
+            self._clients.send()

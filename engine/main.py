@@ -38,8 +38,9 @@ from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory
-from engine.startup.loading import OpenedModel, open_model, outline_model
+from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
+from engine.startup.outline import outline_model
 from engine.startup.warm_up import warm_up
 from prefix_cache.policies.expected_value import by_name
 

@@ -154,7 +154,7 @@ class PrefixCache:
         self._at(now)
         return self._leasing.read(path, token_ids, owner, now)
 
-    def wait(self, lease: Lease) -> int:
+    def postpone(self, lease: Lease) -> int:
         """The lease's sequence does not start at once; returns its cached tokens from now on.
 
         It copies no block's leading tokens: the block may be gone by the time that it starts.

@@ -170,12 +170,12 @@ def _checked_exchange(exchange: str | None, socket: str) -> str | None:
     """Where others fetch blocks; BadSetting where that is none, or would have no key."""
     if exchange is None:
         return None
-    if not is_tcp(exchange):
-        return str(Path(exchange).absolute())
     try:
         address(exchange)
     except ValueError as error:
         raise BadSetting("--exchange", str(error)) from error
+    if not is_tcp(exchange):
+        return str(Path(exchange).absolute())
     if not is_tcp(socket):
         raise BadSetting("--exchange", "over TCP it has the key of --socket tcp://HOST:PORT")
     return exchange

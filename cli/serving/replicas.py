@@ -16,11 +16,11 @@ from cli.errors import BadSetting
 from cli.serving.compose import RANKS_EXCHANGE_NOTHING
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
+from engine.link.address import exchange_at
 from engine.link.messages import Role
 from gateway.config import cores
 from storage.free_memory import host_free_bytes
 
-EXCHANGE_SUFFIX = ".x"  # where the others fetch blocks, beside its socket
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -58,8 +58,8 @@ def sockets(socket: str, count: int) -> list[str]:
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
     """The config of each of `count` engines that share a machine; `config` is that of one alone.
 
-    Several fetch blocks from each other.
-    The first keeps the directory of blocks that one alone has, and so its blocks.
+    Several fetch blocks from each other. The first keeps the directory of blocks that one alone
+    has, and so its blocks.
     """
     if count == 1:
         return [config]
@@ -76,11 +76,11 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
     return [
         replace(
             shared,
-            socket=str(_numbered(Path(config.socket), number)),
-            exchange=f"{_numbered(Path(config.socket), number)}{EXCHANGE_SUFFIX}",
+            socket=socket,
+            exchange=exchange_at(socket),
             disk_cache_dir=_directory(config.disk_cache_dir, number),
         )
-        for number in range(count)
+        for number, socket in enumerate(sockets(config.socket, count))
     ]
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cli.simulation.decoder import DecoderCounts
-from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.machine import GIB, MachineModel, break_even_tokens
 from cli.simulation.offload import placement_of
 from cli.simulation.options import MemoryFlags
 from cli.simulation.stages import stages_of
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)

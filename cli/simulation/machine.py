@@ -18,6 +18,8 @@ from math import ceil, sqrt
 
 import msgspec
 
+GIB = 1 << 30
+
 
 class WindowShape(msgspec.Struct, frozen=True):
     """What layers with a window of so many tokens have of a decoder's KV and attention."""

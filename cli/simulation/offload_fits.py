@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cli.simulation.decoder import DecoderCounts
-from cli.simulation.fits import GIB, device_tokens, in_formats
-from cli.simulation.machine import MachineModel
+from cli.simulation.fits import device_tokens, in_formats
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.offload import copies_of, placement_of
 from cli.simulation.options import MemoryFlags, RequestFlags
 from engine.models.architectures.registry import SERVED, ServedModels

@@ -25,7 +25,6 @@ from cli.simulation.estimates import (
     model_rows,
 )
 from cli.simulation.fits import (
-    GIB,
     KvFit,
     RankFit,
     WeightsFit,
@@ -38,7 +37,7 @@ from cli.simulation.fits import (
     weights_fits,
 )
 from cli.simulation.gpus import on_gpu
-from cli.simulation.machine import MachineModel
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.offload import LayerCopies, copies_of, placement_of
 from cli.simulation.offload_fits import (
     OffloadFit,
@@ -233,7 +232,8 @@ def _too_large(
     fitting = [
         f"in {one.format} {one.weight_bytes / GIB:.1f}" for one in weights if one.device_tokens
     ]
-    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {memory.gpus} GPUs"
+    gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
+    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {gpus}"
     return "; ".join([taken, *needs, *fitting])
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from cli.errors import BadSetting
 from cli.simulation.decoder import DecoderCounts
 from cli.simulation.estimates import BatchCosts
-from cli.simulation.machine import MachineModel
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from engine.models.checks import check_grid
 from engine.models.errors import UnsupportedModel
@@ -24,7 +24,6 @@ from engine.models.stages import layer_bytes, split_layers
 from storage.kv_layout import ITEM_BYTES
 from storage.stage import Stage
 
-GIB = 1 << 30
 CHUNK_TOKENS = 8192  # of all stages' steps under way together, as an engine has it on a GPU
 
 

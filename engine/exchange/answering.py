@@ -235,9 +235,9 @@ class Answering:
         if sending.is_over and sending.end is not None and self._say(asker, sending.end):
             self._forget(asker)
 
-    def _say(self, asker: Asker, message: FromSource, payload: bytes | None = None) -> bool:
+    def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
         """Hand it to the socket; False: the connection is gone, or has too much that is unread."""
-        frames: list[bytes] = [asker[0], self._codec.encode(message)]
+        frames: list[bytes | bytearray] = [asker[0], self._codec.encode(message)]
         if payload is not None:
             frames.append(payload)
         try:

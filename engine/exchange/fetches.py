@@ -160,7 +160,7 @@ class Fetches:
         """It starts later than with this step, so no part of a block is copied for it."""
         if sequence.lease is None:
             return
-        before, sequence.num_computed = sequence.num_computed, self._cache.wait(sequence.lease)
+        before, sequence.num_computed = sequence.num_computed, self._cache.postpone(sequence.lease)
         if sequence.admitted is None:
             found, fewer = sequence.found, before - sequence.num_computed
             sequence.found = structs.replace(found, device=found.device - fewer)

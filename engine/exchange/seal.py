@@ -60,7 +60,7 @@ class Seal:
         self._bound = _KEY + fingerprint + asking_salt + answering_salt
         self._keys: dict[Namespace, bytes] = {}
 
-    def seal(self, place: SealedPlace, payload: Bytes) -> bytes:
+    def seal(self, place: SealedPlace, payload: Bytes) -> bytearray:
         """Payload and tag, encrypted."""
         box = Cipher(algorithms.AES(self._key(place.namespace)), modes.GCM(_nonce(place)))
         sealing = box.encryptor()
@@ -70,7 +70,7 @@ class Seal:
         sealing.update_into(payload, view[: len(payload)])
         sealing.finalize()
         view[len(payload) :] = sealing.tag
-        return sealed  # type: ignore[return-value]  # a buffer like any other
+        return sealed
 
     def open(self, place: SealedPlace, sealed: Bytes, into: memoryview) -> None:
         """Put the payload into `into`. Raises NotSound; then the content of `into` is invalid."""

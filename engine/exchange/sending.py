@@ -89,7 +89,7 @@ class Sending:
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 
-    def next(self, reader: BlockReader) -> tuple[FromSource, bytes | None, int] | None:
+    def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
         """What to send now, its payload, and how many blocks that is; None: nothing now.
 
         The same again, until it was `done`.

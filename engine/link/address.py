@@ -5,7 +5,8 @@
 
 Its exchange of blocks with other engines, if it has one, has an address of its own, which it tells.
 
-Knows: both forms, and where each has its heartbeat. Does not know: sockets or keys.
+Knows: both forms, where each has its heartbeat, and where an exchange is put by those who start
+engines. Does not know: sockets or keys.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def is_tcp(text: str) -> bool:
 
 
 def exchange_at(engine: str) -> str:
-    """Where the exchange of blocks of an engine at an address over TCP is: two ports after it."""
+    """Where the exchange of an engine that others fetch from is: two ports after it, or `.x`."""
+    if not is_tcp(engine):
+        return f"{engine}.x"
     host, port = _host_and_port(engine)
     return f"{TCP}{host}:{port + 2}"
 

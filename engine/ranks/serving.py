@@ -19,8 +19,9 @@ from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
 from engine.startup.enough_memory import enough_memory
-from engine.startup.loading import open_part, outline_model
+from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers
+from engine.startup.outline import outline_model
 from storage.disk.wire import Channel, WireBroken
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
 from engine.ranks.process import END_S, RankProcess, Watch
 from engine.ranks.ring import RingWriter
-from engine.startup.loading import ModelOutline
+from engine.startup.outline import ModelOutline
 from storage.disk.wire import Channel
 
 START_PATIENCE_S = 600.0  # with a rank that is slower than this one

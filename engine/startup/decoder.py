@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -28,11 +27,9 @@ from engine.offload.prefetch import prefetch_of
 from engine.ranks.groups import RankGroups
 from engine.startup.device import free_bytes
 from engine.startup.origin import DUMMY_SEED
+from engine.startup.outline import ModelOutline
 from kernels.ops import ops_for
 from storage.stage import Stage, whole
-
-if TYPE_CHECKING:
-    from engine.startup.loading import ModelOutline
 
 ROOM_PART = 0.8  # of the device's memory for weights, in what is advised where they do not fit
 

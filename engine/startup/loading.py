@@ -10,7 +10,6 @@ import os
 import secrets
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -21,15 +20,9 @@ from engine.config import EngineConfig
 from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
-from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
-from engine.models.checks import check_geometry, check_ranks
-from engine.models.config import ModelConfig, kv_layout
+from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
-from engine.models.errors import PoolTooSmall, WrongSetting
-from engine.models.grid import RankGrid
-from engine.models.shards import shard_model
-from engine.models.stages import split_model
-from engine.models.weight_formats.fp8 import Fp8Format
+from engine.models.errors import PoolTooSmall
 from engine.offload.host_layers import HostLayers
 from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
@@ -44,50 +37,28 @@ from engine.startup.activation import StepBounds, activation_bytes
 from engine.startup.assembly import LoadedRunner
 from engine.startup.decoder import load_decoder, open_host_layers
 from engine.startup.device import (
-    check_fp8,
     dtype_name,
     free_bytes,
-    resolve_device,
-    resolve_dtype,
     usual_threads,
 )
 from engine.startup.enough_memory import warn_of_little_room
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.origin import origin_of
+from engine.startup.outline import ModelOutline, outline_model
 from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.startup.timed import timed
 from engine.step import Runner
-from kernels.launch.capability import capability
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
-from storage.kv_layout import FP8, KvLayout
-from storage.stage import Stage
+from storage.kv_layout import KvLayout
 
 SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
-CPU_BATCH_TOKENS = 512
-CUDA_BATCH_TOKENS = 8192
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
 # of the weights are read, the weights' bytes divided by this can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOutline:
-    """What is known of a model before any of it is loaded."""
-
-    model: ModelConfig
-    part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
-    device: torch.device
-    dtype: torch.dtype
-    grid: RankGrid
-    stage: Stage  # whose layers this rank computes; without stages, all
-    layout: KvLayout  # of this rank's KV
-    share: Fraction  # of a block's bytes on all ranks, what this one's are
-    model_len: int  # tokens of the longest sequence
-    batch_tokens: int  # of the largest step; stages have several of them under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,39 +96,6 @@ class OpenedModel(LoadedRunner):
     model: ModelConfig
     max_batch_tokens: int
     grammars: Grammars
-
-
-def outline_model(
-    config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
-) -> ModelOutline:
-    """What can be known of the model of `config` without loading it; raises ModelError."""
-    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel)
-    model = read_model_config(Path(config.model_dir), served, config.quantization)
-    check_geometry(model, config.block_size)
-    check_ranks(model, config.block_size, grid)
-    device = resolve_device(config.device, rank, grid.num_ranks)
-    dtype = resolve_dtype(config.dtype, device, model.dtype)
-    kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
-    weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
-    check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
-    stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
-    whole = kv_layout(model.layers, kv_dtype, config.block_size)
-    layout = whole.stage_of(stage)
-    usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
-    model_len = _model_len(config, model)
-    model = model.for_positions(model_len)
-    return ModelOutline(
-        model=model,
-        part=shard_model(model, grid.tensor),
-        device=device,
-        dtype=dtype,
-        grid=grid,
-        stage=stage,
-        layout=layout.slice_of(grid.part_of(rank), grid.tensor),
-        share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
-        model_len=model_len,
-        batch_tokens=config.max_batch_tokens or usual // grid.stages,
-    )
 
 
 def open_model(
@@ -286,13 +224,6 @@ def _pool(
         return DevicePool(layout, num_blocks, device, layerwise_bytes)
     except PoolDoesNotFit as error:
         raise PoolTooSmall(str(error)) from error
-
-
-def _model_len(config: EngineConfig, model: ModelConfig) -> int:
-    asked = config.max_model_len
-    if asked is not None and asked > model.max_positions:
-        raise WrongSetting(f"max_model_len {asked}: the model has {model.max_positions} positions")
-    return asked or model.max_positions
 
 
 def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:

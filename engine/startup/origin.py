@@ -7,7 +7,6 @@ are made of it (`fingerprint`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.ranks.groups import RankGroups
@@ -19,9 +18,7 @@ from engine.startup.fingerprint import (
     tokenizer_digest,
     weights_digest,
 )
-
-if TYPE_CHECKING:
-    from engine.startup.loading import ModelOutline
+from engine.startup.outline import ModelOutline
 
 DUMMY_SEED = 0
 # Raised whenever a kernel's results may differ in a bit from those of the release before.

@@ -1,1 +1,1 @@
-"""Which requests share cached blocks: namespaces, published prefixes, quotas and partitions."""
+"""Which requests share cached blocks: namespaces, published prefixes, partitions. And flushes."""

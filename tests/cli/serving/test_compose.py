@@ -113,6 +113,8 @@ def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:
         engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     with pytest.raises(BadSetting, match="--exchange: 'tcp://gpu1' is not tcp://HOST:PORT"):
         engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(exchange="tcp://gpu1"))
+    with pytest.raises(BadSetting, match="--exchange: '' is no path of a socket"):
+        engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(exchange=""))
 
 
 def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:

@@ -13,9 +13,9 @@ import pytest
 from cli.errors import BadSetting
 from cli.simulation.decoder import DecoderCounts, read_decoder
 from cli.simulation.estimates import model_costs, model_rows
-from cli.simulation.fits import GIB, WeightsFit, kv_fits, tier_rows, weights_fits
+from cli.simulation.fits import WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.simulation.gpus import GPUS, on_gpu
-from cli.simulation.machine import MachineModel
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import make_plan
 from engine.models.mlp import MlpConfig
@@ -59,7 +59,7 @@ def test_where_weights_do_not_fit_no_token_does(decoder: DecoderCounts) -> None:
 
 def test_what_does_not_fit_is_told_in_which_format_it_would(decoder: DecoderCounts) -> None:
     asked = decoder, MemoryFlags(gpu_gib=12.0), MachineModel(), RequestFlags()
-    with pytest.raises(BadSetting, match=r"take 15\.0 GiB on 1 GPUs.*; in int8_by_channel 8\.5$"):
+    with pytest.raises(BadSetting, match=r"take 15\.0 GiB on one GPU.*; in int8_by_channel 8\.5$"):
         make_plan("m", *asked, served=int8_weights.SERVED)
     roomy = replace(asked[1], gpu_gib=24.0)
     assert make_plan("m", decoder, roomy, *asked[2:], served=int8_weights.SERVED).device_tokens

@@ -9,8 +9,8 @@ import pytest
 
 from cli.errors import BadSetting
 from cli.simulation.decoder import read_decoder
-from cli.simulation.fits import GIB, rank_fit
-from cli.simulation.machine import MachineModel
+from cli.simulation.fits import rank_fit
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import make_plan
 from cli.simulation.stages import checked_ranks

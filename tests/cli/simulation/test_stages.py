@@ -8,8 +8,7 @@ import pytest
 
 from cli.errors import BadSetting
 from cli.simulation.decoder import read_decoder
-from cli.simulation.fits import GIB
-from cli.simulation.machine import MachineModel
+from cli.simulation.machine import GIB, MachineModel
 from cli.simulation.options import MemoryFlags, RequestFlags
 from cli.simulation.plan import CachePlan, make_plan
 from cli.simulation.stages import checked_ranks, stages_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -143,6 +144,13 @@ def send(answering: Answering, asker: Asker, count: int) -> None:
     answering.end(asker, "", is_all=True)
 
 
+def carried_out(answering: Answering) -> None:
+    """Wait until the thread has done what it was told."""
+    is_done = threading.Event()
+    answering._order(is_done.set)
+    assert is_done.wait(WAIT_S)
+
+
 def gone(answering: Answering) -> list[Asked | Gone]:
     news: list[Asked | Gone] = []
 
@@ -235,6 +243,7 @@ def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
         for number in range(1, asks + 1):
             asking.say(replace(ASK, number=number, window=1 << 40))
             send(answering, asked(answering), 2 * window)
+            carried_out(answering)
             asking.say(Leave(number))
             gone(answering)
             sent.append(answering.sent_blocks)

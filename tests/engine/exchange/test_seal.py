@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.exchange.seal import NotSound, Seal, SealedPlace, name_of
+from engine.exchange.seal import Bytes, NotSound, Seal, SealedPlace, name_of
 from prefix_cache.namespace import Namespace
 
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
@@ -22,7 +22,7 @@ OTHERS = {
 }
 
 
-def opened(sealed: bytes, place: SealedPlace = PLACE, fetch: tuple[bytes, ...] = FETCH) -> bytes:
+def opened(sealed: Bytes, place: SealedPlace = PLACE, fetch: tuple[bytes, ...] = FETCH) -> bytes:
     into = bytearray(len(PAYLOAD))
     Seal(*fetch).open(place, sealed, memoryview(into))
     return bytes(into)

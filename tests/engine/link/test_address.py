@@ -55,6 +55,7 @@ def test_what_is_no_address_is_said_in_a_line(text: str, why: str) -> None:
 
 def test_an_exchange_is_told_as_it_is_reached() -> None:
     assert exchange_at("tcp://gpu1:7300") == "tcp://gpu1:7302"
+    assert exchange_at("/run/engine.sock") == "/run/engine.sock.x"
     everywhere = ("tcp://0.0.0.0:7302", "tcp://[::]:7302")
     for told in everywhere:
         assert as_reached(told, "tcp://gpu1:7300") == "tcp://gpu1:7302"

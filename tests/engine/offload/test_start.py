@@ -17,7 +17,8 @@ from engine.models.errors import NotEnoughMemory, WrongSetting
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import GIB, place
 from engine.startup.decoder import WeightSizes, check_room, weight_sizes
-from engine.startup.loading import OpenedPart, open_part, outline_model
+from engine.startup.loading import OpenedPart, open_part
+from engine.startup.outline import outline_model
 from storage import host_pool
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint

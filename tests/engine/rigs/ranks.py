@@ -20,7 +20,7 @@ from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.serving import opened_rank
-from engine.startup.loading import outline_model
+from engine.startup.outline import outline_model
 from storage.disk.wire import Channel
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from engine.execution.runner import ModelRunner
 from engine.models.errors import CheckpointError, PoolTooSmall, UnsupportedModel, WrongSetting
 from engine.startup.activation import largest_batch
 from engine.startup.device import resolve_device
-from engine.startup.loading import SCRATCH_BLOCKS, OpenedModel, open_model, outline_model
+from engine.startup.loading import SCRATCH_BLOCKS, OpenedModel, open_model
+from engine.startup.outline import outline_model
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import HandDriven, output, random_prompt, sampling
 

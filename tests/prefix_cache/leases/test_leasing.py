@@ -129,3 +129,31 @@ def test_in_its_own_partition_a_lease_takes_nothing_of_anothers() -> None:
             scene.run(A, prompt(first, 20), "a")
         assert (scene.matches(B, prompt(0, 20)) == 20) is divided
         scene.release(reader)
+
+
+def test_blocks_are_leased_to_be_read_and_stay_until_they_are_released() -> None:
+    scene = Scene(6)
+    scene.run(A, IDS)
+    assert scene.cache.read(B, IDS, owner="me", now=scene.tick()) is None, "another's"
+    lease = scene.cache.read(A, np.append(IDS, prompt(500, 4)), owner="me", now=scene.tick())
+    assert lease is not None
+    assert lease.num_blocks == lease.num_shared == 3, "what is there, and no private block"
+    assert scene.acquire(B, prompt(0, 16)) is None, "they make no room"
+    assert scene.read(lease, 12) == scene.kv(A, IDS)
+    scene.release(lease)
+    assert scene.cache.capacity.pool().leased == 0
+    assert scene.acquire(B, prompt(0, 16)) is not None, "the control: now they do"
+    scene.cache.check_invariants()
+
+
+def test_a_lease_that_starts_later_copies_no_part_of_a_block() -> None:
+    scene = Scene(16)
+    scene.run(A, IDS)
+    other = np.concatenate([IDS[:10], prompt(500, 6)])
+    at_once, later = scene.must_acquire(A, other), scene.must_acquire(A, other)
+    scene.move()
+    assert (at_once.cached_tokens, len(at_once.moves)) == (10, 1), "the control"
+    assert scene.cache.postpone(later) == later.cached_tokens == 8
+    assert later.moves == ()
+    scene.compute(later, other, 8, 16)
+    assert scene.read(later, 16) == scene.kv(A, other)

@@ -144,6 +144,19 @@ def test_an_other_owner_s_first_read_names_the_writer_too() -> None:
     assert counted_in_parent(scene, B, IDS[:17], "cid", owner="two") == (4, {})
 
 
+def test_blocks_of_another_cache_are_written_under_no_label() -> None:
+    scene = Scene(16)
+    lease = scene.must_acquire(A, IDS[:12], writer="ann")
+    scene.compute(lease, IDS[:12], 0, 12)
+    keys = scene.keys(A, IDS[:12])
+    scene.cache.commit(lease, IDS[:12], 8, keys, now=scene.tick(), is_written=False)
+    assert lease.num_written == 0
+    scene.cache.commit(lease, IDS[:12], 12, keys, now=scene.tick())
+    assert lease.num_written == 1, "the control: what it computes itself is"
+    scene.release(lease)
+    assert counted_in_parent(scene, A, IDS[:13], "ben") == (0, {"ann": 1})
+
+
 def test_two_who_read_at_once_share_what_there_is_to_find() -> None:
     scene = Scene(32)
     counted_in_parent(scene, A, IDS[:16], "ann")

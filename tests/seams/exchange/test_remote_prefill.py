@@ -153,9 +153,9 @@ def test_without_the_computing_engine_the_others_do_it_and_answer_the_same(fleet
         wait_for(lambda key=key: used(fleet, key)["requests"] == PROMPTS, 20)  # type: ignore[misc]
         assert used(fleet, key)["generated_tokens"] == PROMPTS * TOKENS
     wait_for(lambda: set(states(fleet).values()) == {"ready"}, WITHIN_S)
-    before = remote_prefills(fleet)
+    prefills = remote_prefills(fleet)
     assert [t for t, _ in all_answers(fleet, fleet.new_tenant())] == [t for t, _ in right]
-    assert remote_prefills(fleet) > before, "the new one computes prompts again"
+    assert remote_prefills(fleet) > prefills, "the new one computes prompts again"
 
 
 def test_a_prefix_that_all_ask_for_is_fetched_instead_of_queued_for(fleet: Server) -> None:

@@ -31,8 +31,9 @@ from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.token_constraint import ConstraintOf, MaskMaker
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
-from engine.startup.loading import OpenedModel, open_model, outline_model
+from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import GIB, open_tiers
+from engine.startup.outline import outline_model
 from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath

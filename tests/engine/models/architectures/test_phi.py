@@ -18,7 +18,8 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.rope import LongRopeScaling, PairScaling, RopeConfig
-from engine.startup.loading import ModelOutline, open_model, outline_model
+from engine.startup.loading import open_model
+from engine.startup.outline import ModelOutline, outline_model
 from tests.engine.models.test_config import LLAMA
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt

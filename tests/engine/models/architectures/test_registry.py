@@ -16,7 +16,7 @@ from engine.models.decoder import unlike_layers
 from engine.models.errors import UnsupportedModel
 from engine.models.sandwich import SandwichLayer
 from engine.startup.kernel_warm_up import compute_each_once
-from engine.startup.loading import outline_model
+from engine.startup.outline import outline_model
 from engine.step import Row
 from kernels.linear import linear
 from kernels.ops import torch_ops

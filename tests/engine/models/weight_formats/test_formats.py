@@ -19,7 +19,8 @@ from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
 from engine.models.weight_formats.plain import PLAIN
-from engine.startup.loading import open_model, outline_model
+from engine.startup.loading import open_model
+from engine.startup.outline import outline_model
 from kernels.ops import torch_ops
 from tests.doubles.int8_weights import NAME, SERVED, Int8ByChannel, quantised
 from tests.engine.conftest import MakeCheckpoint

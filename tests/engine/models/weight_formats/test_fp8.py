@@ -27,7 +27,8 @@ from engine.models.weight_formats.fp8 import Fp8Format, Fp8Linear
 from engine.models.weight_formats.fp8_checkpoints import read_float_quantized, read_fp8
 from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.plain import PLAIN, PlainLinear
-from engine.startup.loading import open_model, outline_model
+from engine.startup.loading import open_model
+from engine.startup.outline import outline_model
 from kernels.e4m3 import E4M3, LARGEST
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3

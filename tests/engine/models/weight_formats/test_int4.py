@@ -24,7 +24,8 @@ from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.int4 import Int4Format, Int4Linear
 from engine.models.weight_formats.int4_forms import Form
 from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
-from engine.startup.loading import open_model, outline_model
+from engine.startup.loading import open_model
+from engine.startup.outline import outline_model
 from kernels.ops import torch_ops
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (

@@ -1,0 +1,102 @@
+"""The clients, their requests that are alive, and what they are told.
+
+    add ... post ... send        a turn's events go to each client in one message
+    tell                         what is not an event is sent at once
+
+The last event of a request ends its life here. A client that is gone has its requests cancelled.
+The engine is a client of itself for prefixes that are to be pinned (`scheduling.pins`).
+
+Knows: who has asked for what. Does not know: what happens to a request meanwhile (`core.py`), or
+sockets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from engine.components import Components
+from engine.errors import EngineError, InvalidRequest
+from engine.link.messages import Event, FromEngine, StepReply
+from engine.scheduling.pins import OURSELVES, PinReply
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.settle import AddressedEvent, failed
+
+
+class Clients:
+    """Of one engine. One owner thread."""
+
+    def __init__(self, components: Components) -> None:
+        self._link = components.link
+        self._pins = components.pins
+        self._settler = components.settler
+        self._clock = components.clock
+        self._alive: dict[tuple[bytes, str], Sequence] = {}
+        self._outbox: list[AddressedEvent] = []
+
+    @property
+    def alive(self) -> Collection[Sequence]:
+        """The requests that have not ended."""
+        return self._alive.values()
+
+    def check_new(self, client: bytes, request_id: str) -> None:
+        """Raise InvalidRequest for the id of a request of this client that is alive."""
+        if (client, request_id) in self._alive:
+            raise InvalidRequest("this request id is already running")
+
+    def add(self, sequence: Sequence) -> None:
+        """It is alive from now on."""
+        self._alive[sequence.client, sequence.request_id] = sequence
+
+    def is_alive(self, sequence: Sequence) -> bool:
+        """Whether its last event has not been posted."""
+        return self.find(sequence.client, sequence.request_id) is sequence
+
+    def find(self, client: bytes, request_id: str) -> Sequence | None:
+        """The request of a client; None: it is over, or was never here."""
+        return self._alive.get((client, request_id))
+
+    def find_of_any(self, request_id: str) -> Sequence | None:
+        """The request of this id, whichever gateway sent it; None: there is none."""
+        return next((one for one in self.alive if one.request_id == request_id), None)
+
+    def post(self, events: Iterable[AddressedEvent]) -> None:
+        """Queue events to be sent; the last event of a sequence ends its life here."""
+        for event in events:
+            if event.is_last:
+                del self._alive[event.client, event.event.request_id]
+            self._outbox.append(event)
+
+    def refuse(self, client: bytes, request_id: str, error: EngineError) -> None:
+        """Queue the error of a request that has never been alive."""
+        self._outbox.append(failed(client, request_id, error))
+
+    def abandon(self, error: EngineError) -> None:
+        """Queue `error` for all that are alive; touches no state that may be broken."""
+        self._outbox += [failed(one.client, one.request_id, error) for one in self.alive]
+        self._alive.clear()
+
+    def send(self) -> None:
+        """Send what is queued."""
+        outbox, self._outbox = self._outbox, []
+        by_client: defaultdict[bytes, list[Event]] = defaultdict(list)
+        for client, event in outbox:
+            if client == OURSELVES:
+                self.answer(self._pins.heard(event, self._clock()))
+            else:
+                by_client[client].append(event)
+        for client, events in by_client.items():
+            self.tell(client, StepReply(events))
+
+    def answer(self, answers: Iterable[PinReply]) -> None:
+        """Send the answers to those who asked for pins."""
+        for client, message in answers:
+            self.tell(client, message)
+
+    def tell(self, client: bytes, message: FromEngine) -> None:
+        """Send a message; cancel all requests of a client that is gone."""
+        if self._link.send(client, message):
+            return
+        now = self._clock()
+        for owner, request_id in [key for key in self._alive if key[0] == client]:
+            self._settler.cancel(self._alive.pop((owner, request_id)), now)

@@ -1,0 +1,86 @@
+"""What is known of a model before any of it is loaded: sizes, dtypes, which part is this rank's.
+
+Knows: the config, the model's files but its weights, the device. Does not know: what is loaded
+(`loading.py`). Ranks that are refused a model are refused it here, before anything is allocated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+
+from engine.config import EngineConfig
+from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checks import check_geometry, check_ranks
+from engine.models.config import ModelConfig, kv_layout
+from engine.models.errors import WrongSetting
+from engine.models.grid import RankGrid
+from engine.models.shards import shard_model
+from engine.models.stages import split_model
+from engine.models.weight_formats.fp8 import Fp8Format
+from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve_dtype
+from kernels.launch.capability import capability
+from storage.kv_layout import FP8, KvLayout
+from storage.stage import Stage
+
+CPU_BATCH_TOKENS = 512
+CUDA_BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutline:
+    """What is known of a model before any of it is loaded."""
+
+    model: ModelConfig
+    part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
+    device: torch.device
+    dtype: torch.dtype
+    grid: RankGrid
+    stage: Stage  # whose layers this rank computes; without stages, all
+    layout: KvLayout  # of this rank's KV
+    share: Fraction  # of a block's bytes on all ranks, what this one's are
+    model_len: int  # tokens of the longest sequence
+    batch_tokens: int  # of the largest step; stages have several of them under way
+
+
+def outline_model(
+    config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
+) -> ModelOutline:
+    """What can be known of the model of `config` without loading it; raises ModelError."""
+    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel)
+    model = read_model_config(Path(config.model_dir), served, config.quantization)
+    check_geometry(model, config.block_size)
+    check_ranks(model, config.block_size, grid)
+    device = resolve_device(config.device, rank, grid.num_ranks)
+    dtype = resolve_dtype(config.dtype, device, model.dtype)
+    kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
+    weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
+    check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
+    stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
+    whole = kv_layout(model.layers, kv_dtype, config.block_size)
+    layout = whole.stage_of(stage)
+    usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
+    model_len = _model_len(config, model)
+    model = model.for_positions(model_len)
+    return ModelOutline(
+        model=model,
+        part=shard_model(model, grid.tensor),
+        device=device,
+        dtype=dtype,
+        grid=grid,
+        stage=stage,
+        layout=layout.slice_of(grid.part_of(rank), grid.tensor),
+        share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
+        model_len=model_len,
+        batch_tokens=config.max_batch_tokens or usual // grid.stages,
+    )
+
+
+def _model_len(config: EngineConfig, model: ModelConfig) -> int:
+    asked = config.max_model_len
+    if asked is not None and asked > model.max_positions:
+        raise WrongSetting(f"max_model_len {asked}: the model has {model.max_positions} positions")
+    return asked or model.max_positions
