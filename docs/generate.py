@@ -21,6 +21,7 @@ from rich.text import Text
 from cli.commands import COMMANDS
 from cli.main import build_app
 from engine.link import stats_messages as counted
+from engine.link.interface import ReplicaHealth
 from gateway.admin.routes import admin_router
 from gateway.composition import DIALECTS
 from gateway.config import Bounds
@@ -142,6 +143,7 @@ def description() -> dict[str, Any]:
             _ABSENT,
             _ABSENT,
             _ABSENT,
+            _ABSENT,
         ),
         health_router(_ABSENT, lambda: None),
     ]
@@ -242,7 +244,8 @@ def exposition() -> str:
     some = {"pool": _zero(counted.PoolStats), "windows": {"all": _zero(counted.WindowStats)}}
     exchange = counted.ExchangeStats(fetched={"socket": _zero(counted.FetchStats)})
     stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, **some)
-    return metrics.render(stats).decode()
+    replica = ReplicaHealth("ready", "")
+    return metrics.render(stats, {"0": replica}).decode()
 
 
 def _zero(struct: type, **given: Any) -> Any:

@@ -114,7 +114,7 @@ class CacheFeed:
             one.sent += 1
 
     def _changes_for(self, one: _Subscriber, changes: list[Change] | None) -> Iterator[CacheChange]:
-        """What has changed, or the begin of a snapshot, and the next piece of one."""
+        """What has changed, or the beginning of a snapshot, and the next piece of one."""
         if one.is_behind:
             one.snapshot, one.is_behind = Snapshot(self._tree), False
             yield Cleared()

@@ -7,13 +7,13 @@ single tenant (`prefix_queries.py`), pins, or who sent an order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from engine.components import Components
 from engine.errors import InvalidRequest
 from engine.exchange.forgotten import Forgotten
-from engine.link.messages import Partition
-from engine.link.query_messages import Flush, Flushed
+from engine.link.messages import Forget, Partition
+from engine.link.query_messages import UNRECORDED, Flush, Flushed
 from engine.scheduling.intake import partition_of
 from engine.scheduling.sequence import Sequence
 from prefix_cache.namespace import Namespace
@@ -34,14 +34,40 @@ def divide(components: Components, message: Partition) -> None:
 
 def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> Flushed:
     """Drop a flow's blocks, or a namespace's, or all; what is in use stays until its end."""
-    namespace = None if message.namespace is None else Namespace(message.namespace)
-    blocks = components.cache.flush(namespace=namespace, owner=message.flow)
-    components.exchange.forget(Forgotten(message.flow, namespace), components.clock())
-    if message.flow is not None and namespace is None:
-        _forget_flow(components, message.flow, alive)
-    if namespace is None:
-        components.intake.forget_grammars(message.flow)
+    if message.namespace is not None:
+        namespace = Namespace(message.namespace)
+        blocks = components.cache.flush(namespace=namespace, owner=message.flow)
+        components.exchange.forget(Forgotten(message.flow, namespace), components.clock())
+    elif message.flush_id == UNRECORDED:
+        blocks = _flush(components, message.flow, alive)
+    else:
+        _flush_recorded(components, {message.flush_id: message.flow}, alive)
+        blocks = components.recorded_flushes.blocks(message.flush_id)
     return Flushed(query_id=message.query_id, blocks=blocks)
+
+
+def forget(components: Components, message: Forget, alive: Iterable[Sequence]) -> None:
+    """Do the recorded flushes that this cache has not done."""
+    _flush_recorded(components, message.flushes, list(alive))
+
+
+def _flush_recorded(
+    components: Components, flushes: Mapping[str, str | None], alive: Iterable[Sequence]
+) -> None:
+    due = components.recorded_flushes.due(flushes)
+    for flush_id, flow in due.items():
+        components.recorded_flushes.note(flush_id, _flush(components, flow, alive))
+    components.copies.flushed(due)
+
+
+def _flush(components: Components, flow: str | None, alive: Iterable[Sequence]) -> int:
+    """Drop a flow's blocks, or all; returns how many."""
+    blocks = components.cache.flush(owner=flow)
+    components.exchange.forget(Forgotten(flow, None), components.clock())
+    if flow is not None:
+        _forget_flow(components, flow, alive)
+    components.intake.forget_grammars(flow)
+    return blocks
 
 
 def _forget_flow(components: Components, flow: str, alive: Iterable[Sequence]) -> None:

@@ -65,6 +65,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # processes, each with a GPU of its own.
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    peer_memory: bool = True  # on cuda, ranks exchange over each other's memory where they can
     overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.

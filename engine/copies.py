@@ -78,6 +78,14 @@ class Disk(Protocol):
         """Make all records of `owner` unreadable."""
         ...
 
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        """Remember that these are done, once all is erased that was to be before."""
+        ...
+
+    def done_flushes(self) -> Sequence[str]:
+        """The flushes that were done on what lies there; at the start."""
+        ...
+
 
 class NoTiers:
     """The mover of an engine that has no tier but the device: no plan has a move for it."""
@@ -124,6 +132,7 @@ class TierCopies:
         self._rates = rates
         self._released: set[Move] = set()  # moves under way that steps wait for themselves
         self._generation = 0 if disk is None else disk.generation
+        self._unnoted: list[str] = []  # flushes
 
     @property
     def pending(self) -> int:
@@ -162,6 +171,7 @@ class TierCopies:
         """Begin what the cache has planned."""
         plan = self._cache.take_plan()
         if not (plan.moves or plan.erase):
+            self._note_flushes()
             return
         for direction, moves in _by_direction(plan.moves).items():
             way = self.ways.setdefault(direction, CopyCounts())
@@ -182,6 +192,17 @@ class TierCopies:
         """Make what lies on disk of `owner` unreadable."""
         if self.disk is not None:
             self.disk.forget_owner(owner)
+
+    def flushed(self, flushes: Iterable[str]) -> None:
+        """Have the disk remember that these are done, as soon as nothing of them is under way."""
+        if self.disk is not None:
+            self._unnoted += flushes
+
+    def _note_flushes(self) -> None:
+        """A copy under way may still write what a flush has forgotten, and erases it afterwards."""
+        if self.disk is not None and self._unnoted and not self._mover.pending:
+            self.disk.note_flushes(self._unnoted)
+            self._unnoted = []
 
     def _look_after_disk(self) -> None:
         if self.disk is not None and self.disk.generation != self._generation:

@@ -25,13 +25,22 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from engine.cache_feed import SNAPSHOT_PACE_S, CacheFeed
-from engine.cache_orders import divide, flush
+from engine.cache_orders import divide, flush, forget
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from engine.launches import Launches
 from engine.link.cache_events import EventsTaken, Subscribe
-from engine.link.messages import Cancel, Event, FromEngine, Generate, Hello, Partition, StepReply
+from engine.link.messages import (
+    Cancel,
+    Event,
+    Forget,
+    FromEngine,
+    Generate,
+    Hello,
+    Partition,
+    StepReply,
+)
 from engine.link.query_messages import (
     Flush,
     ForgetMarked,
@@ -174,6 +183,8 @@ class EngineCore:
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:
             match message:
+                case Forget():
+                    forget(self.components, message, self._alive.values())
                 case Partition():
                     divide(self.components, message)
                 case Generate():

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from engine.errors import EngineUnavailable
 from engine.link.interface import Engine, ReplicaHealth
 from engine.link.messages import Welcome
-from engine.link.query_messages import MarkedPrefix, Probed
+from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 
@@ -65,9 +65,9 @@ class BoundedEngine:
         """The hottest or the most wasteful prefixes."""
         return await self._in_time(self._engine.prefixes(order, limit))
 
-    async def flush(self, flow: str | None) -> int:
+    async def flush(self, flow: str | None, flush_id: str = UNRECORDED) -> int:
         """Forget the prefixes of a flow, or all; returns the blocks forgotten."""
-        return await self._in_time(self._engine.flush(flow=flow))
+        return await self._in_time(self._engine.flush(flow=flow, flush_id=flush_id))
 
     async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
         """What a prompt would find."""

@@ -42,6 +42,7 @@ from gateway.page.api_docs import api_docs_router
 from gateway.page.files import API, PageFiles
 from gateway.page.routes import SignInParts, operator_page_router, usage_page_router
 from gateway.prefixes.routes import prefixes_router
+from gateway.replicas.flushes import FlushReader
 from gateway.serving_parts import (
     Answers,
     Entry,
@@ -90,15 +91,18 @@ async def composed(
     engine: Engine,
     shared_metrics: Path | None = None,
     dialects: Sequence[Dialect] = DIALECTS,
+    flushes: FlushReader | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of `config` in front of `engine`; everything it opens is closed at the end.
 
-    `shared_metrics` is the directory in which several workers count together. The data directory
+    `shared_metrics` is the directory in which several workers count together. `flushes` is what
+    engines that connect wait for: it is told where the state is. The data directory
     must have been set up (`first_start`). Raises CannotStart for bad files.
     """
     most = max_connections(config, open_files_limit())
     async with AsyncExitStack() as stack:
-        kept = await open_kept(config, engine, shared_metrics, stack)
+        flushes = flushes or FlushReader()
+        kept = await open_kept(config, engine, flushes, shared_metrics, stack)
         entry = await open_entry(config, kept, stack)
         answers = await open_answers(config, engine, kept, entry, stack)
         watched = await open_watched(
@@ -165,6 +169,7 @@ def _of_the_operator(
         kept.sharing.published,
         entry.bodies,
         kept.sharing.partitions,
+        kept.sharing.flushing,
         answers.memories,
         watched,
         metrics_auth=MetricsAuthenticator(operator, files.secrets.pepper, files.metrics_digest),

@@ -22,6 +22,7 @@ from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
 from gateway.replicas.connecting import connected
+from gateway.replicas.flushes import FlushReader
 from gateway.start_files import CannotStart
 from gateway.telemetry.logs import set_up_logging
 from gateway.temp_directory import has_room, temp_directory
@@ -74,7 +75,11 @@ async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None
     The engines are at `config.engines`.
     """
     metrics = None if worker is None else Path(worker.metrics_dir)
-    async with connected(config) as engine, composed(config, engine, metrics) as gateway:
+    flushes = FlushReader()
+    async with (
+        connected(config, flushes) as engine,
+        composed(config, engine, metrics, flushes=flushes) as gateway,
+    ):
         freeze_startup_objects()
         servers = [
             make_server(bind, config.bounds, config.grace_s, shares_port=worker is not None)

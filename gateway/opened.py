@@ -12,6 +12,7 @@ from engine.link.interface import Engine
 from gateway.auth.keyring import Keyring
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.limits.home import LimitsHome, open_limits
+from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens
@@ -39,6 +40,7 @@ class SharedCache:
     namespaces: Namespaces
     published: Published
     partitions: Partitions
+    flushing: Flushing
 
 
 async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
@@ -69,7 +71,9 @@ async def open_sharing(
     published = Published(PublishedParts(store, reader, namespaces, index, engine, publishing))
     are_apart = config.cache_sharing == "partitioned" and not config.share_all
     partitions = Partitions(store, engine, are_wanted=are_apart)
-    await stack.enter_async_context(state.home.telling(keyring, published, partitions))
+    flushing = Flushing(store, engine, time.time)
+    await stack.enter_async_context(state.home.telling(keyring, published, partitions, flushing))
+    await stack.enter_async_context(flushing.kept())
     await stack.enter_async_context(partitions.kept())
     await stack.enter_async_context(published.kept())
-    return SharedCache(keyring, namespaces, published, partitions)
+    return SharedCache(keyring, namespaces, published, partitions, flushing)

@@ -46,6 +46,7 @@ from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.replicas.connecting import replica_client
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import FoundEngines
+from gateway.replicas.flushes import FlushReader
 from gateway.sharing.remembered_turns import cleaned
 from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
@@ -98,10 +99,15 @@ class Answers:
 
 
 async def open_kept(
-    config: GatewayConfig, engine: Engine, shared_metrics: Path | None, stack: AsyncExitStack
+    config: GatewayConfig,
+    engine: Engine,
+    flushes: FlushReader,
+    shared_metrics: Path | None,
+    stack: AsyncExitStack,
 ) -> Kept:
     """The first step: state, and what is counted. Raises CannotStart for bad files."""
     state = await open_state(config, stack)
+    flushes.found(state.home.store)
     sharing = await open_sharing(config, state, engine, stack)
     aggregator = UsageAggregator(state.home.store, time.time)
     await stack.enter_async_context(aggregator.stored_regularly())
@@ -112,18 +118,22 @@ async def open_kept(
     )
     if isinstance(engine, EngineSet):
         engine.count_with(metrics.routing)
-        await _find_engines(config, engine, state, stack)
+        await _find_engines(config, engine, flushes, state, stack)
     faults = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
     await stack.enter_async_context(faults.kept())
     return Kept(state, sharing, aggregator, metrics, faults)
 
 
 async def _find_engines(
-    config: GatewayConfig, engines: EngineSet, state: KeptState, stack: AsyncExitStack
+    config: GatewayConfig,
+    engines: EngineSet,
+    flushes: FlushReader,
+    state: KeptState,
+    stack: AsyncExitStack,
 ) -> None:
     """Let engines join that are registered in the state, if the config says so."""
     if config.find_engines:
-        connect = partial(replica_client, config, engines)
+        connect = partial(replica_client, config, engines, flushes)
         found = FoundEngines(engines, state.home.store, connect, time.monotonic)
         await stack.enter_async_context(found.kept())
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.variant import AttentionVariant
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.experts import mixture, route
 from kernels.experts.gate import Gate
 from kernels.experts.mixture import MixtureOp
@@ -29,8 +30,9 @@ from kernels.sampling import penalise, sample, top_k_top_p
 RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]
 """x (T, H), weight (H,), eps -> (T, H)."""
 
-AddRmsNorm = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
-"""x (T, H) or in parts, residual (T, H), weight, eps -> (normed, new residual), both (T, H)."""
+AddRmsNorm = Callable[[Tensor | PeerProduct, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""x (T, H), in parts or of ranks, residual (T, H), weight, eps -> (normed, new residual), of its
+shape."""
 
 GateMul = Callable[[Tensor, Gate], Tensor]
 """gate_up (T, 2I) -> (T, I)."""
@@ -38,7 +40,9 @@ GateMul = Callable[[Tensor, Gate], Tensor]
 ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
 """x (T, K), scales by token or group, the static scale (1,) or None -> (T, K); fp8 as it is."""
 
-AddRmsNormFp8 = Callable[[Tensor, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]]
+AddRmsNormFp8 = Callable[
+    [Tensor | PeerProduct, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]
+]
 """As AddRmsNorm, with what is normed in fp8."""
 
 GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]

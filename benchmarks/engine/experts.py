@@ -1,16 +1,21 @@
-"""A mixture of experts' kernels against what the machine can do.
+"""A mixture of experts' kernels against what the machine can do, and formats beside each other.
 
-    python -m benchmarks.engine.experts [--quick]
+    python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4] [--tiles]
 
-The experts of Qwen3-30B-A3B (128 of 768 columns, 8 a token), random, for several numbers of tokens
-and in each weight format: the time of routing, ordering, both products, and all of it; the products
-as a share of the measured copy bandwidth, by the matrices of the experts that are met, and in
-TFLOP/s. `error` is the whole against the reference. On a CPU, or with --quick, the sizes are small.
+The experts of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and of Qwen3-30B-A3B (128 of 768
+columns, 8 a token), random, for several numbers of tokens and in each weight format. First the
+error of the whole against the reference. Then the time of routing, ordering, both products, and all
+of it; the products' bytes a second, of the matrices of the experts that are met, also as a share of
+the measured copy bandwidth; and TFLOP/s. Of `LAYERS` layers in turn, so that no layer is in the L2
+cache from the time before. A table of all is printed at the end.
+
+`--tiles` times both products with each tile in question instead, of mxfp4 unless --formats int4. On
+a CPU, or with --quick, sizes are small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,15 +27,23 @@ from benchmarks.engine.kernels import replayed_seconds
 from benchmarks.record import emit, progress
 from kernels.e4m3 import rounded
 from kernels.experts import mixture, order, products, route
-from kernels.experts.gate import SILU
-from kernels.experts.matrices import ExpertMatrix, Scales
-from kernels.experts.tiles import tile_for
+from kernels.experts.four_bit_matrices import MXFP4_GROUP, FourBitMatrix, Kind, int4_scales, shapes
+from kernels.experts.gate import SILU, Gate
+from kernels.experts.matrices import AnyMatrix, ExpertMatrix
+from kernels.experts.tiles import ExpertTile, MixtureTiles
+from kernels.launch.compile_ahead import compile_ahead
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK
 from kernels.linear.split_k import whole
 
-FORMATS: tuple[Scales, ...] = ("none", "channel", "block")
-COMPARED = (1, 32, 256, 1024)  # numbers of tokens whose error is found
+FORMATS = ("none", "channel", "block", "mxfp4", "int4")
+FOUR_BITS = ("mxfp4", "int4")
+COMPARED = (1, 64, 256, 2048)  # numbers of tokens whose error is found
+LAYERS = 4  # that take turns
+REP_MS = 15  # of a graph, which is replayed ten times
+INT4_GROUP = 128
+PRODUCTS = ("gated_us", "down_us", "all_us")
+ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are alike in all formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,21 @@ class Sizes:
     hidden: int
     size: int
     tokens: tuple[int, ...]
+    gate: Gate = SILU
+    bias: bool = False
+
+    @property
+    def numbers(self) -> int:
+        """Of an expert."""
+        return 3 * self.hidden * self.size
 
 
-LARGE = Sizes(128, 8, 2048, 768, (1, 8, 16, 32, 64, 256, 512, 1024, 2048, 8192))
-SMALL = Sizes(8, 2, 256, 128, (1, 32))
+TOKENS = (1, 8, 32, 64, 128, 256, 2048, 8192)
+MODELS = {
+    "gpt-oss-20b": Sizes(32, 4, 2880, 2880, TOKENS, Gate(7.0, 1.702), bias=True),
+    "qwen3-30b-a3b": Sizes(128, 8, 2048, 768, TOKENS),
+}
+SMALL = {"small": Sizes(8, 2, 256, 128, (1, 32))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +77,72 @@ class Layer:
     """Its experts' matrices."""
 
     sizes: Sizes
-    gate_up: ExpertMatrix
-    down: ExpertMatrix
+    gate_up: AnyMatrix
+    down: AnyMatrix
 
 
-def main(quick: bool = False) -> None:
-    """Print one JSON line for each number of tokens in each format."""
+def main(quick: bool = False, model: str = "", formats: str = "", tiles: bool = False) -> None:
+    """Print one JSON line for each number of tokens in each format, and a table at the end."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
     ceilings = measured_ceilings(device, small=small)
-    sizes = SMALL if small else LARGE
-    for scales in FORMATS:
-        progress(f"scales: {scales}")
-        layer = drawn(sizes, scales, device)
-        for tokens in sizes.tokens:
-            if device == "cuda":
-                _emit_kernels(layer, scales, tokens, ceilings)
-            else:
-                _emit_reference(layer, scales, tokens)
+    emit("ceilings", tb_per_s=ceilings.bytes_per_s / 1e12, tflops=ceilings.flops / 1e12)
+    table: list[str] = []
+    for name, sizes in (SMALL if small else MODELS).items():
+        if not name.startswith(model):
+            continue
+        for weights in formats.split(",") if formats else (FOUR_BITS[:1] if tiles else FORMATS):
+            if weights == "block" and sizes.hidden % BLOCK:
+                continue
+            progress(f"{name}, {weights}")
+            if device == "cpu":
+                _emit_reference(drawn(sizes, weights, device), weights)
+                continue
+            layers = [drawn(sizes, weights, device) for _ in range(LAYERS)]
+            each = _tiles_of if tiles else _kernels_of
+            table += [f"{name:14} {line}" for line in each(layers, weights, ceilings)]
+    for line in table:
+        progress(line)
 
 
-def drawn(sizes: Sizes, scales: Scales, device: str) -> Layer:
+def drawn(sizes: Sizes, weights: str, device: str) -> Layer:
     """Random matrices in this format."""
-    gate_up = _matrix(sizes.experts, 2 * sizes.size, sizes.hidden, scales, device)
-    return Layer(sizes, gate_up, _matrix(sizes.experts, sizes.hidden, sizes.size, scales, device))
+    gate_up = _matrix(sizes, 2 * sizes.size, sizes.hidden, weights, device)
+    return Layer(sizes, gate_up, _matrix(sizes, sizes.hidden, sizes.size, weights, device))
 
 
-def _matrix(count: int, rows: int, columns: int, scales: Scales, device: str) -> ExpertMatrix:
+def _matrix(sizes: Sizes, rows: int, columns: int, weights: str, device: str) -> AnyMatrix:
+    count = sizes.experts
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    bias = torch.randn(count, rows, device=device, dtype=dtype) / 50 if sizes.bias else None
+    if weights in FOUR_BITS:
+        return _in_four_bits(count, rows, columns, weights, dtype, bias)
     values = torch.randn(count, rows, columns, device=device, dtype=dtype)
-    if scales == "none":
-        return ExpertMatrix(values * columns**-0.5)
-    shape = (rows, 1) if scales == "channel" else (rows // BLOCK, columns // BLOCK)
+    if weights == "none":
+        return ExpertMatrix(values * columns**-0.5, None, bias)
+    shape = (rows, 1) if weights == "channel" else (rows // BLOCK, columns // BLOCK)
     found = (torch.rand(count, *shape, device=device) + 0.5) * columns**-0.5 / 100
-    return ExpertMatrix(rounded(100 * values), found)
+    return ExpertMatrix(rounded(100 * values), found, bias)
+
+
+def _in_four_bits(
+    count: int, rows: int, columns: int, weights: str, dtype: torch.dtype, bias: Tensor | None
+) -> FourBitMatrix:
+    device = "cuda" if dtype == torch.bfloat16 else "cpu"
+    kind: Kind = "mxfp4" if weights == "mxfp4" else "int4"
+    group = MXFP4_GROUP if kind == "mxfp4" else INT4_GROUP
+    of_values, of_scales = shapes(kind, count, rows, columns, group)
+    values = torch.randint(-(1 << 15), 1 << 15, of_values, device=device, dtype=torch.int16)
+    if kind == "mxfp4":  # 2^-8 and 2^-7: about the columns^-0.5 of others
+        scales = torch.randint(119, 121, (*of_scales, 4), device=device, dtype=torch.uint8)
+        return FourBitMatrix(
+            kind, columns, group, dtype, values, scales.view(torch.int32)[..., 0], bias
+        )
+    steps = (torch.rand(of_scales, device=device) + 0.5) * columns**-0.5 / 4.6
+    zeros = torch.randint(6, 10, of_scales, device=device, dtype=torch.int32)
+    return FourBitMatrix(
+        kind, columns, group, dtype, values, int4_scales(steps.to(dtype), zeros), bias
+    )
 
 
 def _inputs(layer: Layer, tokens: int) -> tuple[Tensor, Tensor]:
@@ -98,57 +154,142 @@ def _inputs(layer: Layer, tokens: int) -> tuple[Tensor, Tensor]:
     )
 
 
-def _emit_reference(layer: Layer, scales: Scales, tokens: int) -> None:
-    x, logits = _inputs(layer, tokens)
-    routed = route.reference(logits, layer.sizes.top_k, True)
-    call = partial_of(x, routed, layer)
-    emit(f"{tokens} tokens, {scales}", all_us=seconds_of(call, "cpu") * 1e6)
+def _emit_reference(layer: Layer, weights: str) -> None:
+    for tokens in layer.sizes.tokens:
+        x, logits = _inputs(layer, tokens)
+        routed = route.reference(logits, layer.sizes.top_k, True)
+        took = seconds_of(_reference_of(x, routed, layer), "cpu")
+        emit(f"{tokens} tokens, {weights}", all_us=took * 1e6)
 
 
-def partial_of(x: Tensor, routed: route.Routed, layer: Layer) -> Callable[[], Tensor]:
-    """The reference as a call."""
-    return lambda: mixture.reference(x, routed, layer.gate_up, layer.down, SILU)
+def _reference_of(x: Tensor, routed: route.Routed, layer: Layer) -> Callable[[], Tensor]:
+    return lambda: mixture.reference(x, routed, layer.gate_up, layer.down, layer.sizes.gate)
 
 
-def _emit_kernels(layer: Layer, scales: Scales, tokens: int, ceilings: Ceilings) -> None:
-    sizes, (x, logits) = layer.sizes, _inputs(layer, tokens)
-    by = mixture.scaling_of(layer.gate_up)
-    routed = route.launch(logits, sizes.top_k, True)
-    tile = tile_for(routed.experts.numel(), sizes.experts)
-    tiles = order.launch(routed.experts, sizes.experts, tile.rows)
-    rows = x if by is None else fp8_rows.launch(x, by)
-    hidden = products.gated_launch(rows, routed, tiles, tile, layer.gate_up, SILU, x.dtype)
-    inner = hidden if by is None else fp8_rows.launch(hidden, by)
-    dtype = torch.float32 if tokens <= products.MAX_FLOAT_TOKENS else x.dtype
-    gated_s = replayed_seconds(
-        lambda: products.gated_launch(rows, routed, tiles, tile, layer.gate_up, SILU, x.dtype)
-    )
-    down_s = replayed_seconds(
-        lambda: products.down_launch(inner, routed, tiles, tile, layer.down, dtype)
-    )
-    met = len(set(routed.experts.flatten().tolist()))
-    read = met * 3 * sizes.hidden * sizes.size * layer.down.values.element_size()
-    computed = 2 * tokens * sizes.top_k * 3 * sizes.hidden * sizes.size
-    numbers = {"error": _error(x, routed, layer)} if tokens in COMPARED else {}
-    emit(
-        f"{tokens} tokens, {scales}",
-        route_us=replayed_seconds(lambda: route.launch(logits, sizes.top_k, True)) * 1e6,
-        order_us=replayed_seconds(lambda: order.launch(routed.experts, sizes.experts, tile.rows))
-        * 1e6,
-        gated_us=gated_s * 1e6,
-        down_us=down_s * 1e6,
-        all_us=replayed_seconds(lambda: mixture.launch(x, routed, layer.gate_up, layer.down, SILU))
-        * 1e6,
-        of_bandwidth=read / (gated_s + down_s) / ceilings.bytes_per_s,
-        tflops=computed / (gated_s + down_s) / 1e12,
-        **numbers,
-    )
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is timed: the parts of a mixture for these tokens, layer after layer."""
+
+    layers: Sequence[Layer]
+    x: Tensor
+    logits: Tensor
+    tiles: MixtureTiles
+
+    @property
+    def routed(self) -> route.Routed:
+        """The experts of all tokens."""
+        return route.launch(self.logits, self.layers[0].sizes.top_k, True)
+
+    def parts(self) -> dict[str, Callable[[Layer], object]]:
+        """Each of them by its name."""
+        first, sizes, x = self.layers[0], self.layers[0].sizes, self.x
+        by, routed = mixture.scaling_of(first.gate_up), self.routed
+        tiles = order.launch(routed.experts, sizes.experts, self.tiles.rows)
+        rows = x if by is None else fp8_rows.launch(x, by)
+        few = x.shape[0] <= products.MAX_FLOAT_TOKENS
+        dtype = torch.float32 if few else x.dtype
+
+        def gated(layer: Layer) -> Tensor:
+            return products.gated_launch(
+                rows, routed, tiles, self.tiles.gated, layer.gate_up, sizes.gate, x.dtype
+            )
+
+        hidden = gated(first)
+        inner = hidden if by is None else fp8_rows.launch(hidden, by)
+        return {
+            "route_us": lambda _: self.routed,
+            "order_us": lambda _: order.launch(routed.experts, sizes.experts, self.tiles.rows),
+            "gated_us": gated,
+            "down_us": lambda one: products.down_launch(
+                inner, routed, tiles, self.tiles.down, one.down, dtype
+            ),
+            "all_us": lambda one: mixture.launch(x, routed, one.gate_up, one.down, sizes.gate),
+        }
+
+    def microseconds(self, part: Callable[[Layer], object]) -> float:
+        """Of a layer."""
+        took = replayed_seconds(lambda: [part(one) for one in self.layers], REP_MS)
+        return took / len(self.layers) * 1e6
+
+    def read(self) -> int:
+        """Bytes of the matrices of experts that are met."""
+        met = len(set(self.routed.experts.flatten().tolist()))
+        layer = self.layers[0]
+        kept = (layer.gate_up.values, layer.down.values, layer.gate_up.scales, layer.down.scales)
+        whole_layer = sum(one.numel() * one.element_size() for one in kept if one is not None)
+        return whole_layer * met // layer.sizes.experts
 
 
-def _error(x: Tensor, routed: route.Routed, layer: Layer) -> float:
-    got = whole(mixture.launch(x, routed, layer.gate_up, layer.down, SILU), x.dtype).double()
-    wanted = mixture.reference(x, routed, layer.gate_up, layer.down, SILU).double()
+def _kernels_of(layers: Sequence[Layer], weights: str, ceilings: Ceilings) -> Iterator[str]:
+    sizes = layers[0].sizes
+    every = []
+    for tokens in sizes.tokens:
+        tiles = mixture.tiles_of(layers[0].gate_up, tokens * sizes.top_k)
+        every.append((tokens, Steps(layers, *_inputs(layers[0], tokens), tiles)))
+    compile_ahead(lambda: [part(layers[0]) for _, one in every for part in one.parts().values()])
+    for tokens, steps in every:
+        error = _error(steps) if tokens in COMPARED else None
+        timed = ALL_PARTS if weights == "none" else PRODUCTS
+        took = {name: steps.microseconds(steps.parts()[name]) for name in timed}
+        products_s = (took["gated_us"] + took["down_us"]) / 1e6
+        speed = steps.read() / products_s
+        emit(
+            f"{tokens} tokens, {weights}",
+            **took,
+            tb_per_s=speed / 1e12,
+            of_bandwidth=speed / ceilings.bytes_per_s,
+            tflops=2 * tokens * sizes.top_k * sizes.numbers / products_s / 1e12,
+            **({} if error is None else {"error": error}),
+        )
+        gated, down = took["gated_us"], took["down_us"]
+        yield (
+            f"{weights:8}{tokens:6} tokens {took['all_us']:9.1f} us, gated {gated:9.1f}, "
+            f"down {down:9.1f}, {speed / 1e12:5.2f} TB/s"
+            + ("" if error is None else f", error {error:.1e}")
+        )
+
+
+def _error(steps: Steps) -> float:
+    layer, x, routed = steps.layers[0], steps.x, steps.routed
+    gate = layer.sizes.gate
+    got = whole(mixture.launch(x, routed, layer.gate_up, layer.down, gate), x.dtype).double()
+    wanted = mixture.reference(x, routed, layer.gate_up, layer.down, gate).double()
     return float((got - wanted).norm() / wanted.norm())
+
+
+TILED = (1, 32, 64, 256, 2048)  # numbers of tokens whose tiles are in question
+# Rows of pairs, and for these: rows of the matrix, warps, stages.
+IN_QUESTION = {
+    16: ((64, 4, 4), (64, 4, 6), (64, 4, 8), (128, 4, 4), (32, 2, 4), (32, 2, 8), (32, 2, 12)),
+    32: ((64, 4, 4), (128, 4, 3), (128, 8, 4), (64, 2, 4)),
+    64: ((64, 4, 3), (64, 4, 4), (128, 8, 3)),
+    128: ((64, 4, 3), (128, 8, 3), (128, 8, 4)),
+}
+
+
+def candidates(each: float) -> Iterator[ExpertTile]:
+    """The tiles in question for so many pairs an expert."""
+    for rows, others in IN_QUESTION.items():
+        if each / 4 <= rows <= max(4 * each, 16):
+            for features, warps, stages in others:
+                yield ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
+
+
+def _tiles_of(layers: Sequence[Layer], weights: str, _: Ceilings) -> Iterator[str]:
+    sizes = layers[0].sizes
+    tried = [
+        (tokens, Steps(layers, *_inputs(layers[0], tokens), MixtureTiles(tile, tile)))
+        for tokens in TILED
+        for tile in candidates(tokens * sizes.top_k / sizes.experts)
+    ]
+    compile_ahead(lambda: [steps.parts()["down_us"](layers[0]) for _, steps in tried])
+    for tokens, steps in tried:
+        parts, tile = steps.parts(), steps.tiles.gated
+        took = {name: steps.microseconds(parts[name]) for name in ("gated_us", "down_us")}
+        shape = f"{tile.rows} x {tile.features}, {tile.warps} warps, {tile.stages} stages"
+        emit(f"{tokens} tokens, {weights}, {shape}", **took)
+        gated, down = took["gated_us"], took["down_us"]
+        yield f"{weights:8}{tokens:6} tokens {shape:32} gated {gated:9.1f} us, down {down:9.1f}"
 
 
 if __name__ == "__main__":

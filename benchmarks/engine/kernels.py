@@ -118,13 +118,13 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads 
     return q, kv, with_units(layout, kv, heads.query)
 
 
-def replayed_seconds(call: Callable[[], object]) -> float:
-    """Median time of one call, replayed from a graph.
+def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
+    """Median time of one call, replayed from a graph, each time for about `rep_ms`.
 
     The graph is captured on a stream of its own, which would not wait for what the call reads.
     """
     torch.cuda.synchronize()
-    return float(do_bench_cudagraph(call, rep=60, return_mode="median")) / 1e3
+    return float(do_bench_cudagraph(call, rep=rep_ms, return_mode="median")) / 1e3
 
 
 def attention_seconds(

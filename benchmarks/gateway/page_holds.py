@@ -39,6 +39,7 @@ from gateway.config import GatewayConfig
 from gateway.http.server import make_server, serve
 from gateway.main import freeze_startup_objects
 from gateway.replicas.connecting import connected
+from gateway.replicas.flushes import FlushReader
 from tests.doubles.gateway.gateway_process import until_up
 
 OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # what their view asks
@@ -129,7 +130,11 @@ async def serving(options: Options, config: GatewayConfig) -> None:
     """Measure a gateway in this thread."""
     await make_tenants(Path(config.data_dir), options.tenants)
     admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
-    async with connected(config) as engine, composed(config, engine) as gateway:
+    flushes = FlushReader()
+    async with (
+        connected(config, flushes) as engine,
+        composed(config, engine, flushes=flushes) as gateway,
+    ):
         freeze_startup_objects()
         servers = [make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds]
         served = asyncio.create_task(serve(servers))

@@ -5,8 +5,8 @@
 `index`     filling it by events of 4,096 blocks, one replica after the other; its memory
 `small`     events of one block, as decodes make them
 `<who>`     choosing a replica for one request and noting that it was sent: `nobody` has any of its
-            prompt, `few` (one in eight) have a begin of it, `all` have the same half, `ragged` all
-            have begins of their own
+            prompt, `few` (one in eight) have a beginning of it, `all` have the same half, `ragged`
+            all have beginnings of their own
 `gone`      forgetting a replica
 `turn`      by how much it makes a turn longer to note and send that 64 sequences have each filled
             a block, encoded

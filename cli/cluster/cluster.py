@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from cli.cluster.actor import EngineReport
+from cli.cluster.front import Look, gateway_beside
 from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.registry import make_state
 from cli.cluster.scaler import Scaler
@@ -45,6 +46,7 @@ def up(file: SettingsFile) -> None:
     Ray chooses a machine for each engine, and another one when that is lost. Engines register
     themselves; gateways with --find-engines find them. Ctrl-C leaves engines running in a Ray that
     was there before ('ratoon cluster down' ends them); one that was started here ends with them.
+    With a section 'gateway' in the file a gateway runs beside the command, and ends with it.
 
     Example:
 
@@ -62,7 +64,8 @@ def up(file: SettingsFile) -> None:
         check_machines(settings, machines(ray))
         for number in range(settings.engines):
             place(ray, settings, number)
-        _watch(ray, settings, stop)
+        with gateway_beside(settings) as look_at_gateway:
+            _watch(ray, settings, stop, look_at_gateway)
         if settings.ray_address is None:
             typer.echo("stopping: what engines have begun may finish")
             _end(ray, engine_names(ray), settings.engine.grace_s)
@@ -108,14 +111,15 @@ def _make_files(settings: ClusterSettings) -> None:
     link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)
 
 
-def _watch(ray: Any, settings: ClusterSettings, stop: threading.Event) -> None:
+def _watch(ray: Any, settings: ClusterSettings, stop: threading.Event, gateway: Look) -> None:
     """Say what changes, and have as many engines as are needed, until asked to stop.
 
-    ServingFailed where every engine has failed.
+    ServingFailed where every engine has failed, or the gateway.
     """
     known: dict[int, str] = {}
     scaler = None if settings.scaling is None else Scaler(ray, settings, settings.scaling)
     while not stop.wait(LOOK_S):
+        gateway()
         found = reports(ray, engine_names(ray))
         for number, report in found.items():
             row = _row(number, report)

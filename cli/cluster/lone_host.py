@@ -14,6 +14,7 @@ from cli.cluster.registry import REDIS_TIMEOUT_S, make_state, open_registry
 from cli.errors import BadSetting
 from cli.options.engine_options import RegisterFlags
 from cli.serving.compose import checked_redis_url
+from cli.serving.supervisor import describe_status
 from engine.config import EngineConfig
 from engine.link.address import address
 from engine.process import DRAIN_SIGNAL
@@ -45,7 +46,10 @@ def advertised(socket: str, given: str | None) -> str:
     except ValueError as error:
         raise BadSetting("--advertise", str(error)) from error
     if place.startswith(_EVERYWHERE):
-        raise BadSetting("--advertise", f"{place} is no address that gateways could connect to")
+        raise BadSetting(
+            "--advertise",
+            f"name the address that gateways are to use: {place} is all of this machine's",
+        )
     return place if path is None else str(path.absolute())
 
 
@@ -61,4 +65,6 @@ async def _host(config: EngineConfig, place: str, data_dir: Path, shared: Shared
             loop.add_signal_handler(number, partial(stop, drain=False))
         loop.add_signal_handler(DRAIN_SIGNAL, partial(stop, drain=True))
         status = await host.run()
+    if status != 0:
+        typer.echo(f"ratoon: the engine {describe_status(status)}", err=True)
     return status if status >= 0 else 1

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.cluster.actor import EngineActor, EngineReport
 from cli.cluster.settings import ClusterSettings
@@ -77,7 +78,8 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> None:
         max_restarts=-1,
         max_concurrency=4,
     )
-    actor.remote(msgspec.json.encode(settings), number)
+    # The gateway's settings are none of an engine's, and the admin key may be among them.
+    actor.remote(msgspec.json.encode(replace(settings, gateway=None)), number)
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:

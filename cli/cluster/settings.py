@@ -20,7 +20,7 @@ from typer.models import OptionInfo
 from cli.cluster.registry import REDIS_TIMEOUT_S
 from cli.cluster.scaling import Bounds
 from cli.errors import BadSetting
-from cli.options.config_file import Options, settings_in
+from cli.options.config_file import Options, section_in, settings_in
 from cli.options.engine_options import LoneEngineFlags
 from cli.options.flags import field, flattened
 from cli.options.options import ModelFlags
@@ -30,6 +30,18 @@ from engine.link.address import MAX_PORT
 from gateway.config import Shared
 
 PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
+# Of a gateway's flags, what the rest of the file says for it.
+OF_THE_CLUSTER = frozenset(
+    (
+        "model",
+        "data_dir",
+        "socket",
+        "link_key_file",
+        "find_engines",
+        "redis_url",
+        "redis_password_file",
+    )
+)
 _of_cluster = partial(field, panel="Cluster")
 
 
@@ -71,6 +83,9 @@ class ClusterFlags:
     ray_address: str | None = _of_cluster(
         None, "Ray to use: HOST:PORT, or auto for the one that runs here. Left out: one is started."
     )
+    gateway: dict[str, Any] | None = _of_cluster(
+        None, "A gateway to run beside this command, with these flags of ratoon gateway."
+    )
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +103,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine_port: int
     link_key_file: str | None
     ray_address: str | None
+    gateway: dict[str, Any] | None  # flags of the gateway that runs beside; None: there is none
 
     @property
     def is_one_machine(self) -> bool:
@@ -109,6 +125,8 @@ def read_settings(path: Path) -> ClusterSettings:
     build = flattened(take)
     keys = inspect.signature(build).parameters
     given = settings_in(path, options_of(build.__annotations__))
+    if (section := given.get("gateway")) is not None:
+        given["gateway"] = section_in(path, "gateway", section, "gateway", OF_THE_CLUSTER)
     build(**{name: given.get(name, key.default) for name, key in keys.items()})
     return checked(*groups[0])
 
@@ -149,6 +167,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         engine_port=cluster.engine_port,
         link_key_file=None if cluster.link_key_file is None else str(cluster.link_key_file),
         ray_address=cluster.ray_address,
+        gateway=cluster.gateway,
     )
 
 

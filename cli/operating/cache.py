@@ -79,7 +79,16 @@ def flush(
         return await client.call("POST", FLUSH, body)
 
     answer = with_admin(admin, use)
-    print_answer(answer, f"Forgot {answer['flushed_blocks']} blocks.", as_json=admin.json)
+    print_answer(answer, forgotten(answer), as_json=admin.json)
+
+
+def forgotten(answer: dict[str, Any]) -> str:
+    """The answer of POST /admin/cache/flush, for people."""
+    said = f"Forgot {answer['flushed_blocks'] or 0} blocks."
+    if answer["awaited"]:
+        names = ", ".join(answer["awaited"])
+        said += f" Engines that are away forget when they are back, before they serve: {names}."
+    return said
 
 
 def show(stats: dict[str, Any], *, every: bool = False) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
@@ -90,7 +90,7 @@ ConfigFile = Annotated[
 
 def settings_in(path: Path, options: Options) -> dict[str, Any]:
     """What the file says, by the names of `options`; raises BadConfig."""
-    from pydantic import Field, ValidationError, create_model
+    from pydantic import ValidationError, create_model
     from pydantic_settings import (
         BaseSettings,
         PydanticBaseSettingsSource,
@@ -110,18 +110,38 @@ def settings_in(path: Path, options: Options) -> dict[str, Any]:
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return (YamlConfigSettingsSource(settings_cls, yaml_file=path),)
 
-    fields: Any = {
-        name: (Annotated[kind, Field(ge=option.min, le=option.max)], None)
-        for name, (kind, option) in options.items()
-    }
     try:
         path.read_bytes()  # the source passes over a file that is not there
-        settings = create_model("Settings", __base__=OfFile, **fields)()
+    except OSError as error:
+        raise BadConfig(f"{path}: {error.strerror}") from None
+    try:
+        settings = create_model("Settings", __base__=OfFile, **_fields(options))()
     except ValidationError as error:
         raise BadConfig(_first(path, error, options)) from None
-    except (ValueError, TypeError, OSError, YAMLError) as error:
+    except (UnicodeDecodeError, YAMLError) as error:
         raise BadConfig(f"{path}: {' '.join(str(error).split())}") from None
+    except (ValueError, TypeError):  # of dict(), which the source makes of whatever it has read
+        raise BadConfig(f"{path}: it should have settings, such as max_running: 64") from None
     return {name: getattr(settings, name) for name in settings.model_fields_set}
+
+
+def section_in(
+    path: Path, name: str, values: Mapping[str, Any], command: str, taken: Set[str]
+) -> dict[str, Any]:
+    """The section `name` of a file, with settings of `command`; raises BadConfig.
+
+    `taken` are set by the rest of the file.
+    """
+    from pydantic import ConfigDict, ValidationError, create_model
+
+    options = {key: option for key, option in _options_of(command).items() if key not in taken}
+    config = ConfigDict(extra="forbid")
+    fields = _fields(options)
+    try:
+        section = create_model("Section", __config__=config, **fields)(**values)
+    except ValidationError as error:
+        raise BadConfig(_first(path, error, options, f"{name}.")) from None
+    return {key: getattr(section, key) for key in section.model_fields_set}
 
 
 def check_variables(environment: Mapping[str, str], options: Options) -> None:
@@ -136,6 +156,15 @@ def check_variables(environment: Mapping[str, str], options: Options) -> None:
     known = OTHER_VARIABLES.union(*(_variables(found) for found in _all_options(COMMANDS)))
     for name in sorted(given - known):
         raise BadConfig(f"the variable {name} is no setting{_nearest(name, known)}")
+
+
+def _fields(options: Options) -> Any:
+    from pydantic import Field
+
+    return {
+        name: (Annotated[kind, Field(ge=option.min, le=option.max)], None)
+        for name, (kind, option) in options.items()
+    }
 
 
 def _variables(options: Options) -> Iterator[str]:
@@ -173,14 +202,14 @@ def _of_function(command: Command) -> Options:
     }
 
 
-def _first(path: Path, error: ValidationError, names: Iterable[str]) -> str:
+def _first(path: Path, error: ValidationError, names: Iterable[str], within: str = "") -> str:
     """The first mistake in a line: its key, its value, and what is expected."""
     [mistake, *_] = error.errors(include_url=False)
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":
-        return f"{path}: {key} is no setting{_nearest(key, names)}"
+        return f"{path}: {within}{key} is no setting{_nearest(key, names)}"
     said = mistake["msg"].replace("Input should be", "it should be")
-    return f"{path}: {key} is {mistake['input']!r}; {said}"
+    return f"{path}: {within}{key} is {mistake['input']!r}; {said}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -97,6 +97,10 @@ ENGINE_FLAGS = {
         min=1,
         max=MOST_RANKS,
     ),
+    "peer_memory": engine_flag(
+        "On cuda, let the processes of --tensor-parallel write into each other's GPU memory, "
+        "where the GPUs can; off: NCCL alone."
+    ),
     "pipeline_parallel": engine_flag(
         "Divide the layers between this many stages, each with as many processes as "
         "tensor_parallel says.",

@@ -18,6 +18,7 @@ gateway_flag = partial(flag, panel="Gateway")
 gateway_field = partial(field, panel="Gateway")
 bound_flag = partial(flag, panel="Bounds on one request or tenant")
 bound = partial(bound_flag, min=1)  # beyond it: 400, 413, 429, 431 or 503
+memory = partial(bound_flag, min=0)  # of what need not be remembered
 price = partial(field, panel="Prices, for budgets", min=0.0, max=MAX_PRICE)
 
 GATEWAY_FLAGS = {
@@ -131,32 +132,32 @@ BOUNDS_FLAGS = {
     "max_stops": bound("Most stop strings."),
     "max_stop_chars": bound("Most characters of a stop string."),
     "max_logit_bias": bound("Most entries of logit_bias."),
-    "max_tenant_turn_bytes": bound(
+    "max_tenant_turn_bytes": memory(
         "Most bytes of a tenant's generated turns that are remembered, in each worker, so that its "
         "next prompts have them token by token. 0: none are."
     ),
-    "max_all_turn_bytes": bound(
+    "max_all_turn_bytes": memory(
         "Most bytes of all tenants' remembered turns, in each worker. 0: none are remembered."
     ),
-    "max_tenant_text_bytes": bound(
+    "max_tenant_text_bytes": memory(
         "Most bytes of the token ids of a tenant's prompts that are remembered, in each worker, so "
         "that only what is new of a prompt is tokenised. 0: none are."
     ),
-    "max_all_text_bytes": bound(
+    "max_all_text_bytes": memory(
         "Most bytes of all tenants' remembered token ids, in each worker. 0: none are remembered."
     ),
-    "turn_life_s": bound(
+    "turn_life_s": memory(
         "Seconds that a turn, or a prompt's token ids, are remembered after they were last used. "
         "0: not at all."
     ),
-    "max_tenant_seen_bytes": bound(
+    "max_tenant_seen_bytes": memory(
         "Most bytes of a tenant's prompts that are remembered, in each worker, so that it can ask "
         "why the next one missed the cache. 0: none are."
     ),
-    "max_all_seen_bytes": bound(
+    "max_all_seen_bytes": memory(
         "Most bytes of all tenants' remembered prompts, in each worker. 0: none are remembered."
     ),
-    "seen_life_s": bound("Seconds that a prompt is remembered. 0: not at all."),
+    "seen_life_s": memory("Seconds that a prompt is remembered. 0: not at all."),
     "allow_cache_load": bound_flag(
         "Let tenants set `cache.load` to auto, always or never, as the operator may."
     ),

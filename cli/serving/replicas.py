@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
+from cli.serving.compose import RANKS_EXCHANGE_NOTHING
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from engine.link.messages import Role
@@ -86,14 +87,18 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
     """The configs of which the first `prefill` compute prompts for the others.
 
-    BadSetting where no others are left.
+    BadSetting where no others are left, or where these could not fetch what is computed for them.
     """
     if not prefill:
         return list(configs)
     if prefill >= len(configs):
         raise BadSetting(
-            "--prefill-replicas", f"of {len(configs)} engines (--replicas) at least one answers"
+            "--prefill-replicas",
+            f"{prefill} of {len(configs)} engines (--replicas) leave none that answers: give "
+            f"--replicas {prefill + 1} or more",
         )
+    if configs[0].num_ranks > 1:
+        raise BadSetting("--prefill-replicas", RANKS_EXCHANGE_NOTHING)
     roles: tuple[Role, Role] = ("decode", "prefill")
     return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
 

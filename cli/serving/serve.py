@@ -23,7 +23,7 @@ from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, S
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.address import ServerAddress, address_told
 from cli.serving.child import python_command, python_environment
-from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
+from cli.serving.compose import admin_url, base_url, check_role, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
 from cli.serving.link_key import key_of_found_engines, link_key_file
 from cli.serving.model_check import check_defaults, checked_source
@@ -166,6 +166,7 @@ def engine(
     place = meeting_place(model, socket)
     key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
     config = replace(engine_config(source, model.data_dir, place, engine), link_key_file=key_file)
+    check_role(config)
     if not registered.register:
         become("engine", config)
     from cli.cluster.lone_host import host_engine

@@ -63,7 +63,7 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
     """Of all GPUs, without the weights; negative where these do not fit.
 
-    Of stages, as many times what the fullest one has. Raises BadConfig for more weights in host
+    Of stages, as many times what the fullest one has. Raises WrongSetting for more weights in host
     memory than there are, or too few.
     """
     freed = memory.num_ranks * _freed_bytes(decoder, memory)

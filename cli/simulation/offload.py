@@ -19,7 +19,7 @@ STEP_TOKENS = 8192  # of a step of prompts, as engines have by default on a GPU
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:
-    """What each GPU keeps in host memory; None: nothing. Raises BadConfig for what cannot be."""
+    """What each GPU keeps in host memory; None: nothing. Raises WrongSetting for what cannot be."""
     if not memory.cpu_offload_gb:
         return None
     return place(decoder.of_rank(memory.tensor_parallel).bytes_by_layer, memory.cpu_offload_gb)

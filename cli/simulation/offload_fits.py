@@ -30,7 +30,7 @@ class OffloadFit:
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """As the flags ask; None: they do not. Raises BadConfig. `machine`: one GPU."""
+    """As the flags ask; None: they do not. Raises WrongSetting. `machine`: one GPU."""
     placement = placement_of(decoder, memory)
     if placement is None:
         return None

@@ -59,7 +59,7 @@ from cli.simulation.stages import (
 )
 from cli.simulation.windows import WindowFit, window_fit, window_line
 from engine.models.architectures.registry import SERVED, ServedModels
-from engine.models.errors import BadConfig
+from engine.models.errors import WrongSetting
 
 ModelName = Annotated[
     str,
@@ -221,7 +221,7 @@ def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
         )
     try:
         placement_of(decoder, memory)
-    except BadConfig as error:
+    except WrongSetting as error:
         said = str(error).removeprefix("cpu_offload_gb ")
         raise BadSetting("--cpu-offload-gb", said) from error
 

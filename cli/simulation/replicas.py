@@ -24,7 +24,12 @@ from engine.cache_feed import CacheFeed
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.messages import FetchSource, Generate, Reused, Role, SamplingParams, Timing
 from engine.link.stats_messages import TierTokens
-from gateway.routing.apart import ApartLimits, answering, computing, is_late, is_short
+from gateway.routing.remote_prefill import (
+    RemotePrefillLimits,
+    answering,
+    computing,
+    prefill_choice,
+)
 from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
 from prefix_cache.hashing import KEY_BYTES
 
@@ -41,7 +46,7 @@ class Costs:
     fetch_gb_s: float = 0.0  # 0: nothing is fetched
     fetch_setup_s: float = 0.002
     step: StepBounds = field(default_factory=StepBounds)
-    apart: ApartLimits = field(default_factory=ApartLimits)
+    remote: RemotePrefillLimits = field(default_factory=RemotePrefillLimits)
 
     def fetch_seconds(self, tokens: int) -> float:
         """How long the bytes of so many tokens take on the way."""
@@ -131,7 +136,7 @@ class ReplicaSet:
         self._costs = costs
         self.served: list[ServedRequest] = []  # all requests, in order; fetched tokens are apart
         self.ttft_s: list[float] = []  # of each of them as they came, queues included
-        self.apart = 0  # requests whose prompt was computed on another replica
+        self.remote_prefills = 0
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:
         """Serve everything; `advance` gets the blocks of each request."""
@@ -154,13 +159,16 @@ class ReplicaSet:
         request = _as_generate(request_id, admitted, self._costs.block_size)
         names = list(self._replicas)
         choice = self._router.choose(request, answering(names, self._role), self._sources)
-        prompt = self._prompt_choice(request, admitted, choice)
+        able = computing(names, self._role)
+        prompt = prefill_choice(
+            self._router, request, choice, able, self._sources, self._costs.remote
+        )
         if prompt is None:
             answer = self._sent(request, admitted, choice)
             self.served.append(answer.served)
             self._compute(answer, admitted, admitted.request.output_tokens)
             return
-        self.apart, arrived = self.apart + 1, self._clock.now
+        self.remote_prefills, arrived = self.remote_prefills + 1, self._clock.now
         remote = self._sent(changed(request, request_id=f"{request_id}~p"), admitted, prompt)
         source = FetchSource(
             prompt.replica, admitted.request.input_tokens, remote.request.request_id
@@ -181,16 +189,6 @@ class ReplicaSet:
 
     def _role(self, name: str) -> Role:
         return self._replicas[name].role
-
-    def _prompt_choice(
-        self, request: Generate, admitted: KeyedRequest, answer: Choice
-    ) -> Choice | None:
-        """As `gateway.replicas.serving` decides."""
-        able, limits = computing(list(self._replicas), self._role), self._costs.apart
-        if not able or is_short(admitted.request.input_tokens, answer, limits):
-            return None
-        prompt = self._router.choose(request, able, self._sources)
-        return None if is_late(answer, prompt, limits) else prompt
 
     def _sent(self, request: Generate, admitted: KeyedRequest, choice: Choice) -> _Part:
         """A request, or its prompt, on its way to a replica."""

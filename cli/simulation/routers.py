@@ -53,7 +53,7 @@ class Routed:
     ttft_ms: Summary | None  # estimated
     gaps_ms: Gaps | None = None  # likewise
     fetched: float = 0.0  # of all prompt tokens, from other replicas
-    apart: float = 0.0  # of all requests, those whose prompt another replica computed
+    remote_prefills: float = 0.0  # of all requests, those whose prompt another replica computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def _routed(name: str, replicas: ReplicaSet, one: float) -> Routed:
         ttft_ms=summarise([1000 * seconds for seconds in replicas.ttft_s]),
         gaps_ms=_gaps(replicas.gaps),
         fetched=sum(one.fetched for one in replicas.served) / tokens,
-        apart=replicas.apart / len(replicas.served),
+        remote_prefills=replicas.remote_prefills / len(replicas.served),
     )
 
 
@@ -236,7 +236,7 @@ def show_routed(report: RoutedReport) -> None:
     print_table(
         f"{report.replicas} replicas by router; above: {report.router}",
         (
-            *("router", "cached", "of one cache", "fetched", "apart", "busiest / mean"),
+            *("router", "cached", "of one cache", "fetched", "remote", "busiest / mean"),
             *("TTFT mean, ms", "p99", "gap mean, ms", "p99"),
         ),
         [_row(one) for one in report.by_router],
@@ -259,7 +259,7 @@ def _row(one: Routed) -> tuple[str, ...]:
         f"{one.token_hit_rate:.1%}",
         f"{one.of_one_cache:.1%}",
         f"{one.fetched:.1%}" if one.fetched else "",
-        f"{one.apart:.0%}" if one.apart else "",
+        f"{one.remote_prefills:.0%}" if one.remote_prefills else "",
         f"{one.imbalance:.2f}",
         *(("", "") if one.ttft_ms is None else _times(one.ttft_ms)),
         *(("", "") if gaps is None else (f"{gaps.mean:.1f}", f"{gaps.p99:.1f}")),

@@ -25,6 +25,11 @@ from engine.exchange.wire import (
     Slots,
 )
 
+# Where the asker copies the blocks itself no bytes are on their way: while it copies some, it is
+# told of the next ones, and neither waits for the other at each window.
+SLOTS_AT_ONCE = 128  # in one message
+SLOTS_UNTAKEN = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class BlockToSend:
@@ -45,7 +50,7 @@ class Sending:
         self.heard = now  # when the asker said something last
         self.end: Ended | None = None
         self._number = ask.number
-        self._window = min(max(ask.window, 1), window)
+        self._window = min(max(ask.window, 1), window) if pool is None else SLOTS_UNTAKEN
         self._pool = pool
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
@@ -96,7 +101,8 @@ class Sending:
             block = self._waiting[0]
             payload = self._seal.seal(block.place, reader.read(block.slot))
             return Block(self._number, block.place.position), payload, 1
-        blocks = list(islice(self._waiting, room))
+        count = min(room, len(self._waiting), SLOTS_AT_ONCE)
+        blocks = list(islice(self._waiting, count))
         return self._slots(blocks), None, len(blocks)
 
     def done(self, blocks: int) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 import zmq
 from msgspec import structs
@@ -40,6 +41,7 @@ from engine.link.messages import (
     Failed,
     Finished,
     FlowQuota,
+    Forget,
     FromEngine,
     Generate,
     Partition,
@@ -52,6 +54,8 @@ from engine.link.queries import EngineQueries
 from engine.link.query_messages import Query
 
 _log = logging.getLogger(__name__)
+
+ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 
@@ -67,11 +71,15 @@ class EngineClient(EngineQueries):
         codec: Codec | None = None,
         key: LinkKey | None = None,
         on_cache_events: Listener | None = None,
+        flushes: ReadFlushes | None = None,
     ) -> None:
         """`silence_s`: how long its step loop may stand (None: by its device); `key`: over TCP.
 
         `on_cache_events` is called with what changes in the engine's cache, in order; every engine
         that connects begins with a snapshot. None: the engine is not asked to send any.
+
+        `flushes` gives the recorded flushes, as `forget` is given them: it is awaited after each
+        welcome, and until then the engine is not connected. None: nobody records any.
         """
         super().__init__()
         self._engine = engine
@@ -86,6 +94,9 @@ class EngineClient(EngineQueries):
         self._partition: Partition | None = None  # the last one
         self._on_cache_events = on_cache_events
         self._subscription: CacheSubscription | None = None  # of this connection
+        self._read_flushes = flushes
+        self._flushes: dict[str, str | None] = {}  # as far as known
+        self._telling: asyncio.Task[None] | None = None  # it of the flushes
 
     @property
     def is_stalled(self) -> bool:
@@ -161,6 +172,13 @@ class EngineClient(EngineQueries):
         if self._welcome is not None:
             self._send(self._partition)
 
+    def forget(self, flushes: Mapping[str, str | None]) -> None:
+        """As `Engine.forget`; an engine that connects later is told as well."""
+        new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
+        self._flushes = dict(flushes)
+        if new and self._welcome is not None:
+            self._send(Forget(flushes=new))
+
     # From callers to the engine
 
     def _begin(self, request: Generate, on_end: OnEnd | None) -> EventQueue:
@@ -219,6 +237,21 @@ class EngineClient(EngineQueries):
             event_queue.put(event)
 
     def _on_welcome(self, welcome: Welcome) -> None:
+        if self._read_flushes is None:
+            self._begin_use(welcome)
+            return
+        telling = self._tell_flushes(self._read_flushes, welcome)
+        self._telling = asyncio.create_task(telling, name="engine-flushes")
+        self._telling.add_done_callback(_log_failure)
+
+    async def _tell_flushes(self, read: ReadFlushes, welcome: Welcome) -> None:
+        flushes = await read()
+        self._flushes |= flushes
+        if self._flushes:
+            self._send(Forget(flushes=self._flushes))
+        self._begin_use(welcome)
+
+    def _begin_use(self, welcome: Welcome) -> None:
         if self._partition is not None:
             self._send(self._partition)
         if self._on_cache_events is not None:
@@ -252,6 +285,8 @@ class EngineClient(EngineQueries):
     def _fail_all(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
         self._welcome = self._subscription = None
+        if self._telling is not None:
+            self._telling.cancel()
         requests, self._requests = self._requests, {}
         self._on_end.clear()
         for event_queue in requests.values():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Role, Tokens, Welcome
-from engine.link.query_messages import MarkedPrefix, Probed
+from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 
@@ -103,8 +103,24 @@ class Engine(Protocol):
         """At most `limit` of the hottest or of the most wasteful prefixes."""
         ...
 
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
-        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
+    async def flush(
+        self,
+        *,
+        flow: str | None = None,
+        namespace: bytes | None = None,
+        flush_id: str = UNRECORDED,
+    ) -> int:
+        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten.
+
+        A `flush_id` says that it is one of those that `forget` names.
+        """
+        ...
+
+    def forget(self, flushes: Mapping[str, str | None]) -> None:
+        """Do those of all recorded flushes that are not done: id to flow, None is everything.
+
+        Not waited for: an engine that is connected does them before what is asked of it later.
+        """
         ...
 
     async def pin(self, prefix: PinnedPrefix) -> int:

@@ -1,10 +1,10 @@
 """What crosses the link between gateway and engine.
 
-Forward go `Hello`, `Partition`, `Generate`, `Cancel` and queries; back come one `Welcome` per
-`Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). To
-gateways that subscribe, `CacheEvents` come as well (`cache_events.py`). Every
-`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
-it was cancelled.
+Forward go `Hello`, `Forget`, `Partition`, `Generate`, `Cancel` and queries; back come one `Welcome`
+per `Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). To
+gateways that subscribe, `CacheEvents` come as well (`cache_events.py`). Every `Generate` is
+answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when it was
+cancelled.
 
 Knows: field names, types, units. Does not know: sockets (`socket_link.py`, `client.py`) or how the
 bytes are bounded (`codec.py`).
@@ -101,20 +101,20 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a prompt, from its begin on, that is to be retained in the cache."""
+    """A part of a prompt, from its beginning on, that is to be retained in the cache."""
 
     num_tokens: int  # of them whole blocks count
     seconds: float  # from each use on
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
-    """Another engine of this fingerprint that has the begin of a prompt, or computes it now.
+    """Another engine of this fingerprint that has the beginning of a prompt, or computes it now.
 
     A hint: what does not come from there is computed, and a wrong one costs a bounded wait.
     """
 
     address: str  # of its exchange of blocks (`Welcome.exchange_address`)
-    num_tokens: int  # of the prompt, from its begin on, that are believed to be there
+    num_tokens: int  # of the prompt, from its beginning on, that are believed to be there
     # A request that computes this prompt there: blocks are sent as they come to be, until its
     # prompt is computed. None: what is there now is sent.
     request_id: str | None = None
@@ -162,13 +162,23 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
     flows: dict[str, FlowQuota]
 
 
+class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
+    """Flushes that were ordered at any time, by their ids; None: of everything.
+
+    The engine does those that its cache, its disk included, has not done. The first message of a
+    gateway after the welcome, and sent again when there are more. Not answered; may be repeated.
+    """
+
+    flushes: dict[str, str | None]
+
+
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     """The client left, or a stop string was met. Answered by `Finished("cancelled")`."""
 
     request_id: str
 
 
-ToEngine = Hello | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
+ToEngine = Hello | Forget | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from engine.errors import EngineError, error_from_code
 from engine.link.interface import PinnedPrefix
 from engine.link.query_messages import (
+    UNRECORDED,
     Flush,
     Flushed,
     ForgetMarked,
@@ -97,9 +98,15 @@ class EngineQueries(ABC):
         query = PrefixesQuery(query_id=self._new_id(), order=order, limit=limit)
         return await self._ask(query, Prefixes)
 
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+    async def flush(
+        self,
+        *,
+        flow: str | None = None,
+        namespace: bytes | None = None,
+        flush_id: str = UNRECORDED,
+    ) -> int:
         """As `Engine.flush`."""
-        query = Flush(query_id=self._new_id(), flow=flow, namespace=namespace)
+        query = Flush(query_id=self._new_id(), flow=flow, namespace=namespace, flush_id=flush_id)
         return (await self._ask(query, Flushed)).blocks
 
     async def pin(self, prefix: PinnedPrefix) -> int:

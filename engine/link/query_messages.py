@@ -7,6 +7,8 @@ import msgspec
 from engine.link.stats_messages import EngineStats, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
+UNRECORDED = ""  # the id of a flush that nobody will ask for again
+
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
     """Forget cached prefixes: of one flow, of one namespace, or all when both are None.
@@ -19,6 +21,7 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
     query_id: str
     flow: str | None = None
     namespace: bytes | None = None
+    flush_id: str = UNRECORDED  # by which `Forget` knows it
 
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):

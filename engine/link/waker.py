@@ -25,5 +25,5 @@ class Waker:
 
     def close(self) -> None:
         """Give the descriptor back; after all who might wake have ended."""
-        os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1  # in this order: its number may soon be another's
+        os.close(fd)

@@ -24,6 +24,7 @@ from engine.models.rope import rope_table
 from engine.models.shards import RankGroup, vocabulary_rows
 from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.ops import Ops
 
 
@@ -37,7 +38,7 @@ class PendingLayers(Protocol):
         ...
 
 
-class WeightFetch(Protocol):
+class WeightPrefetch(Protocol):
     """Copies the weights of layers that stay in host memory to the device, ahead of their use.
 
     Layers are counted from the first one that is computed here.
@@ -72,7 +73,7 @@ class Decoder:
     late: PendingLayers | None = None  # None: every layer is there when a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
-    fetch: WeightFetch | None = None  # None: all weights are on the device
+    prefetch: WeightPrefetch | None = None  # None: all weights are on the device
 
     @property
     def has_logits(self) -> bool:
@@ -116,19 +117,20 @@ class Decoder:
     def _of_all_ranks(self, logits: Tensor) -> Tensor:
         if self.group is None or logits.shape[1] == self.config.vocab_size:
             return logits
-        return self.group.gather(logits).transpose(0, 1).flatten(1)
+        return self.group.gather_columns(logits)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
+    ) -> tuple[Tensor | PeerProduct, Tensor] | None:
         """The last layer's output at `outputs`, whole or in parts, and its residual (S, H).
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, layers, hidden = self.ops, self.parameters.layers, None
+        ops, layers = self.ops, self.parameters.layers
+        hidden: Tensor | PeerProduct | None = None
         first, last = layers[0].index, layers[-1]
-        if self.fetch is not None:
-            self.fetch.begin()
+        if self.prefetch is not None:
+            self.prefetch.begin()
         residual = self._entering(token_ids)
         for layer in layers:
             index = layer.index - first
@@ -142,16 +144,16 @@ class Decoder:
                 hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
             elif outputs.shape[0]:
                 return layer.finish(ops, hidden, residual, layout, kv, outputs)
-            if self.fetch is not None:
-                self.fetch.computed(index)
+            if self.prefetch is not None:
+                self.prefetch.computed(index)
         if not self.has_logits:
             self._pass_on(hidden, residual)
         return None
 
     def _await(self, index: int) -> None:
         """Let what is launched next wait for a layer's weights and KV, where these come late."""
-        if self.fetch is not None:
-            self.fetch.wait(index)
+        if self.prefetch is not None:
+            self.prefetch.wait(index)
         if self.late is not None and index == self.late.first:
             self.late.wait()
 
@@ -162,7 +164,7 @@ class Decoder:
         embedding = self.parameters.embedding
         return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
 
-    def _pass_on(self, hidden: Tensor | None, residual: Tensor) -> None:
+    def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
         """Give the next stage the sum that its first norm would make: the bits are the same.
 
         The normed one, of another weight than that norm's, is dropped.
@@ -210,7 +212,7 @@ def shortened(decoder: Decoder) -> Decoder:
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
     few = replace(decoder.parameters, layers=kept)
-    return replace(decoder, parameters=few, fetch=None)
+    return replace(decoder, parameters=few, prefetch=None)
 
 
 def build_decoder(

@@ -7,6 +7,7 @@ ModelError
  |   |- UnsupportedModel    a model that is not served: architecture, weight format, window...
  |   |- BadConfig           config.json is absent, malformed or contradicts itself
  |   `- CheckpointError     the weights are absent, unreadable, or not what config.json says
+ |- WrongSetting        a setting asks for what this model has not
  |- DeviceUnavailable   the device that was asked for is not there
  |- PoolTooSmall        not one block of KV fits beside the weights
  `- NotEnoughMemory     host or device have not the memory that a start takes
@@ -33,6 +34,10 @@ class BadConfig(ModelNotServed):
 
 class CheckpointError(ModelNotServed):
     """The weights are absent, pickled, unreadable, or not what config.json says."""
+
+
+class WrongSetting(ModelError):
+    """A setting asks for what this model has not, such as more context; with another it serves."""
 
 
 class DeviceUnavailable(ModelError):

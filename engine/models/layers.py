@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from engine.models.shards import RankGroup
     from kernels.attention.batch_layout import BatchLayout
+    from kernels.exchange.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
@@ -125,7 +126,7 @@ class DecoderLayer:
     def write_kv(
         self,
         ops: Ops,
-        hidden: Tensor | None,
+        hidden: Tensor | PeerProduct | None,
         residual: Tensor,
         layout: BatchLayout,
         kv: Tensor,
@@ -164,7 +165,7 @@ class DecoderLayer:
         layout: BatchLayout,
         kv: Tensor,
         outputs: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor | PeerProduct, Tensor]:
         """What the layer puts out, whole or in parts, and the residual, both (T, H).
 
         With `outputs`, in the last layer, both are of these tokens alone.
@@ -181,7 +182,7 @@ class DecoderLayer:
         layout: BatchLayout,
         kv: Tensor,
         outputs: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor | PeerProduct, Tensor]:
         """What attention puts out, whole or in parts, and the residual, as `finish` has them."""
         sinks = None if self.sinks is None else self.sinks.logits
         attended = ops.paged_attention(queries, kv, layout, self.variant, sinks).flatten(1)
@@ -189,7 +190,7 @@ class DecoderLayer:
             attended, residual = attended[outputs], residual[outputs]
         return self.of_all_ranks(self.output.product(ops, attended), residual), residual
 
-    def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor:
+    def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor | PeerProduct:
         """The sum of what the ranks' products are (T, H), as the layer's norms read it."""
         if self.group is None:
             return product

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.models.shards import RankGroup
-    from kernels.experts.matrices import ExpertMatrix
+    from kernels.experts.matrices import AnyMatrix
     from kernels.experts.route import Routed
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
@@ -34,16 +34,16 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
-    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
-    returns None where that takes another tensor as well, which has not been read yet.
-    `stored_shape` is what the checkpoint has, where `convert` expects it to be so.
+    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
+    `stored_shape` is what the checkpoint has, where `convert` expects it to be so; then shards
+    divide that.
     One that is not `required` may be absent; its view has no elements.
     """
 
     name: str
     view: Tensor
     shard_dim: int | None = None
-    convert: Callable[[Tensor], Tensor | None] | None = None
+    convert: Callable[[Tensor], Tensor] | None = None
     stored_shape: tuple[int, ...] | None = None
     required: bool = True
 
@@ -147,8 +147,8 @@ class Experts(Module):
     """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I)."""
 
     config: ExpertsConfig
-    gate_up: ExpertMatrix
-    down: ExpertMatrix
+    gate_up: AnyMatrix
+    down: AnyMatrix
 
     def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
         """x (T, H) -> (T, H), whole or in parts."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.exchange.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
@@ -61,8 +62,10 @@ class RmsNorm(Module):
         """x (T, H) -> (T, H)."""
         return ops.rms_norm(x, self.weight, self.eps)
 
-    def add(self, ops: Ops, x: Tensor, residual: Tensor) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """x (T, H) or in parts, residual (T, H) -> (normed sum, sum), both (T, H)."""
+    def add(
+        self, ops: Ops, x: Tensor | PeerProduct, residual: Tensor
+    ) -> tuple[Tensor | Fp8Rows, Tensor]:
+        """x (T, H), in parts or of ranks, residual (T, H) -> (normed sum, sum), both (T, H)."""
         if self.to_fp8 is not None:
             return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
         return ops.add_rms_norm(x, residual, self.weight, self.eps)

@@ -9,7 +9,7 @@ products are whole. Knows: names in checkpoints. Does not know: config.json.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from engine.models.layers import DecoderLayer, LayerConfig
 from engine.models.mlp import GatedMlp, MlpConfig
@@ -67,7 +67,7 @@ class SandwichLayer(DecoderLayer):
     ) -> tuple[Tensor, Tensor]:
         """As `DecoderLayer.finish`."""
         projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
-        attended = self.attention_norm.norm(ops, projected)
+        attended = self.attention_norm.norm(ops, cast("Tensor", projected))  # no parts are added
         normed, residual = self.post_norm.add(ops, attended, residual)
         product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
-        return self.mlp_norm.norm(ops, product), residual
+        return self.mlp_norm.norm(ops, cast("Tensor", product)), residual

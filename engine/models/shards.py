@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.exchange.peer_rows import PeerProduct
+
 MOST_RANKS = 8
 
 
@@ -48,19 +50,22 @@ class RankGroup(Protocol):
         """How many there are."""
         ...
 
-    def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
+    def total(
+        self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
+    ) -> Tensor | PeerProduct:
         """The sum of what the ranks have, in rank order; its bits are the same on all ranks.
 
-        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`, or with `in_parts` one of each rank.
+        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` one of each rank, or what
+        the norm that reads it makes the sum of; then it is read once.
         """
         ...
 
-    def gather(self, x: Tensor) -> Tensor:
-        """x (...) of each rank -> (num_ranks, ...)."""
+    def gather_columns(self, x: Tensor) -> Tensor:
+        """x (R, C) of each rank -> (R, num_ranks * C), the ranks' columns side by side."""
         ...
 
     def share(self, x: Tensor) -> None:
-        """Give `x`, contiguous, the values that it has on rank 0."""
+        """Give `x`, contiguous, the values that it has on rank 0; token ids, so none negative."""
         ...
 
 

@@ -6,7 +6,7 @@
 Each such layer is built twice (`LayerHomes`): in host memory, where loading fills it, and on its
 buffer, where it is computed with. Both are the bytes of one run (`memory`).
 
-Knows: bytes. Does not know: what a layer consists of, or when it is copied (`fetch`).
+Knows: bytes. Does not know: what a layer consists of, or when it is copied (`prefetch`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 Layers are evenly spaced, and the last is one of them: each copy has the layers before it to hide
 under, and after the last one as little as possible is computed while the bus is idle.
 
-Knows: bytes and seconds. Does not know: tensors or streams (`fetch`). No torch: plans read it too.
+Knows: bytes and seconds. Does not know: tensors or streams (`prefetch`). No torch: plans read it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.models.errors import BadConfig
+from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
 NUM_BUFFERS = 2  # on the device: one is computed with while the other is filled
@@ -47,17 +47,19 @@ def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
 def place(layer_bytes: Sequence[int], gib: float) -> Placement:
     """The fewest layers that have `gib` GiB of weights; `layer_bytes` of each layer of the model.
 
-    Raises BadConfig where all together have less, or where that would free no memory.
+    Raises WrongSetting where all together have less, or where that would free no memory.
     """
     wanted, total = gib * GIB, sum(layer_bytes)
     if wanted > total:
-        raise BadConfig(f"cpu_offload_gb {gib:g}: the layers have {as_gib(total)}")
+        raise WrongSetting(
+            f"cpu_offload_gb {gib:g}: the layers have {as_gib(total)} GiB of weights in all"
+        )
     found = next(one for one in _placements(layer_bytes) if one.host_bytes >= wanted)
     if found.freed_bytes > 0:
         return found
     freeing = next((one for one in _placements(layer_bytes) if one.freed_bytes > 0), None)
     advice = "" if freeing is None else f"; {as_gib(freeing.host_bytes)} would free some"
-    raise BadConfig(
+    raise WrongSetting(
         f"cpu_offload_gb {gib:g}: {NUM_BUFFERS} layers are on the device in any case, so "
         f"{len(found.layers)} in host memory free none{advice}"
     )

@@ -6,6 +6,9 @@
     share    broadcast of rank 0
     least    of a number of each rank; before steps are computed
 
+Few rows are exchanged over peer memory by kernels of our own (`peer_memory`), where GPUs have it:
+NCCL takes several times as long for them, and they are all that a step of few tokens exchanges.
+
 Bytes are copied, and every sum is computed in one order, so all ranks have the same bits. What is
 copied is bytes whatever the dtype: a library that adds would need to know it.
 
@@ -17,14 +20,24 @@ Knows: torch's process groups. Does not know: models, steps or processes.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed
 from torch import Tensor
 
+from engine.ranks.peer_memory import (
+    NoPeerMemory,
+    Place,
+    RowShape,
+    SymmetricMemory,
+    open_peer_memory,
+)
+from kernels.exchange import peer_gather
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 
 c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types
@@ -34,6 +47,8 @@ LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(minutes=10)
 # What is gathered whole. Beyond, each rank adds up a part: less is sent, in two goes.
 MOST_GATHERED_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,26 @@ class Meeting:
     name: str = "all"
 
 
+class Peers(Protocol):
+    """What ranks exchange over peer memory; as `PeerMemory`."""
+
+    def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
+        """As `PeerMemory.product`."""
+        ...
+
+    def gather(self, x: Tensor) -> Tensor | None:
+        """As `PeerMemory.gather`."""
+        ...
+
+    def share(self, x: Tensor) -> bool:
+        """As `PeerMemory.share`."""
+        ...
+
+    def abandon(self) -> None:
+        """As `PeerMemory.abandon`."""
+        ...
+
+
 class Collectives:
     """The ranks of one model, as one of them sees them; implements `RankGroup`.
 
@@ -61,13 +96,15 @@ class Collectives:
         """Wait for all ranks. Raises RuntimeError where one does not come or is gone."""
         self.rank = meeting.rank
         self.num_ranks = meeting.num_ranks
+        self._device = device
+        self._peers: Peers | None = None
         file = c10d.FileStore(meeting.path, meeting.num_ranks)
-        store = c10d.PrefixStore(meeting.name, file)
-        self._hosts = _gloo(c10d.PrefixStore("hosts", store), meeting)
+        self._store = c10d.PrefixStore(meeting.name, file)
+        self._hosts = _gloo(self._place("hosts"), meeting)
         self._group = self._hosts
         self.least(0)  # or one that leaves soon would fail another that still connects
         if device.type == "cuda":
-            self._group = _nccl(c10d.PrefixStore("devices", store), meeting)
+            self._group = _nccl(self._place("devices"), meeting)
             self._warm_up(device)
 
     @property
@@ -75,8 +112,29 @@ class Collectives:
         """Torch's group that exchanges what lies on the device."""
         return self._group
 
-    def total(self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True) -> Tensor:
+    def open_peer_memory(self, shape: RowShape) -> None:
+        """Exchange few rows over peer memory from here on, where all ranks have it."""
+        if self._device.type != "cuda":
+            return
+        place = Place(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
+        try:
+            self.use_peers(open_peer_memory(place, shape, SymmetricMemory()))
+            _log.info("ranks exchange over peer memory")
+        except NoPeerMemory as error:
+            _log.warning("no peer memory, so ranks exchange over NCCL alone: %s", error)
+
+    def use_peers(self, peers: Peers) -> None:
+        """Exchange over these what fits there."""
+        self._peers = peers
+
+    def total(
+        self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
+    ) -> Tensor | PeerProduct:
         """As `RankGroup.total`."""
+        if in_parts and self._peers is not None:
+            unread = self._peers.product(product, dtype)
+            if unread is not None:
+                return unread
         mine = parts.whole(product, dtype)
         if self._is_small(mine):
             gathered = self.gather(mine)
@@ -88,14 +146,26 @@ class Collectives:
         return self.gather(sliced.sum(0)).view_as(mine)
 
     def gather(self, x: Tensor) -> Tensor:
-        """As `RankGroup.gather`."""
-        gathered = x.new_empty((self.num_ranks, *x.shape))
+        """x (...) of each rank -> (num_ranks, ...)."""
+        shape = self.num_ranks, *x.shape
+        if self._peers is not None:
+            found = self._peers.gather(x.reshape(1, -1))
+            if found is not None:
+                return found.view(shape)
+        gathered = x.new_empty(shape)
         if gathered.numel():
             self._group._allgather_base(_bytes(gathered), _bytes(x)).wait()
         return gathered
 
+    def gather_columns(self, x: Tensor) -> Tensor:
+        """As `RankGroup.gather_columns`."""
+        found = None if self._peers is None else self._peers.gather(x)
+        return peer_gather.reference(self.gather(x)) if found is None else found
+
     def share(self, x: Tensor) -> None:
         """As `RankGroup.share`."""
+        if self._peers is not None and self._peers.share(x):
+            return
         if x.numel():
             self._group.broadcast([_bytes(x)], _from_first()).wait()
 
@@ -116,11 +186,23 @@ class Collectives:
 
         Its calls in graphs are of no use then.
         """
+        if self._peers is not None:
+            self._give_up(self._peers)
+            self._peers = None
         if self._group is not self._hosts:
             self._group.abort()
         self._hosts.shutdown()
         # Torch's store looks at its file a last time when it goes.
-        self._group = self._hosts = None
+        self._group = self._hosts = self._store = None
+
+    def _give_up(self, peers: Peers) -> None:
+        try:
+            peers.abandon()
+        except RuntimeError as error:  # a device that has failed waits for nobody
+            _log.warning("peer memory was not given up: %s", error)
+
+    def _place(self, name: str) -> Any:
+        return c10d.PrefixStore(name, self._store)
 
     def _is_small(self, x: Tensor) -> bool:
         num_bytes = x.numel() * x.element_size()

@@ -18,7 +18,7 @@ from engine.models.shards import MOST_RANKS
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import Launch, LaunchForward, SampleRows, without_texts
 from engine.ranks.ring import RING_BYTES
-from engine.ranks.stages import DeferringRunner
+from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
 # Of a step; there are at most as many under way as ranks, and some tens of bytes a row beside.

@@ -13,7 +13,7 @@ Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -156,6 +156,14 @@ class RanksDisk:
         """As `Disk.forget_owner`, on all ranks. Raises RankGone."""
         self._others.tell(ForgetOwner(owner))
         self._own.forget_owner(owner)
+
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        """As `Disk.note_flushes`, on this rank's: without its records the others' are not found."""
+        self._own.note_flushes(flushes)
+
+    def done_flushes(self) -> Sequence[str]:
+        """As `Disk.done_flushes`."""
+        return self._own.done_flushes()
 
     def _scanned(self, place: int) -> dict[int, bytes]:
         found: dict[int, bytes] = {}

@@ -19,6 +19,7 @@ from engine.exchange.exchange import Exchange, OpenedExchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
+from engine.recorded_flushes import RecordedFlushes
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins, most_pinned
 from engine.scheduling.queue import FairQueue, QueueLimits
@@ -95,26 +96,19 @@ def assemble(
     parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
     if exchange is not None:
         welcome = msgspec.structs.replace(welcome, exchange_address=exchange.address)
-    cache = PrefixCache(
-        num_blocks=loaded_runner.num_blocks,
-        block_size=welcome.block_size,
-        policy=parts.policy,
-        digest=parts.digest,
-        tiers=parts.lower.tiers,
-    )
+    cache = _cache(loaded_runner, parts)
     counters = EngineCounters(started=clock())
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
     rates = LoadOrRecompute(
         times, block_size=welcome.block_size, block_bytes=parts.lower.block_bytes
     )
-    copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
-    sequence_cache = SequenceCache(
-        cache, copies, rates, single_flight_deadline_s=limits.single_flight_deadline_s
-    )
+    disk = parts.lower.disk
+    copies = TierCopies(cache, parts.lower.mover, disk, rates)
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange)
+    deadline_s = limits.single_flight_deadline_s
     scheduler = Scheduler(
         FairQueue(limits.queue),
-        sequence_cache,
+        SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s),
         limits.step,
         times,
         counters,
@@ -125,20 +119,14 @@ def assemble(
     pins = Pins(cache, most)
     components = Components(
         link=link,
-        intake=Intake(
-            vocab_size=welcome.vocab_size,
-            block_size=welcome.block_size,
-            max_model_len=welcome.max_model_len,
-            fits=cache.fits,
-            constraint_of=loaded_runner.constraint_of,
-            forget_grammars=loaded_runner.forget_grammars,
-        ),
+        intake=_intake(loaded_runner, cache),
         scheduler=scheduler,
         settler=Settler(scheduler, counters, times, eos_token_ids=welcome.eos_token_ids),
         runner=loaded_runner.runner,
         masks=loaded_runner.masks,
         cache=cache,
         pins=pins,
+        recorded_flushes=RecordedFlushes(() if disk is None else disk.done_flushes()),
         prefix_queries=PrefixQueries(cache, times),
         tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,
@@ -154,3 +142,25 @@ def assemble(
         stages=limits.step.stages,
     )
     return EngineCore(components)
+
+
+def _cache(loaded_runner: LoadedRunner, parts: CacheParts) -> PrefixCache:
+    return PrefixCache(
+        num_blocks=loaded_runner.num_blocks,
+        block_size=loaded_runner.welcome.block_size,
+        policy=parts.policy,
+        digest=parts.digest,
+        tiers=parts.lower.tiers,
+    )
+
+
+def _intake(loaded_runner: LoadedRunner, cache: PrefixCache) -> Intake:
+    welcome = loaded_runner.welcome
+    return Intake(
+        vocab_size=welcome.vocab_size,
+        block_size=welcome.block_size,
+        max_model_len=welcome.max_model_len,
+        fits=cache.fits,
+        constraint_of=loaded_runner.constraint_of,
+        forget_grammars=loaded_runner.forget_grammars,
+    )

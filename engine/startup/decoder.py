@@ -21,10 +21,10 @@ from engine.models.errors import NotEnoughMemory
 from engine.models.modules import Allocator
 from engine.models.parameters import Parameters, dummy_parameters, empty_parameters
 from engine.models.shards import RankGroup, shard_layers
-from engine.offload.fetch import fetch_of
 from engine.offload.host_layers import HostLayers
 from engine.offload.memory import CountingMemory
 from engine.offload.placement import GIB, Placement, as_gib, least_placement, place
+from engine.offload.prefetch import prefetch_of
 from engine.ranks.groups import RankGroups
 from engine.startup.device import free_bytes
 from engine.startup.origin import DUMMY_SEED
@@ -72,7 +72,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """The layers that stay in host memory; None: none do. Raises BadConfig."""
+    """The layers that stay in host memory; None: none do. Raises WrongSetting."""
     return place(sizes.layers, config.cpu_offload_gb) if config.cpu_offload_gb else None
 
 
@@ -90,7 +90,7 @@ def load_decoder(
     )
     if host_layers is None:
         return decoder
-    return replace(decoder, fetch=fetch_of(host_layers))
+    return replace(decoder, prefetch=prefetch_of(host_layers))
 
 
 def open_host_layers(

@@ -25,7 +25,7 @@ from engine.models.architectures.registry import SERVED, ServedModels, read_mode
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder
-from engine.models.errors import BadConfig, PoolTooSmall
+from engine.models.errors import PoolTooSmall, WrongSetting
 from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
@@ -33,9 +33,10 @@ from engine.models.weight_formats.fp8 import Fp8Format
 from engine.offload.host_layers import HostLayers
 from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
+from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
-from engine.ranks.stages import EarlierStageRunner, of_rank_0
+from engine.ranks.stage_runners import EarlierStageRunner, of_rank_0
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
@@ -208,6 +209,8 @@ def open_part(
     torch.set_num_threads(config.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
+    if groups is not None and groups.tensor is not None and config.peer_memory:
+        groups.tensor.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
     host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
     with timed("weights"):
         decoder = load_decoder(config, outline, groups, host_layers)
@@ -288,7 +291,7 @@ def _pool(
 def _model_len(config: EngineConfig, model: ModelConfig) -> int:
     asked = config.max_model_len
     if asked is not None and asked > model.max_positions:
-        raise BadConfig(f"max_model_len {asked}: the model has {model.max_positions} positions")
+        raise WrongSetting(f"max_model_len {asked}: the model has {model.max_positions} positions")
     return asked or model.max_positions
 
 

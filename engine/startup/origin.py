@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DUMMY_SEED = 0
 # Raised whenever a kernel's results may differ in a bit from those of the release before.
-NUMERICS_VERSION = 6
+NUMERICS_VERSION = 7
 
 
 def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:

@@ -17,6 +17,7 @@ from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
 from gateway.overview.tenant_names import PUBLISHED
+from gateway.sharing.flushing import Flushing
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 from gateway.tenant_memory import TenantMemory
@@ -31,14 +32,20 @@ class FlushOrder(AdminBody):
 
 
 class FlushDone(msgspec.Struct, frozen=True):
-    """Answer of POST /admin/cache/flush."""
+    """Answer of POST /admin/cache/flush.
 
-    flushed_blocks: int
+    `awaited` names the engines that were away: they forget when they are back, before they serve
+    anything. `flushed_blocks` are those of the others, None where there are none.
+    """
+
+    flushed_blocks: int | None
+    awaited: list[str]
 
 
 def cache_router(
     store: Store,
     engine: BoundedEngine,
+    flushing: Flushing,
     audit: AuditTrail,
     memories: Sequence[TenantMemory[Any]],
     clock: Callable[[], float],
@@ -68,14 +75,15 @@ def cache_router(
         if order.tenant is not None:
             await store.get(Tenant, order.tenant)
         with refusing():
-            flushed = await engine.flush(order.tenant)
+            flushed = await flushing.flush(order.tenant)
         for memory in memories:
             if order.tenant is None:
                 memory.forget_all()
             else:
                 memory.forget(order.tenant)
-        await audit.note("cache.flush", order.tenant or "everything", blocks=flushed)
-        return json_response(FlushDone(flushed))
+        target, awaited = order.tenant or "everything", list(flushed.awaited)
+        await audit.note("cache.flush", target, blocks=flushed.blocks, awaited=awaited)
+        return json_response(FlushDone(flushed.blocks, awaited))
 
     return router
 

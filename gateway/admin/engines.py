@@ -36,7 +36,9 @@ def _checked(text: str) -> str:
     except ValueError as error:
         raise PydanticCustomError("address", "{why}", {"why": str(error)}) from error
     if path is not None and not path.is_absolute():
-        raise PydanticCustomError("address", "a socket's path must be absolute")
+        raise PydanticCustomError(
+            "address", "it must be tcp://HOST:PORT, or the absolute path of a socket"
+        )
     if not text.isprintable():
         raise PydanticCustomError("address", "an address must be printable")
     return text

@@ -27,6 +27,7 @@ from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.tree_routes import tree_router
 from gateway.overview.tree_rows import TreeRows
+from gateway.sharing.flushing import Flushing
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
 from gateway.state.store import Store
@@ -44,6 +45,7 @@ def admin_router(
     published: Published,
     bodies: BodyMemory,
     partitions: Partitions,
+    flushing: Flushing,
     memories: Sequence[TenantMemory[Any]],
     watched: Watched,
     *,
@@ -63,12 +65,12 @@ def admin_router(
     audit = AuditTrail(store, clock)
     names = TenantNames(store, clock)
     for part in (
-        tenants_router(store, keyring, bounded, audit, partitions, clock),
+        tenants_router(store, keyring, flushing, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
         engines_router(store, bounded, audit, clock, finds=finds_engines),
-        cache_router(store, bounded, audit, memories, clock),
+        cache_router(store, bounded, flushing, audit, memories, clock),
         overview_router(watched, bounded, names, store, clock),
         isolation_router(store, audit, clock),
         tree_router(bounded, TreeRows(published, names)),

@@ -23,10 +23,11 @@ from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, Name, json_response, left_out, sent
 from gateway.auth.keyring import Keyring
-from gateway.bounded_engine import BoundedEngine
+from gateway.errors import Unavailable
 from gateway.http.openapi import described
 from gateway.http.struct_field import StructField
 from gateway.limits.limits import CacheQuota, Limits
+from gateway.sharing.flushing import Flushed, Flushing
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
@@ -78,10 +79,14 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Answer of DELETE. `flushed_blocks` is None when no engine answered."""
+    """Answer of DELETE. `flushed_blocks` is None when no engine answered.
+
+    `awaited` names the engines that were away: they forget it when they are back.
+    """
 
     id: str
     flushed_blocks: int | None
+    awaited: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ class _Tenants:
 
     store: Records
     keyring: Keyring
-    engine: BoundedEngine
+    flushing: Flushing
     audit: AuditTrail
     partitions: Partitions
     turn: asyncio.Lock
@@ -107,7 +112,7 @@ class _Tenants:
             self.keyring.forget(tenant_id)
             await self.audit.note("tenant.update", tenant_id, **change.given())
             if after.disabled:
-                await _flush(self.engine, tenant_id)
+                await _flush(self.flushing, tenant_id)
             await self.partitions.changed()
             return after
 
@@ -116,22 +121,22 @@ class _Tenants:
             await self.store.delete(Tenant, tenant_id)
             self.keyring.forget(tenant_id)
             await self.audit.note("tenant.delete", tenant_id)
-            flushed = await _flush(self.engine, tenant_id)
+            flushed = await _flush(self.flushing, tenant_id)
             await self.partitions.changed()
-            return Deleted(tenant_id, flushed)
+            return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
 
 def tenants_router(
     store: Records,
     keyring: Keyring,
-    engine: BoundedEngine,
+    flushing: Flushing,
     audit: AuditTrail,
     partitions: Partitions,
     clock: Callable[[], float],
 ) -> APIRouter:
     """The routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
-    tenants = _Tenants(store, keyring, engine, audit, partitions, asyncio.Lock())
+    tenants = _Tenants(store, keyring, flushing, audit, partitions, asyncio.Lock())
 
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(body: Annotated[NewTenant, Depends(sent(NewTenant))]) -> Response:
@@ -171,16 +176,16 @@ def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
         return json_response(await tenants.delete(tenant_id))
 
 
-async def _flush(engine: BoundedEngine, tenant_id: str) -> int | None:
+async def _flush(flushing: Flushing, tenant_id: str) -> Flushed:
     """Forget the tenant's prefixes.
 
-    Without an engine the change stands: what is left in the cache cannot be reached, because
-    no request has the id that its namespace is derived from.
+    Where that fails the change stands: what is left in the cache cannot be reached, because no
+    request has the id that its namespace is derived from.
     """
     try:
-        return await engine.flush(tenant_id)
-    except EngineError:
-        return None
+        return await flushing.flush(tenant_id)
+    except (EngineError, Unavailable):
+        return Flushed(None)
 
 
 class NamedGroup(AdminBody):

@@ -14,24 +14,32 @@ from engine.link.curve import LinkKey, read_link_key
 from engine.link.interface import Engine
 from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.flushes import FlushReader
 from gateway.routing.by_name import router_by_name
 
 
 @asynccontextmanager
-async def connected(config: GatewayConfig) -> AsyncIterator[Engine]:
-    """The engine, or all replicas as one; they may come later."""
+async def connected(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
+    """The engine, or all replicas as one; they may come later, and first do missed `flushes`."""
     if config.find_engines or len(config.engines) > 1:
-        async with _replicas(config) as engines:
+        async with _replicas(config, flushes) as engines:
             yield engines
         return
     [engine] = config.engines
     async with AsyncExitStack() as stack:
-        client = EngineClient(engine, silence_s=config.engine_silence_s, key=_key(config, engine))
+        client = EngineClient(
+            engine,
+            silence_s=config.engine_silence_s,
+            key=_key(config, engine),
+            flushes=flushes.read,
+        )
         await _start(client, stack)
         yield client
 
 
-def replica_client(config: GatewayConfig, engines: EngineSet, name: str, at: str) -> EngineClient:
+def replica_client(
+    config: GatewayConfig, engines: EngineSet, flushes: FlushReader, name: str, at: str
+) -> EngineClient:
     """A client, not started, of the replica `name` of `engines`, which is at an address.
 
     Raises ValueError where that is none, or is over TCP and there is no key; BadLinkKey.
@@ -45,16 +53,17 @@ def replica_client(config: GatewayConfig, engines: EngineSet, name: str, at: str
         silence_s=config.engine_silence_s,
         key=key,
         on_cache_events=partial(engines.heard, name),
+        flushes=flushes.read,
     )
 
 
 @asynccontextmanager
-async def _replicas(config: GatewayConfig) -> AsyncIterator[EngineSet]:
+async def _replicas(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[EngineSet]:
     """Those of the config; what is found in the state joins them (`finding`)."""
     engines = EngineSet({}, router_by_name(config.router, time.monotonic))
     async with AsyncExitStack() as stack:
         for number, at in enumerate(config.engines):
-            client = replica_client(config, engines, str(number), at)
+            client = replica_client(config, engines, flushes, str(number), at)
             await _start(client, stack)
             engines.join(str(number), client)
         await stack.enter_async_context(engines.kept())

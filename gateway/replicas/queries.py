@@ -15,12 +15,14 @@ changes with it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.errors import EngineDied, EngineError, EngineUnavailable
 from engine.link.interface import PinnedPrefix
-from engine.link.query_messages import MarkedPrefix, Probed
+from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
-from gateway.replicas.fan_out import ask_all, ask_each, first_error
+from gateway.replicas.fan_out import WITHIN_S, ask_all, ask_each, first_error
 from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.joined_stats import joined_stats
 from gateway.replicas.joined_views import (
@@ -31,6 +33,17 @@ from gateway.replicas.joined_views import (
     joined_sequences,
 )
 from gateway.replicas.members import Members
+
+
+class NotAllFlushed(EngineUnavailable):
+    """Some replicas were away: `missed` has why, by name. `blocks` are those of the others."""
+
+    def __init__(self, blocks: int, missed: Mapping[str, str], replicas: int) -> None:
+        names = ", ".join(f"replica {name} ({why})" for name, why in missed.items())
+        others = "" if len(missed) == replicas else "; the others were"
+        super().__init__(f"not flushed: {names}{others}")
+        self.blocks = blocks
+        self.missed = missed
 
 
 class ReplicaQueries:
@@ -76,14 +89,22 @@ class ReplicaQueries:
         found = await ask_all(self._members.serving(), lambda one: one.prefixes(order, limit))
         return joined_prefixes(found, order, limit)
 
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+    async def flush(
+        self,
+        *,
+        flow: str | None = None,
+        namespace: bytes | None = None,
+        flush_id: str = UNRECORDED,
+    ) -> int:
         """Flush every one, and return the blocks of all.
 
-        Raises EngineUnavailable, after the others have been flushed, where a replica is away: what
-        its disk holds would come back with it.
+        Raises NotAllFlushed, after the others have been flushed, where a replica is away: what its
+        disk holds comes back with it, unless the flush is recorded.
         """
         answers = await ask_each(
-            self._members.connected(), lambda one: one.flush(flow=flow, namespace=namespace)
+            self._members.connected(),
+            lambda one: one.flush(flow=flow, namespace=namespace, flush_id=flush_id),
+            WITHIN_S,
         )
         missed = {
             name: "no engine is connected" for name in self._members.engines if name not in answers
@@ -95,7 +116,7 @@ class ReplicaQueries:
             else:
                 flushed += answer
         if missed:
-            raise EngineUnavailable(_not_flushed(missed, len(self._members.engines)))
+            raise NotAllFlushed(flushed, missed, len(self._members.engines))
         return flushed
 
     async def pin(self, prefix: PinnedPrefix) -> int:
@@ -137,9 +158,3 @@ class ReplicaQueries:
         )
         blocks = [one for one in found.values() if one is not None]
         return max(blocks, default=None)
-
-
-def _not_flushed(missed: dict[str, str], replicas: int) -> str:
-    names = ", ".join(f"replica {name} ({why})" for name, why in missed.items())
-    others = "" if len(missed) == replicas else "; the others were"
-    return f"not flushed: {names}{others}: flush again once it is back"

@@ -8,7 +8,7 @@ come. So its errors reach nobody. It ends with its request at the latest.
 
 What its engine computes for the request was not cached, though it is fetched: `own_reuse` says so.
 
-Knows: one engine, one request. Does not know: who chose them (`gateway.routing.apart`).
+Knows: one engine, one request. Does not know: who chose them (`gateway.routing.remote_prefill`).
 """
 
 from __future__ import annotations

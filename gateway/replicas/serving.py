@@ -18,8 +18,12 @@ from gateway.replicas.attempts import Attempt, Attempts
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
-from gateway.routing.apart import ApartLimits, answering, computing, is_late, is_short
-from gateway.routing.prompt import TOKEN_BYTES
+from gateway.routing.remote_prefill import (
+    RemotePrefillLimits,
+    answering,
+    computing,
+    prefill_choice,
+)
 from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
 
 RETRY_AFTER_S = 2.0  # a replica that died is back within seconds
@@ -34,14 +38,14 @@ class Serving:
         router: Router,
         notes: RoutingNotes | None = None,
         *,
-        limits: ApartLimits | None = None,
+        limits: RemotePrefillLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`limits`: of prompts that are computed for others; `clock`: seconds."""
         self._members = members
         self._router = router
         self.notes: RoutingNotes = notes or NoNotes()
-        self._limits = limits or ApartLimits()
+        self._limits = limits or RemotePrefillLimits()
         self._clock = clock
         self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
 
@@ -99,15 +103,12 @@ class Serving:
         self, request: Generate, answer: Choice, ready: Sequence[str], sources: Sources
     ) -> RemotePrefill | None:
         """The prompt on its way to an engine that computes it for another one, where that pays."""
-        members, limits = self._members, self._limits
+        members, router = self._members, self._router
+        if members.role(answer.replica) == "prefill" or not request.use_cache:
+            return None
         able = [name for name in computing(ready, members.role) if name in sources]
-        tokens = len(request.token_ids) // TOKEN_BYTES
-        if not able or members.role(answer.replica) == "prefill" or not request.use_cache:
-            return None
-        if is_short(tokens, answer, limits):
-            return None
-        prompt = self._router.choose(request, able, sources)
-        if is_late(answer, prompt, limits):
+        prompt = prefill_choice(router, request, answer, able, sources, self._limits)
+        if prompt is None:
             return None
         remote = RemotePrefill(prompt.replica, request, prompt.source)
         self._start(remote)

@@ -4,8 +4,8 @@ Requests that begin alike come in swarms, sooner than the first of them is compu
 was sent counts as if it were cached there, from the moment it was sent to its first token; from
 then on the replica itself says what it has.
 
-Only some begins of a prompt are kept (`Prompt.marks`), so what two prompts have in common is known
-a little too short.
+Only some beginnings of a prompt are kept (`Prompt.marks`), so what two prompts have in common is
+known a little too short.
 
 Knows: keys. Does not know: requests, or how long anything takes.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-Marks = Sequence[tuple[int, int]]  # blocks from a prompt's begin on, and the last one's key
+Marks = Sequence[tuple[int, int]]  # blocks from a prompt's beginning on, and the last one's key
 
 
 class Expected:

@@ -1,4 +1,4 @@
-"""Whether a replica is to fetch the begin of a prompt from another one, and from which.
+"""Whether a replica is to fetch the beginning of a prompt from another one, and from which.
 
     set up + what the other one has to load from its slower tiers
            + tokens x seconds a token by that way x (1 + fetches under way from there)
@@ -34,7 +34,7 @@ class FetchLimits:
 
 
 class Offer(NamedTuple):
-    """A replica that has the begin of a prompt."""
+    """A replica that has the beginning of a prompt."""
 
     replica: str
     source: FetchSource

@@ -27,7 +27,7 @@ _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
 
 
 class Found(NamedTuple):
-    """What a replica has of a prompt, in blocks from its begin on and in this order."""
+    """What a replica has of a prompt, in blocks from its beginning on and in this order."""
 
     device: int = 0
     host: int = 0

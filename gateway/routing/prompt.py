@@ -47,7 +47,7 @@ class Prompt:
         return max(self.tokens - self.tokens_of(cached), 1)
 
     def marks(self) -> list[tuple[int, int]]:
-        """Some begins of the prompt, in blocks, and the key of the last block of each.
+        """Some beginnings of the prompt, in blocks, and the key of the last block of each.
 
         1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """

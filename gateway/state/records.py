@@ -188,6 +188,19 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None  # of what it serves, in hex, as who started it has seen it
 
 
+class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
+    """What engines are to forget, whenever they come back. Its id is never used again."""
+
+    id: str
+    tenant_id: str | None  # None: everything
+    at: float
+
+    @classmethod
+    def new(cls, tenant_id: str | None, *, at: float) -> CacheFlush:
+        """A flush with a random id, which no engine has done."""
+        return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at)
+
+
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What was used. None means not measured, which is not 0.
 

@@ -19,6 +19,7 @@ from gateway.errors import Conflict, NotFound
 from gateway.state.records import (
     ApiKey,
     AuditEntry,
+    CacheFlush,
     Group,
     IsolationReport,
     PublishedPrefix,
@@ -175,8 +176,27 @@ class EngineRegistry(Protocol):
         ...
 
 
+class FlushLog(Protocol):
+    """The flushes that engines are to have done: of each tenant the last, also of deleted ones."""
+
+    async def add_flush(self, flush: CacheFlush) -> None:
+        """Add it in the place of the one of its tenant; of everything: in the place of all."""
+        ...
+
+    async def flushes(self) -> list[CacheFlush]:
+        """All of them, the oldest first."""
+        ...
+
+
 class Store(
-    Records, ResponseStore, UsageStore, AuditLog, IsolationReports, EngineRegistry, Protocol
+    Records,
+    ResponseStore,
+    UsageStore,
+    AuditLog,
+    IsolationReports,
+    EngineRegistry,
+    FlushLog,
+    Protocol,
 ):
     """All of the state."""
 
@@ -188,11 +208,11 @@ class Store(
 class Listener(Protocol):
     """Listeners that are notified of other gateways' changes.
 
-    That is `gateway.auth.keyring.Keyring` and `gateway.sharing.published.Published`.
+    Such as `gateway.auth.keyring.Keyring` and `gateway.sharing.published.Published`.
     """
 
     def forget(self, changed_id: str) -> None:
-        """This tenant, one of its keys, or this published prefix has changed."""
+        """This tenant, one of its keys, this published prefix or this flush has changed."""
         ...
 
     def reload(self) -> None:

@@ -71,12 +71,13 @@ class AccessLog:
         self._waiting: deque[Entry] = deque()
         self._dropped = 0  # ever, by `add`
         self._told = 0  # of these, by the writer
+        self._checked: dict[str, int] = {}  # the last status of each health check
         self._due = threading.Event()
         self._ends = threading.Event()
 
     def add(self, entry: Entry) -> None:
-        """Have `entry` written soon; successful health checks are left out."""
-        if entry.route in PROBES and entry.status < 400:
+        """Have `entry` written soon; of health checks only those that fail anew."""
+        if entry.route in PROBES and not self._fails_anew(entry):
             return
         if len(self._waiting) >= MAX_WAITING:
             self._dropped += 1
@@ -84,6 +85,12 @@ class AccessLog:
         self._waiting.append(entry)
         if not self._due.is_set():
             self._due.set()
+
+    def _fails_anew(self, check: Entry) -> bool:
+        """Whether a health check fails, and the one before did not so: they come every second."""
+        before = self._checked.get(check.route)
+        self._checked[check.route] = check.status
+        return check.status >= 400 and check.status != before
 
     @contextmanager
     def written(self) -> Iterator[AccessLog]:

@@ -4,7 +4,7 @@ Two neighbours of a row are one 16-bit number: the even columns in its low byte,
 high byte. So a tile lies in shared memory as 16-bit numbers do, for which there are instructions
 that load and transpose fragments, and products are of the even and of the odd columns apart.
 
-e4m3's bits, put where a wider type has its sign, the end of its exponent and the begin of its
+e4m3's bits, put where a wider type has its sign, the end of its exponent and the beginning of its
 fraction, are the same number times a power of two, subnormals too; that power goes to the scales:
 
     e4m3       s eeee fff      value                       bias 7

@@ -3,6 +3,7 @@
     gate_up (E, 2 I, H), or nothing but `up`: [gate | up]        down (E, H, I)
 
 In fp8 with scales as of `Fp8Matrix`: by channel (E, N, 1), by block (E, ceil(N / 128), K / 128).
+In four bits they lie in another order (`four_bit_matrices`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.linear.fp8_matrix import Fp8Matrix
 
 Scales = Literal["none", "channel", "block"]
@@ -26,6 +28,16 @@ class ExpertMatrix:
     bias: Tensor | None = None
 
     @property
+    def num_experts(self) -> int:
+        """E."""
+        return self.values.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return self.values.shape[1]
+
+    @property
     def kind(self) -> Scales:
         """What the scales are of."""
         if self.scales is None:
@@ -38,3 +50,6 @@ class ExpertMatrix:
             return self.values[expert].float()
         by_block = self.kind == "block"
         return Fp8Matrix(self.values[expert], self.scales[expert], by_block).dequantised()
+
+
+AnyMatrix = ExpertMatrix | FourBitMatrix

@@ -13,20 +13,19 @@ import torch
 from torch import Tensor
 
 from kernels.experts import add_experts, order, products
+from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.gate import Gate
-from kernels.experts.matrices import ExpertMatrix, Scales
+from kernels.experts.matrices import AnyMatrix, Scales
 from kernels.experts.route import Routed
-from kernels.experts.tiles import tile_for
+from kernels.experts.tiles import MixtureTiles, four_bit_tiles_for, tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Scaling
 
-MixtureOp = Callable[[Tensor, Routed, ExpertMatrix, ExpertMatrix, Gate], Tensor]
+MixtureOp = Callable[[Tensor, Routed, AnyMatrix, AnyMatrix, Gate], Tensor]
 """x (T, H), the experts of each token, gate_up, down -> (T, H), whole or in parts (`split_k`)."""
 
 
-def reference(
-    x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix, gate: Gate
-) -> Tensor:
+def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
     """x (T, H) -> (T, H) of the same dtype. Plain PyTorch; the sum is in float32, in order."""
     by = scaling_of(gate_up)
     inputs = x if by is None else fp8_rows.reference(x, by)
@@ -36,24 +35,32 @@ def reference(
     return add_experts.reference(parts).to(x.dtype)
 
 
-def launch(
-    x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix, gate: Gate
-) -> Tensor:
+def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
     """As `reference`, on the device; of few tokens in parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
-    num_experts = gate_up.values.shape[0]
-    tile = tile_for(routed.experts.numel(), num_experts)
-    tiles = order.launch(routed.experts, num_experts, tile.rows)
+    of = tiles_of(gate_up, routed.experts.numel())
+    tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
     inputs = x if by is None else fp8_rows.launch(x, by)
-    hidden = products.gated_launch(inputs, routed, tiles, tile, gate_up, gate, x.dtype)
+    hidden = products.gated_launch(inputs, routed, tiles, of.gated, gate_up, gate, x.dtype)
     inner = hidden if by is None else fp8_rows.launch(hidden, by)
     if tokens <= products.MAX_FLOAT_TOKENS:
-        return products.down_launch(inner, routed, tiles, tile, down, torch.float32)
-    parts = products.down_launch(inner, routed, tiles, tile, down, x.dtype)
+        return products.down_launch(inner, routed, tiles, of.down, down, torch.float32)
+    parts = products.down_launch(inner, routed, tiles, of.down, down, x.dtype)
     return add_experts.launch(parts)
 
 
-def scaling_of(matrix: ExpertMatrix) -> Scaling | None:
+def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
+    """The tiles for such matrices and so many pairs of a token and an expert."""
+    if isinstance(matrix, FourBitMatrix):
+        is_float32 = matrix.dtype == torch.float32
+        return four_bit_tiles_for(pairs, matrix.num_experts, is_float32=is_float32)
+    tile = tile_for(pairs, matrix.num_experts)
+    return MixtureTiles(tile, tile)
+
+
+def scaling_of(matrix: AnyMatrix) -> Scaling | None:
     """How the inputs of matrices with such scales are quantised; None: not."""
+    if isinstance(matrix, FourBitMatrix):
+        return None
     found: dict[Scales, Scaling | None] = {"none": None, "channel": "token", "block": "group"}
     return found[matrix.kind]

@@ -14,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels.experts import four_bit_products
+from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.gate import SILU, Gate
-from kernels.experts.matrices import ExpertMatrix
+from kernels.experts.matrices import AnyMatrix
 from kernels.experts.order import PairTiles
 from kernels.experts.product_kernel import product_kernel
 from kernels.experts.route import Routed
@@ -31,7 +33,7 @@ _FP8_DEPTH = 128  # columns of a tile, which have one scale in blocks
 
 
 def gated_reference(
-    x: Tensor | Fp8Rows, routed: Routed, gate_up: ExpertMatrix, gate: Gate, dtype: torch.dtype
+    x: Tensor | Fp8Rows, routed: Routed, gate_up: AnyMatrix, gate: Gate, dtype: torch.dtype
 ) -> Tensor:
     """x (T, H) -> (T k, I) of `dtype`. Plain PyTorch, float32 inside."""
     wide = _written_out(x).repeat_interleave(routed.experts.shape[1], 0)
@@ -40,7 +42,7 @@ def gated_reference(
 
 
 def down_reference(
-    hidden: Tensor | Fp8Rows, routed: Routed, down: ExpertMatrix, dtype: torch.dtype
+    hidden: Tensor | Fp8Rows, routed: Routed, down: AnyMatrix, dtype: torch.dtype
 ) -> Tensor:
     """hidden (T k, I) -> (k, T, H) of `dtype`, each product times its weight. Plain PyTorch."""
     products = _by_expert(_written_out(hidden), routed, down)
@@ -52,10 +54,10 @@ def _written_out(x: Tensor | Fp8Rows) -> Tensor:
     return x.dequantised() if isinstance(x, Fp8Rows) else x.float()
 
 
-def _by_expert(x: Tensor, routed: Routed, matrix: ExpertMatrix) -> Tensor:
+def _by_expert(x: Tensor, routed: Routed, matrix: AnyMatrix) -> Tensor:
     """x (P, K) float32 by the matrix of each row's expert -> (P, N) float32."""
     owners = routed.experts.flatten()
-    out = x.new_empty((x.shape[0], matrix.values.shape[1]))
+    out = x.new_empty((x.shape[0], matrix.rows))
     for expert in owners.unique().tolist():
         rows = (owners == expert).nonzero().flatten()
         bias = None if matrix.bias is None else matrix.bias[expert].float()
@@ -68,12 +70,12 @@ def gated_launch(
     routed: Routed,
     tiles: PairTiles,
     tile: ExpertTile,
-    gate_up: ExpertMatrix,
+    gate_up: AnyMatrix,
     gate: Gate,
     dtype: torch.dtype,
 ) -> Tensor:
     """As `gated_reference`, on the device, for x whose rows lie side by side."""
-    pairs, size = routed.experts.numel(), gate_up.values.shape[1] // 2
+    pairs, size = routed.experts.numel(), gate_up.rows // 2
     out = torch.empty((pairs, size), dtype=dtype, device=tiles.pairs.device)
     _launch(x, routed, tiles, tile, gate_up, out, size, gate)
     return out
@@ -84,11 +86,11 @@ def down_launch(
     routed: Routed,
     tiles: PairTiles,
     tile: ExpertTile,
-    down: ExpertMatrix,
+    down: AnyMatrix,
     dtype: torch.dtype,
 ) -> Tensor:
     """As `down_reference`, on the device."""
-    (tokens, top_k), size = routed.experts.shape, down.values.shape[1]
+    (tokens, top_k), size = routed.experts.shape, down.rows
     out = torch.empty((top_k, tokens, size), dtype=dtype, device=tiles.pairs.device)
     _launch(hidden, routed, tiles, tile, down, out, size, None)
     return out
@@ -99,13 +101,17 @@ def _launch(
     routed: Routed,
     tiles: PairTiles,
     tile: ExpertTile,
-    matrix: ExpertMatrix,
+    matrix: AnyMatrix,
     out: Tensor,
     size: int,
     gate: Gate | None,
 ) -> None:
     tokens, top_k = routed.experts.shape
     if not tokens:
+        return
+    if isinstance(matrix, FourBitMatrix):
+        assert isinstance(x, Tensor), "inputs are plain"
+        four_bit_products.launch(x, routed, tiles, tile, matrix, out, gate)
         return
     values, x_scales = (x.values, x.scales) if isinstance(x, Fp8Rows) else (x, x)
     depth = tile.depth // values.element_size()

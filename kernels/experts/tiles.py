@@ -32,15 +32,61 @@ MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=3)
 _UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs of an expert, if all have as many
 
 
+@dataclass(frozen=True, slots=True)
+class MixtureTiles:
+    """Of both products, which have the same rows."""
+
+    gated: ExpertTile
+    down: ExpertTile
+
+    @property
+    def rows(self) -> int:
+        """Pairs in a tile."""
+        return self.gated.rows
+
+
+def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
+    """Of matrices in four bits: features, warps and stages. The depth is that of their words."""
+    of_gated, of_down = (
+        ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
+        for features, warps, stages in (gated, down)
+    )
+    return MixtureTiles(of_gated, of_down)
+
+
+# Chosen by `python -m benchmarks.engine.experts --tiles` on an H100. So few pairs are bound by how
+# much is on its way from memory.
+LONE_PAIRS = 16
+FOUR_BIT_LONE = _four_bit(16, (64, 4, 6), (64, 4, 6))
+FOUR_BIT_FEW = _four_bit(16, (64, 4, 4), (64, 4, 4))
+FOUR_BIT_SOME = _four_bit(32, (128, 4, 3), (128, 4, 3))
+FOUR_BIT_MORE = _four_bit(64, (64, 4, 3), (128, 8, 3))
+FOUR_BIT_MANY = _four_bit(128, (64, 4, 3), (128, 8, 3))
+_FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (160, FOUR_BIT_MORE))
+
+
 def tile_for(pairs: int, num_experts: int) -> ExpertTile:
     """The tile for so many pairs of a token and an expert."""
-    each = pairs / num_experts
-    return next((tile for most, tile in _UP_TO if each <= most), MANY)
+    return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
+
+
+def four_bit_tiles_for(pairs: int, num_experts: int, *, is_float32: bool = False) -> MixtureTiles:
+    """The tiles for matrices in four bits; numbers of float32 have no room for more rows."""
+    if is_float32:
+        return FOUR_BIT_FEW
+    if pairs <= LONE_PAIRS:
+        return FOUR_BIT_LONE
+    fits = (tiles for most, tiles in _FOUR_BIT_UP_TO if pairs <= most * num_experts)
+    return next(fits, FOUR_BIT_MANY)
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
     """Numbers of tokens up to `most` that together launch every kernel there is for any number."""
-    pairs = (*(up_to * num_experts for up_to, _ in _UP_TO), *(up_to for up_to, _ in CHUNKS))
+    pairs = (
+        LONE_PAIRS,
+        *(up_to * num_experts for up_to, _ in (*_UP_TO, *_FOUR_BIT_UP_TO)),
+        *(up_to for up_to, _ in CHUNKS),
+    )
     for tokens in sorted({1, *(up_to // top_k + more for up_to in pairs for more in (0, 1))}):
         if 0 < tokens <= most:
             yield tokens

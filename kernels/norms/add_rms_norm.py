@@ -2,7 +2,9 @@
 
 The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one
 after the other; so is x where it comes in parts (`parts`). A product in fp8 reads y next: then the
-same kernel quantises it, from y as it would have been written.
+same kernel quantises it, from y as it would have been written. Where x is one rank's part of a
+product, the same kernel exchanges it with the other ranks (`peer_rows`) and adds all, as it would
+have added what is gathered.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.exchange.peer_rows import PeerProduct, PeerRows, summed_over_ranks
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_warps import row_warps
@@ -24,17 +27,21 @@ from kernels.norms import rms_norm
 from kernels.norms.rms_norm import scaled_rows
 
 
-def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def reference(
+    x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
     """x, residual (T, H), weight (H,) as of `rms_norm` -> (normed, new residual), both (T, H).
 
-    x may come in parts (S, T, H) float32. Neither input is changed. Raises UnsupportedShape.
+    x may come in parts (S, T, H) float32, or in what several ranks have, gathered, of its dtype.
+    Neither input is changed. Raises UnsupportedShape.
     """
+    assert isinstance(x, Tensor), "what is exchanged in a kernel is gathered for the reference"
     total = parts.whole(x, residual.dtype) + residual
     return rms_norm.reference(total, weight, eps), total
 
 
 def reference_fp8(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, by: Scaling
+    x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
     """As `reference`, with what is normed in fp8."""
     normed, total = reference(x, residual, weight, eps)
@@ -49,11 +56,17 @@ def _kernel(
     normed: tl.tensor,
     scales: tl.tensor,
     total: tl.tensor,
+    own: tl.tensor,
+    addresses: tl.tensor,
+    turns: tl.tensor,
+    num_rows: tl.tensor,
     eps: tl.tensor,
     part_stride: tl.tensor,
     x_stride: tl.tensor,
     residual_stride: tl.tensor,
     PARTS: tl.constexpr,
+    RANK: tl.constexpr,
+    RANKS: tl.constexpr,
     H: tl.constexpr,
     H_PADDED: tl.constexpr,
     FP8: tl.constexpr,
@@ -65,10 +78,12 @@ def _kernel(
     column = tl.arange(0, H_PADDED)[None, :]
     inside = column < H
     right = tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
+    scale = tl.load(weight + column, mask=inside, other=0.0)
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
+    if RANKS > 1:
+        left = summed_over_ranks(left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H)
     summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
     tl.store(total + row * H + column, summed, mask=inside)
-    scale = tl.load(weight + column, mask=inside, other=0.0)
     result = scaled_rows(summed.to(tl.float32), scale, eps, H).to(summed.dtype)
     if FP8:
         wide = tl.where(inside, result.to(tl.float32), 0.0)
@@ -77,23 +92,28 @@ def _kernel(
         tl.store(normed + row * H + column, result, mask=inside)
 
 
-def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """As `reference`, on the device, for inputs whose rows are contiguous; any row stride."""
-    normed = torch.empty(residual.shape, dtype=residual.dtype, device=x.device)
+def launch(
+    x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """As `reference`, on the device, for inputs whose rows are contiguous; any row stride.
+
+    A product of ranks is exchanged: as `reference` of what all have, (ranks, T, H).
+    """
+    normed = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
     return normed, _launch(x, residual, weight, eps, normed, normed, None)
 
 
 def launch_fp8(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, by: Scaling
+    x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
     """As `reference_fp8`, on the device, for inputs as `launch` takes them."""
     tokens, hidden = residual.shape
-    normed = fp8_rows.empty_rows(tokens, hidden, by, x.device)
+    normed = fp8_rows.empty_rows(tokens, hidden, by, residual.device)
     return normed, _launch(x, residual, weight, eps, normed.values, normed.scales, by)
 
 
 def _launch(
-    x: Tensor,
+    x: Tensor | PeerProduct,
     residual: Tensor,
     weight: Tensor,
     eps: float,
@@ -104,26 +124,52 @@ def _launch(
     """Write `normed`, and its scales where there is a `by`; return the sum."""
     tokens, hidden = residual.shape
     check_hidden_size(hidden)
-    total = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
-    if tokens:
-        padded = next_power_of_2(hidden)
-        num_parts, *strides = parts.layout(x)
-        _kernel[(tokens,)](
-            x,
-            residual,
-            weight,
-            normed,
-            scales,
-            total,
-            eps,
-            *strides,
-            residual.stride(0),
-            PARTS=num_parts,
-            H=hidden,
-            H_PADDED=padded,
-            FP8=by is not None,
-            GROUP=0 if by is None else fp8_rows.group_of(by),
-            num_warps=row_warps(padded),
-            **dependent_launch(x.device),
-        )
+    total = torch.empty((tokens, hidden), dtype=residual.dtype, device=residual.device)
+    part, peers = (x.part, x.peers) if isinstance(x, PeerProduct) else (x, None)
+    at_once = tokens if peers is None else peers.num_rows
+    for start in range(0, tokens, max(at_once, 1)):
+        rows = slice(start, start + at_once)
+        outputs = normed[rows], scales[rows], total[rows]
+        _launch_rows(part[..., rows, :], residual[rows], weight, eps, outputs, by, peers)
     return total
+
+
+def _launch_rows(
+    part: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    outputs: tuple[Tensor, Tensor, Tensor],
+    by: Scaling | None,
+    peers: PeerRows | None,
+) -> None:
+    """Write `outputs`: normed, scales, sum; of no more rows than are exchanged at once."""
+    tokens, hidden = residual.shape
+    padded = next_power_of_2(hidden)
+    num_parts, *strides = parts.layout(part)
+    _kernel[(tokens,)](
+        part,
+        residual,
+        weight,
+        *outputs,
+        *_buffers(peers, residual),
+        eps,
+        *strides,
+        residual.stride(0),
+        PARTS=num_parts,
+        RANK=0 if peers is None else peers.rank,
+        RANKS=1 if peers is None else peers.num_ranks,
+        H=hidden,
+        H_PADDED=padded,
+        FP8=by is not None,
+        GROUP=0 if by is None else fp8_rows.group_of(by),
+        num_warps=row_warps(padded),
+        **dependent_launch(residual.device),
+    )
+
+
+def _buffers(peers: PeerRows | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """What the kernel takes of them; where there are none, what it does not read."""
+    if peers is None:
+        return unread, unread, unread, 0
+    return peers.own, peers.addresses, peers.turns, peers.num_rows

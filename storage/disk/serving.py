@@ -20,8 +20,10 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from functools import partial
 
 from storage.disk import wire
+from storage.disk.file.done_flushes import add_done
 from storage.disk.file.head_room import slots_in
 from storage.disk.file.records import DiskRecords, ScanRoom
 from storage.disk.file.seal import Seal
@@ -80,7 +82,10 @@ class _Service:
         room = ScanRoom(opened.head_room, num_slots, config.block_bytes, config.record_bytes)
         self._records = DiskRecords(opened.file, seal, room)
         at_once = max(min(_BATCH_BYTES // config.block_bytes, num_slots // 64), 1)
-        self._writing = Writing(self._records, self._block, self._reply, self._tend, at_once)
+        note_done = partial(add_done, config.directory)
+        self._writing = Writing(
+            self._records, self._block, self._reply, self._tend, at_once, note_done
+        )
         self._reads: queue.SimpleQueue[wire.Read | wire.Close] = queue.SimpleQueue()
         self._lost = 0
 
@@ -108,7 +113,7 @@ class _Service:
         command = _receive(self._channel)
         if isinstance(command, wire.Read):
             self._reads.put(command)
-        elif isinstance(command, wire.Write | wire.Erase):
+        elif isinstance(command, wire.Write | wire.Erase | wire.Note):
             self._writing.queue.put(command)
         elif isinstance(command, wire.Forget):
             remove_quarantine(self._config.directory)

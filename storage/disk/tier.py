@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import torch
 from storage.disk import wire
 from storage.disk.asked import OpenRequests
 from storage.disk.config import DiskConfig
+from storage.disk.file.done_flushes import read_done
 from storage.disk.process import DiskProcess, Restarts
 from storage.disk.staging import Staging
 from storage.disk.stats import DiskCounters, DiskProcessStats, DiskState
@@ -140,6 +141,22 @@ class DiskTier:
         self._forgetting[owner] = None
         if self._process is not None and self.is_up:
             self._process.send(wire.Forget(owner))
+
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        """Remember that these flushes are done, once all is erased that was to be before.
+
+        Returns at once. What does not reach the disk is forgotten, and the flush is done again.
+        """
+        if self._process is not None and self.is_up:
+            for start in range(0, len(flushes), wire.NOTED_AT_ONCE):
+                self._process.send(wire.Note(list(flushes[start : start + wire.NOTED_AT_ONCE])))
+
+    def done_flushes(self) -> list[str]:
+        """The flushes that were done on what lies here; none where that cannot be read. Waits."""
+        try:
+            return read_done(self.directory)
+        except OSError:
+            return []
 
     def poll(self) -> list[wire.DiskEnded]:
         """What has ended since the last call. Also checks deadlines and restarts the process."""

@@ -1,6 +1,6 @@
 """The messages between the engine and the disk's process, and the socket they go through.
 
-    engine  --- Open, Write, Read, Erase, Forget, Scan, Close -->  disk
+    engine  --- Open, Write, Read, Erase, Forget, Note, Scan, Close -->  disk
             <-- Opened | Refused, Ended, Scanned, Forgot, FileStats --
 
 Blocks themselves are not sent: they lie in memory that both processes map, and a message names the
@@ -21,6 +21,7 @@ from storage.move import BlockRecord
 
 MAX_MESSAGE_BYTES = 128 << 10
 ERASE_SLOTS = 8192  # in one message
+NOTED_AT_ONCE = 1024  # flushes in one message
 _SOCKET_BYTES = 1 << 20
 
 
@@ -99,6 +100,12 @@ class Forget(DiskMessage, frozen=True):
     owner: str
 
 
+class Note(DiskMessage, frozen=True):
+    """Remember that these flushes are done, once all that was to be erased before is."""
+
+    flushes: list[str]
+
+
 class Scan(DiskMessage, frozen=True):
     """Which records are there, in slots from `first` on?"""
 
@@ -161,7 +168,7 @@ class FileStats(DiskMessage, frozen=True):
     disk_full: bool
 
 
-Command = Open | Write | Read | Erase | Forget | Scan | Close
+Command = Open | Write | Read | Erase | Forget | Note | Scan | Close
 Reply = Opened | WriteRefused | DiskEnded | Scanned | Forgot | FileStats
 
 

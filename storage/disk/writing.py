@@ -19,6 +19,7 @@ from storage.disk.wire import (
     Erase,
     Forget,
     Forgot,
+    Note,
     Reply,
     Segment,
     Write,
@@ -30,14 +31,14 @@ _ERASED_IN_NEED = 8  # the same when there was no room for that many
 _IDLE_S = 5.0  # without work, after which `tend` is called all the same
 
 
-Job = Write | Erase | Forget | Close  # the last one ends the thread
+Job = Write | Erase | Forget | Note | Close  # the last one ends the thread
 
 
 @dataclass(slots=True)
 class _WriteBatch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Close | None = None  # the job that ended the batch, to be done after it
+    then: Forget | Note | Close | None = None  # ended the batch, to be done after it
 
 
 class Writing:
@@ -50,8 +51,12 @@ class Writing:
         reply: Callable[[Reply], None],
         tend: Callable[[], None],
         blocks_at_once: int,
+        note_done: Callable[[Iterable[str]], None],
     ) -> None:
-        """`reply` sends to the engine; `tend` drops dead readers and reports the file's use."""
+        """`reply` sends to the engine; `tend` drops dead readers and reports the file's use.
+
+        `note_done` remembers flushes; it may raise OSError.
+        """
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self.refused = 0  # writes refused for lack of space
         self.met_full_disk = False  # in the last attempt to write
@@ -60,21 +65,26 @@ class Writing:
         self._reply = reply
         self._tend = tend
         self._blocks_at_once = blocks_at_once
+        self._note_done = note_done
         self._unforgotten: dict[str, None] = {}  # owners whose keys could not be erased yet
         self._unerased: dict[int, None] = {}  # slots still to be erased, for lack of room
         self._forgotten: dict[str, None] = {}  # owners to report once all slots are erased
+        self._unnoted: list[str] = []  # flushes to be remembered once all is erased
 
     def run(self) -> None:
         """Work until Close; jobs queued before it are done. Raises FileDamaged."""
-        then: Forget | Close | None = None
+        then: Forget | Note | Close | None = None
         while not isinstance(then, Close):
             batch = self._next()
             self._apply(batch)
             then = batch.then
             if isinstance(then, Forget):
                 self._unforgotten[then.owner] = None
+            elif isinstance(then, Note):
+                self._unnoted += then.flushes
             self._forget()
             self._tell_forgotten()
+            self._note()
             self._tend()
 
     def _next(self) -> _WriteBatch:
@@ -155,6 +165,13 @@ class Writing:
             for owner in self._forgotten:
                 self._reply(Forgot(owner))
             self._forgotten = {}
+
+    def _note(self) -> None:
+        """Remember flushes; where the disk is full, it is tried again later."""
+        if self._unnoted and not (self._unerased or self._unforgotten):
+            with suppress(OSError):
+                self._note_done(self._unnoted)
+                self._unnoted = []
 
     def _answer(self, writes: list[Write], outcome: DiskOutcome) -> None:
         for write in writes:

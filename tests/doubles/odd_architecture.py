@@ -25,6 +25,7 @@ from engine.models.modules import Allocator
 from engine.models.norms import RmsNorm, RmsNormConfig
 from engine.models.rope import RopeConfig
 from engine.models.sandwich import SandwichLayerConfig
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
@@ -63,7 +64,8 @@ class OnePlusNorm(RmsNorm):
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * scale * (1.0 + self.weight.float())).to(x.dtype)
 
-    def add(self, ops: Ops, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def add(self, ops: Ops, x: Tensor | PeerProduct, residual: Tensor) -> tuple[Tensor, Tensor]:
+        assert isinstance(x, Tensor), "it is on a CPU"
         total = parts.whole(x, residual.dtype) + residual
         return self.norm(ops, total), total
 

@@ -92,6 +92,7 @@ class LossyDisk:
         self.state = DiskState.UP
         self.stats = DiskProcessStats()
         self.gone: list[str] = []
+        self.noted: list[str] = []
         self.loses_at_scan = False
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
@@ -100,6 +101,12 @@ class LossyDisk:
 
     def forget_owner(self, owner: str) -> None:
         self.gone.append(owner)
+
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        self.noted += flushes
+
+    def done_flushes(self) -> Sequence[str]:
+        return self.noted
 
 
 class Bench:
@@ -259,6 +266,20 @@ class TestDisk:
         disk.loses_at_scan = True
         bench.copies.restore(1.0)
         assert bench.cache.forgotten == 1
+
+    def test_a_flush_is_noted_there_once_no_copy_is_under_way(self) -> None:
+        disk = LossyDisk()
+        bench = Bench(disk)
+        [down] = moves(*DOWN, 1)
+        bench.start(1.0, down)
+        bench.copies.flushed(["a", "b"])
+        bench.start(2.0)
+        assert disk.noted == [], "a copy may still bring what was flushed"
+        bench.settle(3.0, Completed(done=[down]))
+        bench.start(4.0)
+        bench.start(5.0)
+        assert disk.noted == ["a", "b"]
+        Bench().copies.flushed(["a"])
 
     def test_owners_are_forgotten_there_too(self) -> None:
         disk = LossyDisk()

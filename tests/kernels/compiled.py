@@ -35,9 +35,11 @@ from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.modules import WeightFormat
 from engine.models.parameters import empty_parameters
+from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4
+from engine.models.weight_formats.mxfp4 import MXFP4
 from engine.models.weight_formats.plain import PLAIN
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
@@ -50,6 +52,7 @@ from kernels.ops import triton_ops
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8
 from tests.doubles.engine.no_device import NoDevice
+from tests.doubles.ranks.paper_ranks import PaperRanks
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
 
 CPU = torch.device("cpu")
@@ -66,17 +69,20 @@ FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
     "fp8 by block": Fp8Format("fp8", "block", "group"),
     "int4": PLANNED_INT4,
+    "mxfp4": MXFP4,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, with the formats of its weights and KV."""
+    """A model, with the formats of its weights and KV, on one of so many ranks."""
 
     name: str
     recipe: Recipe
     weight_format: WeightFormat = PLAIN
     kv_dtype: str = "bfloat16"
+    rank: int = 0
+    num_ranks: int = 1
 
 
 def all_served() -> Iterator[Served]:
@@ -84,11 +90,16 @@ def all_served() -> Iterator[Served]:
     families = {recipe.family: (name, recipe) for name, recipe in reversed(RECIPES.items())}
     for name, recipe in families.values():
         yield Served(name, recipe)
-    for name, weight_format in FORMATS.items():
-        yield Served(f"llama, {name}", RECIPES["llama"], weight_format)
-    for name in ("fp8", "fp8 by block"):
+    for name in ("fp8", "fp8 by block", "int4"):
+        yield Served(f"llama, {name}", RECIPES["llama"], FORMATS[name])
+    yield Served("gpt-oss, mxfp4", RECIPES["gpt-oss"], FORMATS["mxfp4"])
+    for name in ("fp8", "fp8 by block", "int4"):
         yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
     yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
+    for rank, num_ranks in ((0, 2), (1, 2), (1, 3)):
+        name = f"llama, rank {rank} of {num_ranks}"
+        yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)
+    yield Served("llama, fp8, a rank", RECIPES["llama"], FORMATS["fp8"], num_ranks=2)
 
 
 def main(
@@ -159,8 +170,11 @@ def variants_of(served: Served) -> list[Variant]:
     """The kernels that the model launches, at sizes of steps that tell, and that are not there."""
     with tempfile.TemporaryDirectory() as directory:
         model = _model(served, Path(directory))
-    parameters = empty_parameters(model, torch.bfloat16, CPU)
-    decoder = build_decoder(model, parameters, triton_ops(), MODEL_LEN)
+    ranks, dtype = served.num_ranks, torch.bfloat16
+    group = PaperRanks(served.rank, ranks, model.hidden_size, dtype) if ranks > 1 else None
+    parameters = empty_parameters(model, dtype, CPU, group)
+    part = shard_model(model, ranks)
+    decoder = build_decoder(part, parameters, triton_ops(), MODEL_LEN, group)
     notes = Notes()
     with leaving_out_launches(notes):
         _launch_all(decoder, served.kv_dtype)

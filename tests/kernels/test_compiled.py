@@ -14,18 +14,22 @@ from kernels.launch.compile_ahead import Variant
 from tests.kernels.compiled import SHARED_BYTES, compiles
 
 
-def test_the_assembly_of_decodes_over_fp8_compiles() -> None:
-    words = ["llama, fp8 KV", "--only", "attend_split"]
+@pytest.mark.parametrize(
+    ("model", "kernel", "count"),
+    [("llama, fp8 KV", "attend_split", 3), ("llama, rank 0 of 2", "exchange", 3)],
+    ids=["assembly of decodes over fp8", "what ranks exchange"],
+)
+def test_what_the_interpreter_does_not_see_compiles(model: str, kernel: str, count: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.compiled", *words],
+        [sys.executable, "-m", "tests.kernels.compiled", model, "--only", kernel],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "llama, fp8 KV: 3 kernels" in done.stdout
+    assert f"{model}: {count} kernels" in done.stdout
 
 
 class Kernel:

@@ -101,7 +101,7 @@ def _cut(
     whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int
 ) -> tuple[int, int, int] | None:
     """Dimension, which part, of how many; None: the rank has all of it."""
-    of_whole, of_part, dim = list(whole.view.shape), list(part.view.shape), part.shard_dim
+    of_whole, of_part, dim = list(_sizes(whole)), list(_sizes(part)), part.shard_dim
     if of_whole == of_part:
         return None
     count = 0 if dim is None else of_whole[dim] // of_part[dim]
@@ -110,3 +110,8 @@ def _cut(
     if dim is None or of_whole != of_part or num_ranks % count:
         raise UnsupportedModel(f"{part.name}: its weight format has no rule for shards")
     return dim, rank * count // num_ranks, count
+
+
+def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:
+    """In the files where that is known: what is kept may be padded."""
+    return tensor.stored_shape or tuple(tensor.view.shape)

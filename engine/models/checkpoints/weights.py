@@ -129,10 +129,7 @@ class _Loading:
         if wanted is not None and wanted.stored_shape is not None:
             _check_shape(name, value, wanted.stored_shape)
         if wanted is not None and wanted.convert is not None:
-            converted = wanted.convert(value)
-            if converted is None:  # another tensor has the rest
-                return
-            value = converted
+            value = wanted.convert(value)
         if not _is_accepted(value, wanted):
             raise CheckpointError(f"{name} is {value.dtype}, which its weight format has not")
         if self._tied and name == TIED_HEAD:

@@ -4,7 +4,8 @@
 
 Whatever form the checkpoint has (`int4_forms`), this is kept (`kernels.linear.int4_matrix`). Scales
 are in the model's dtype, as plain weights are: rounded where the checkpoint's is finer. Shards
-divide rows, or columns in runs of 128, and the scales with them.
+divide rows, or columns in runs of 128, and the scales with them. Experts are kept in another way
+(`int4_experts`).
 
 Knows: what is computed. Does not know: how config.json names it (`int4_checkpoints`).
 """
@@ -25,6 +26,7 @@ from engine.models.modules import (
     LinearConfig,
 )
 from engine.models.weight_formats.ignored import NOTHING, Ignored
+from engine.models.weight_formats.int4_experts import USUAL, int4_experts
 from engine.models.weight_formats.int4_forms import IN_WORD, Form, Int4Views, checkpoint_tensors
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
 from kernels.limits import INT4_SPAN
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from kernels.ops import Ops
 
 GROUPS = (32, 64, 128)  # columns that share a scale
-USUAL = 4.6  # one standard deviation of integers that are drawn evenly
+_WORD_BYTES = 4  # a scale of experts, with its zero point
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,18 @@ class Int4Format:
         return Int4Linear(config, matrix, bias, self.form, elsewhere)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """As `WeightFormat.experts`; raises UnsupportedModel for those that are not plain."""
+        """As `WeightFormat.experts`; raises UnsupportedModel."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
-        raise self._not_for_experts(config.matrices(0)[0])
+        if config.bias or config.packed:
+            raise UnsupportedModel(
+                f"quantization {self.name!r}: experts with biases, or packed in one tensor, are "
+                "served in plain weights and mxfp4"
+            )
+        gate, _, down = config.matrices(0)
+        self._check_groups(gate, config.size_in)
+        self._check_groups(down, config.size)
+        return int4_experts(config, self.group, self.form, new, has_zeros=self.has_zeros)
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         """As `WeightFormat.num_bytes`."""
@@ -133,6 +143,9 @@ class Int4Format:
             return PLAIN.num_bytes(config, dtype)
         self._check(config)
         item_bytes, features = ITEM_BYTES[dtype], config.size_out
+        if config.of_expert:
+            spans = -(-config.size_in // INT4_SPAN)
+            return features * spans * (INT4_SPAN // 2 + INT4_SPAN // self.group * _WORD_BYTES)
         of_groups = config.size_in // self.group * (item_bytes + self.has_zeros)
         return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
 
@@ -151,15 +164,16 @@ class Int4Format:
     def _check(self, config: LinearConfig) -> None:
         name, width = config.rows[0][0], config.size_in
         if config.of_expert:
-            raise self._not_for_experts(name)
-        if width % INT4_SPAN:
+            self._check_groups(name, width)
+        elif width % INT4_SPAN:
             raise UnsupportedModel(
                 f"quantization_config: {name} has {width} columns: in int4 served are multiples "
                 f"of {INT4_SPAN}"
             )
 
-    def _not_for_experts(self, name: str) -> UnsupportedModel:
-        return UnsupportedModel(
-            f"quantization_config: quant_method {self.name!r} with {name} in int4: served are "
-            "experts in plain weights and fp8"
-        )
+    def _check_groups(self, name: str, width: int) -> None:
+        if width % self.group:
+            raise UnsupportedModel(
+                f"quantization_config: {name} has {width} columns: of experts in int4 served are "
+                f"whole groups of {self.group}"
+            )

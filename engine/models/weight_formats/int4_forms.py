@@ -47,10 +47,29 @@ class Int4Views:
     group: int
     of_rows: bool
 
-    def tensor(
+    def integers(
+        self, suffix: str, rows_dim: int, order: Sequence[int], along: int
+    ) -> CheckpointTensor:
+        """Those of the matrix, with `order` in words `along` a dimension.
+
+        Like the others here it has two dimensions, and `rows_dim` is along the matrix's rows.
+        """
+        turned = rows_dim == 1
+        view = self.values.T if turned else self.values
+        return self._tensor(suffix, view, rows_dim, _words_of(order, along=along, turned=turned))
+
+    def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
+        """The scales."""
+        return self._tensor(suffix, self.scales if rows_dim else self.scales.T, rows_dim, None)
+
+    def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
+        """The zero points, where there are any."""
+        assert self.zeros is not None
+        return self._tensor(suffix, self.zeros if rows_dim else self.zeros.T, rows_dim, convert)
+
+    def _tensor(
         self, suffix: str, view: Tensor, rows_dim: int, convert: Convert | None
     ) -> CheckpointTensor:
-        """One of two dimensions, whose `rows_dim` is along the matrix's rows."""
         shard_dim = rows_dim if self.of_rows else 1 - rows_dim
         return CheckpointTensor(f"{self.name}.{suffix}", view, shard_dim, convert)
 
@@ -82,40 +101,37 @@ def checkpoint_tensors(
 
 
 def _awq(views: Int4Views) -> Iterator[CheckpointTensor]:
-    assert views.zeros is not None
-    yield views.tensor("qweight", views.values.T, 1, _words_of(AWQ_ORDER, along=1, turned=True))
-    yield views.tensor("qzeros", views.zeros, 1, lambda value: _bytes(value, AWQ_ORDER, 1))
-    yield views.tensor("scales", views.scales, 1, None)
+    yield views.integers("qweight", 1, AWQ_ORDER, along=1)
+    yield views.points("qzeros", 1, lambda value: bytes_of(value, AWQ_ORDER, 1))
+    yield views.steps("scales", 1)
 
 
 def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[CheckpointTensor]:
     def zeros_of(value: Tensor) -> Tensor:
-        return _bytes(value, IN_ORDER, 1) + less
+        return bytes_of(value, IN_ORDER, 1) + less
 
     def is_in_order(groups: Tensor) -> bool:
         return groups.tolist() == [column // views.group for column in range(len(groups))]
 
-    yield views.tensor("qweight", views.values.T, 1, _words_of(IN_ORDER, along=0, turned=True))
-    yield views.tensor("scales", views.scales, 1, None)
+    yield views.integers("qweight", 1, IN_ORDER, along=0)
+    yield views.steps("scales", 1)
     if views.zeros is None:
         eight = f"zero points of {SYMMETRIC_ZERO}, as sym says"
         yield views.checked(
             "qzeros", lambda value: bool((zeros_of(value) == SYMMETRIC_ZERO).all()), eight
         )
     else:
-        yield views.tensor("qzeros", views.zeros, 1, zeros_of)
+        yield views.points("qzeros", 1, zeros_of)
     yield views.checked("g_idx", is_in_order, "groups of columns in order")
     if not has_bias:  # some files have one for every matrix
         yield views.checked("bias", lambda bias: not bool(bias.any()), "zeros")
 
 
 def _pack_quantized(views: Int4Views) -> Iterator[CheckpointTensor]:
-    yield views.tensor("weight_packed", views.values, 0, _words_of(IN_ORDER, along=1, turned=False))
-    yield views.tensor("weight_scale", views.scales.T, 0, None)
+    yield views.integers("weight_packed", 0, IN_ORDER, along=1)
+    yield views.steps("weight_scale", 0)
     if views.zeros is not None:
-        yield views.tensor(
-            "weight_zero_point", views.zeros.T, 0, lambda value: _bytes(value, IN_ORDER, 0)
-        )
+        yield views.points("weight_zero_point", 0, lambda value: bytes_of(value, IN_ORDER, 0))
     yield views.checked("weight_shape", lambda _: True, "any")
 
 
@@ -125,13 +141,13 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
     def convert(value: Tensor) -> Tensor:
         from kernels.linear.int4_matrix import packed  # where torch is
 
-        integers = _bytes(value, order, along)
+        integers = bytes_of(value, order, along)
         return packed(integers.T.contiguous()).T if turned else packed(integers)
 
     return convert
 
 
-def _bytes(value: Tensor, order: Sequence[int], along: int) -> Tensor:
+def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
     """value int32, eight integers a word along a dimension -> those, uint8.
 
     `order` has for each integer its place in the word. Raises CheckpointError.

@@ -1,31 +1,42 @@
-"""Experts in mxfp4, as gpt-oss ships them: written out as they are loaded, and plain afterwards.
+"""Experts in mxfp4, as gpt-oss ships them, and as their products read them.
 
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up are in turn. All other matrices are plain in such a checkpoint. Shards divide I,
-by whole groups of 32.
+Rows of gate and up are in turn there, and one below the other in what is kept, which has another
+order of bits too (`kernels.experts.four_bit_matrices`). All other matrices are plain in such a
+checkpoint. Shards divide I, by whole groups of 32.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import floor, log2
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
-from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear, packed_biases
+from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN, PlainLinear, packed_biases
+from kernels.limits import INT4_SPAN
+from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    from kernels.experts.four_bit_matrices import FourBitMatrix
 
 FIELD = "quantization_config"
 NAME = "mxfp4"
 GROUP = 32  # columns that share a scale
+LARGEST_SCALE = 128  # as kernels multiply by it: 2 to the power of 1
+USUAL = 2.9  # one standard deviation of numbers that are drawn evenly
+_SPAN_BYTES = INT4_SPAN // 2 + INT4_SPAN // GROUP  # of a row's numbers and scales
 
 
 class _Raw(msgspec.Struct):
@@ -60,19 +71,22 @@ class Mxfp4Format:
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
         """As `WeightFormat.experts`, of experts that are one tensor in plain checkpoints."""
-        made = PLAIN.experts(config, new)
         if self._leaves(config.prefix.removesuffix(".")):
-            return made
-        return Mxfp4Experts(made.config, made.gate_up, made.down)
+            return PLAIN.experts(config, new)
+        gate_up = _matrix(config, 2 * config.size, config.size_in, new)
+        return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """As `WeightFormat.num_bytes`: what is kept is plain."""
+        """As `WeightFormat.num_bytes`: those of experts are in four bits, rows in whole spans."""
         name, _ = config.rows[0]
-        if config.of_expert and config.size_in % GROUP and not self._leaves(name.rsplit(".", 2)[0]):
+        if not config.of_expert or self._leaves(name.rsplit(".", 2)[0]):
+            return PLAIN.num_bytes(config, dtype)
+        if config.size_in % GROUP:
             raise UnsupportedModel(
                 f"{FIELD}: {name} of {config.size_in} columns is not whole groups of {GROUP}"
             )
-        return PLAIN.num_bytes(config, dtype)
+        row_bytes = -(-config.size_in // INT4_SPAN) * _SPAN_BYTES + ITEM_BYTES[dtype] * config.bias
+        return config.size_out * row_bytes
 
     def check_shard(self, config: LinearConfig) -> None:
         """As `WeightFormat.check_shard`: shards divide no group."""
@@ -86,60 +100,87 @@ class Mxfp4Format:
 MXFP4 = Mxfp4Format()
 
 
+def _matrix(config: ExpertsConfig, rows: int, columns: int, new: Allocator) -> FourBitMatrix:
+    import torch  # where it is
+
+    from kernels.experts.four_bit_matrices import FourBitMatrix, shapes
+
+    values, scales = shapes("mxfp4", config.num_experts, rows, columns, GROUP)
+    return FourBitMatrix(
+        "mxfp4",
+        columns,
+        GROUP,
+        new.dtype,
+        new.empty(*values, dtype=torch.int16),
+        new.empty(*scales, dtype=torch.int32),
+        new.empty(config.num_experts, rows) if config.bias else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Mxfp4Experts(PlainExperts):
-    """Plain experts whose matrices are in mxfp4 in the checkpoint."""
+class Mxfp4Experts(Experts):
+    """Experts whose matrices are in mxfp4."""
+
+    gate_up: FourBitMatrix
+    down: FourBitMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Blocks and scales of all experts together, and their biases."""
-        config, gate_up, down = self.config, self.gate_up.values, self.down.values
-        in_turn = gate_up.view(-1, 2, config.size, config.size_in).transpose(1, 2)
-        yield from _TwoParts(f"{config.prefix}gate_up_proj", in_turn, gate_up.shape, 1).tensors()
-        yield from _TwoParts(f"{config.prefix}down_proj", down, down.shape, 2).tensors()
+        config = self.config
+        both, down = f"{config.prefix}gate_up_proj", f"{config.prefix}down_proj"
+        yield from _tensors(both, self.gate_up, 1, in_turn=True)
+        yield from _tensors(down, self.down, 2, in_turn=False)
         yield from packed_biases(config, self.gate_up, self.down)
 
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`."""
+        for matrix in (self.gate_up, self.down):
+            matrix.values.random_(-(1 << 15), 1 << 15, generator=generator)
+            least = 127 + floor(log2(matrix.columns**-0.5 / USUAL))
+            _bytes_of(matrix.scales).random_(least, least + 2, generator=generator)
+            if matrix.bias is not None:
+                matrix.bias.normal_(0.0, BIAS_SCALE, generator=generator)
 
-@dataclass(slots=True)
-class _TwoParts:
-    """The parts of one parameter, of which either may come first.
 
-    Its matrices are of `shape` (E, out, in), and of the shape of `view` in its order of rows.
-    """
+def _bytes_of(words: Tensor) -> Tensor:
+    import torch
 
-    name: str
-    view: Tensor
-    shape: Sequence[int]
-    shard_dim: int
-    found: dict[str, Tensor] = field(default_factory=dict)
+    return words.view(torch.uint8)
 
-    def tensors(self) -> Iterator[CheckpointTensor]:
-        from kernels.mxfp4 import shapes  # where torch is
 
-        blocks, scales = shapes(*self.shape)
-        yield self._part("blocks", self._blocks, blocks)
-        yield self._part("scales", self._scales, scales)
+def _tensors(
+    name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
+) -> Iterator[CheckpointTensor]:
+    """`in_turn`: the rows of two halves are in turn in the files."""
+    from kernels import mxfp4  # where torch is
 
-    def _part(
-        self, part: str, keep: Callable[[Tensor], Tensor | None], stored: tuple[int, ...]
-    ) -> CheckpointTensor:
-        return CheckpointTensor(f"{self.name}_{part}", self.view, self.shard_dim, keep, stored)
+    def convert(part: str, of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return partial(_kept, f"{name}_{part}", of, in_turn=in_turn)
 
-    def _blocks(self, value: Tensor) -> Tensor | None:
-        return self._with("blocks", value)
+    blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
+    of_blocks, of_scales = convert("blocks", mxfp4.values_of), convert("scales", mxfp4.scales_of)
+    yield CheckpointTensor(f"{name}_blocks", matrix.values, shard_dim, of_blocks, blocks)
+    yield CheckpointTensor(f"{name}_scales", matrix.scales, shard_dim, of_scales, scales)
 
-    def _scales(self, value: Tensor) -> Tensor | None:
-        return self._with("scales", value)
 
-    def _with(self, part: str, value: Tensor) -> Tensor | None:
-        """The parameter, once both are there; then they are let go."""
-        import torch
+def _kept(name: str, of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
+    """What is kept of blocks or scales, expert by expert; raises CheckpointError."""
+    import torch
 
-        from kernels.mxfp4 import written_out
+    if value.dtype != torch.uint8:
+        raise CheckpointError(f"{name} is {value.dtype}, and no mxfp4")
+    if name.endswith("_scales"):
+        _check_scales(name, int(value.max()))
+    return torch.stack([of(_halves(one) if in_turn else one) for one in value])
 
-        if value.dtype != torch.uint8:
-            raise CheckpointError(f"{self.name}_{part} is {value.dtype}, and no mxfp4")
-        self.found[part] = value
-        if len(self.found) < 2:
-            return None
-        blocks, scales = self.found.pop("blocks"), self.found.pop("scales")
-        return written_out(blocks, scales, self.view.dtype).view(self.view.shape)
+
+def _check_scales(name: str, largest: int) -> None:
+    """Raises CheckpointError for what kernels cannot multiply by."""
+    if largest > LARGEST_SCALE:
+        raise CheckpointError(f"{name} has a scale of 2^{largest - 127}: served are at most 2^1")
+
+
+def _halves(in_turn: Tensor) -> Tensor:
+    """(2 I, ...) whose rows are of two matrices in turn -> one after the other."""
+    rows, *rest = in_turn.shape
+    return in_turn.view(rows // 2, 2, *rest).transpose(0, 1).reshape(rows, *rest)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.experts.matrices import ExpertMatrix
+    from kernels.experts.matrices import AnyMatrix, ExpertMatrix
     from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
@@ -63,6 +63,9 @@ class PlainLinear(Linear):
 @dataclass(frozen=True, slots=True)
 class PlainExperts(Experts):
     """Of the model's dtype."""
+
+    gate_up: ExpertMatrix
+    down: ExpertMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """The weights and biases of each expert, or of all in one."""
@@ -107,7 +110,7 @@ def packed_experts(
 
 
 def packed_biases(
-    config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
+    config: ExpertsConfig, gate_up: AnyMatrix, down: AnyMatrix
 ) -> Iterator[CheckpointTensor]:
     """Their biases, where there are any."""
     if gate_up.bias is None or down.bias is None:

@@ -24,7 +24,8 @@ RESPONSE_BYTES_OF_ALL = "ratoon:response-bytes-of-all"
 AUDIT = "ratoon:audit"  # newest first
 ISOLATION_REPORT = "ratoon:isolation-report"
 ENGINES = "ratoon:engines"  # from address to record
-CHANGES = "ratoon:changes"  # a channel: the id of a tenant or a prefix of which something changed
+FLUSHES = "ratoon:flushes"  # from tenant id to record; "" for everything
+CHANGES = "ratoon:changes"  # a channel: the id of a tenant, prefix or flush that has changed
 
 
 def keys_of(tenant_id: str) -> str:

@@ -25,7 +25,14 @@ from redis.exceptions import RedisError
 
 from gateway.periodic import repeated
 from gateway.state.identity import Expected
-from gateway.state.records import AuditEntry, Counters, IsolationReport, RegisteredEngine, UsageRow
+from gateway.state.records import (
+    AuditEntry,
+    CacheFlush,
+    Counters,
+    IsolationReport,
+    RegisteredEngine,
+    UsageRow,
+)
 from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.link import RedisLink
@@ -138,6 +145,22 @@ class RedisStore(RedisResponses):
         found = await self.link.command("HVALS", at.ENGINES)
         engines = [msgspec.json.decode(record, type=RegisteredEngine) for record in found]
         return sorted(engines, key=lambda engine: engine.address)
+
+    async def add_flush(self, flush: CacheFlush) -> None:
+        """Add it in the place of the one of its tenant; of everything: in the place of all."""
+        transaction = Transaction()
+        if flush.tenant_id is None:
+            transaction.write("DEL", at.FLUSHES)
+        record = msgspec.json.encode(flush)
+        transaction.write("HSET", at.FLUSHES, flush.tenant_id or "", record)
+        transaction.write("PUBLISH", at.CHANGES, flush.id)
+        await self.link.apply(transaction)
+
+    async def flushes(self) -> list[CacheFlush]:
+        """All of them, the oldest first."""
+        found = await self.link.command("HVALS", at.FLUSHES)
+        flushes = [msgspec.json.decode(record, type=CacheFlush) for record in found]
+        return sorted(flushes, key=lambda flush: flush.at)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -5,7 +5,7 @@ which records are found, or by which lists are ordered. Each counter of usage is
 so that a new counter does not change the schema either.
 
 A release that changes it raises VERSION and brings files of older releases to it. Version 1 was in
-none; version 3 added stored responses, version 4 reports, version 5 engines.
+none; version 3 added stored responses, version 4 reports, version 5 engines, version 6 flushes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-VERSION = 5
+VERSION = 6
 _OLDEST = 2
 
 
@@ -115,5 +115,10 @@ _ENGINES = (
     "CREATE TABLE engines (address TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID",
 )
 
+# A flush of everything has the flow "".
+_FLUSHES = (
+    "CREATE TABLE flushes (flow TEXT PRIMARY KEY NOT NULL, at REAL NOT NULL, record BLOB NOT NULL)",
+)
+
 # What each version added, by its number.
-_ADDED = {2: _TABLES, 3: _RESPONSES, 4: _REPORTS, 5: _ENGINES}
+_ADDED = {2: _TABLES, 3: _RESPONSES, 4: _REPORTS, 5: _ENGINES, 6: _FLUSHES}

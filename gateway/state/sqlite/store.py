@@ -26,6 +26,7 @@ from gateway.state.identity import Expected
 from gateway.state.records import (
     ApiKey,
     AuditEntry,
+    CacheFlush,
     Counters,
     Group,
     IsolationReport,
@@ -234,6 +235,23 @@ class SqliteStore(SqliteResponses):
                 "INSERT OR REPLACE INTO engines (address, record) VALUES (?, ?)",
                 (engine.address, msgspec.json.encode(since(engine, before and before[0]))),
             )
+
+    @on_worker
+    def add_flush(self, connection: sqlite3.Connection, flush: CacheFlush) -> None:
+        """Add it in the place of the one of its tenant; of everything: in the place of all."""
+        row = (flush.tenant_id or "", flush.at, msgspec.json.encode(flush))
+        with transaction(connection):
+            if flush.tenant_id is None:
+                connection.execute("DELETE FROM flushes")
+            connection.execute(
+                "INSERT OR REPLACE INTO flushes (flow, at, record) VALUES (?, ?, ?)", row
+            )
+
+    @on_worker
+    def flushes(self, connection: sqlite3.Connection) -> list[CacheFlush]:
+        """All of them, the oldest first."""
+        found = connection.execute("SELECT record FROM flushes ORDER BY at")
+        return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
 
     @on_worker
     def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:

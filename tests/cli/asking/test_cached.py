@@ -16,7 +16,7 @@ CHAT = {"messages": [{"role": "user", "content": "What is a ratoon? " * 5}]}
 @pytest.fixture
 def file(console: Console, tmp_path: Path, engine: FakeEngine) -> Path:
     """A request without the model's name, in a file; the cache is empty."""
-    engine.forget()
+    engine.lose_cache()
     path = tmp_path / "request.json"
     path.write_bytes(msgspec.json.encode(CHAT))
     return path

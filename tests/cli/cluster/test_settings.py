@@ -69,6 +69,10 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
         ("redis_url: redis://r:6379", "link_key_file: engines on several machines"),
         ("num_gpus: 1\ntensor_parallel: 2", "num_gpus: 1 is less than tensor_parallel, 2"),
         ("num_gpus: 1\npipeline_parallel: 2", "less than tensor_parallel x pipeline_parallel, 2"),
+        ("gateway: {prot: 1}", "gateway.prot is no setting; the nearest is port"),
+        ("gateway: {port: many}", "gateway.port is 'many'"),
+        ("gateway: {model: m}", "gateway.model is no setting"),
+        ("gateway: 8000", "gateway is 8000"),
         ("redis_url: r:6379", "--redis-url: it must start"),
     ],
 )

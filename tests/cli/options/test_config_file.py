@@ -53,7 +53,8 @@ class TestSettingsIn:
             ("port: 70000", "port is 70000; it should be less than or equal to 65535"),
             ("cache_sharing: x", "cache_sharing is 'x'; it should be 'partitioned' or 'pooled'"),
             ("page: perhaps", "page is 'perhaps'"),
-            ("- 1", "cannot convert"),
+            ("- 1", "it should have settings, such as max_running: 64"),
+            ("max_running", "it should have settings, such as max_running: 64"),
             ("port: [", "while parsing"),
         ],
     )
@@ -65,7 +66,7 @@ class TestSettingsIn:
         assert "\n" not in refused.value.message
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(BadConfig, match="No such file"):
+        with pytest.raises(BadConfig, match=r"none\.yaml: No such file or directory$"):
             settings_in(tmp_path / "none.yaml", SERVE)
 
     def test_the_environment_is_no_part_of_it(

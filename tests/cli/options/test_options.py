@@ -147,3 +147,10 @@ def test_a_name_means_the_same_in_every_group() -> None:
     """Clients read the variables by which the server was told where to listen."""
     for name in ("host", "port", "admin_host", "admin_port"):
         assert options(AdminFlags)[name].envvar == options(GatewayFlags)[name].envvar
+
+
+def test_a_flag_that_says_what_0_means_takes_it() -> None:
+    every = {name: one for group in GROUPS for name, one in options(group).items()}
+    of_zero = {name: one for name, one in every.items() if " 0: " in f" {one.help}"}
+    assert {"max_tenant_turn_bytes", "disk_cache_gib"} <= set(of_zero)
+    assert [name for name, one in of_zero.items() if one.min is not None and one.min > 0] == []

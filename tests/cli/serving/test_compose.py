@@ -12,6 +12,7 @@ from cli.serving.compose import (
     MAX_SOCKET_BYTES,
     admin_url,
     base_url,
+    check_role,
     checked_socket,
     engine_config,
     gateway_config,
@@ -74,6 +75,7 @@ def test_every_engine_flag_arrives() -> None:
         max_step_ms=33.0,
         num_threads=2,
         tensor_parallel=2,
+        peer_memory=False,
         pipeline_parallel=3,
         cpu_offload_gb=1.5,
     )
@@ -88,6 +90,15 @@ def test_blocks_lie_in_the_data_directory_by_default() -> None:
     assert own.disk_cache_dir == "/var/lib/ratoon/blocks"
     named = engine_flags(disk_cache_dir="/fast/blocks")
     assert engine_config(SOURCE, DATA_DIR, SOCKET, named).disk_cache_dir == "/fast/blocks"
+
+
+def test_an_engine_of_prompts_needs_a_place_where_others_fetch() -> None:
+    for good in (engine_flags(role="decode"), engine_flags(role="prefill", exchange="/x.sock")):
+        check_role(good)
+    with pytest.raises(BadSetting, match="--role: prefill needs --exchange"):
+        check_role(engine_flags(role="prefill"))
+    with pytest.raises(BadSetting, match="--role: prefill: blocks of several ranks"):
+        check_role(engine_flags(role="prefill", exchange="/x.sock", tensor_parallel=2))
 
 
 def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:

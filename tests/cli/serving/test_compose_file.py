@@ -10,6 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from typer.main import get_command
 
+from cli.cluster.settings import read_settings
 from cli.main import build_app
 
 ROOT = Path(__file__).parents[3]
@@ -121,3 +122,23 @@ def test_every_setting_on_kubernetes_is_one_and_every_secret_is_mounted() -> Non
         volumes = {one["name"] for one in pod["volumes"]} | {"data"}  # that is claimed
         assert mounted <= volumes
     assert len(pods) == 3
+
+
+def test_what_kuberay_runs_is_a_cluster_and_every_mount_has_a_volume(tmp_path: Path) -> None:
+    parts = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/kuberay.yaml").read_text()))
+    [held] = [part["data"] for part in parts if part["kind"] == "ConfigMap"]
+    (tmp_path / "cluster.yaml").write_text(held["cluster.yaml"])
+    settings = read_settings(tmp_path / "cluster.yaml")
+    [job] = [part["spec"] for part in parts if part["kind"] == "RayJob"]
+    assert job["entrypoint"].split() == ["ratoon", "cluster", "up", "/etc/ratoon/cluster.yaml"]
+    head = job["rayClusterSpec"]["headGroupSpec"]
+    [workers] = job["rayClusterSpec"]["workerGroupSpecs"]
+    assert workers["replicas"] == settings.engines
+    for group in (head, workers):
+        pod = group["template"]["spec"]
+        [container] = pod["containers"]
+        places = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        assert places.keys() == {one["name"] for one in pod["volumes"]}
+    needed = (settings.model, settings.data_dir, settings.link_key_file)
+    for path in map(Path, filter(None, needed)):
+        assert any(path.is_relative_to(place) for place in places.values()), path

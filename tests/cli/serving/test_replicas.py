@@ -58,8 +58,15 @@ def test_the_first_ones_compute_prompts_for_the_others() -> None:
     configs = replica_configs(ALONE, 3, HOST)
     assert with_roles(configs, 0) == configs
     assert [one.role for one in with_roles(configs, 2)] == ["prefill", "prefill", "decode"]
-    with pytest.raises(BadSetting, match="at least one answers"):
+    with pytest.raises(BadSetting, match=r"3 of 3 engines .* give --replicas 4 or more"):
         with_roles(configs, 3)
+
+
+def test_engines_of_several_ranks_compute_no_prompts_for_others() -> None:
+    ranks = replica_configs(replace(ALONE, pipeline_parallel=2), 2, HOST)
+    assert with_roles(ranks, 0) == ranks
+    with pytest.raises(BadSetting, match="--prefill-replicas: blocks of several ranks"):
+        with_roles(ranks, 1)
 
 
 def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:

@@ -185,7 +185,8 @@ def test_a_mixture_is_planned_in_the_formats_that_its_experts_are_served_in(
     tmp_path: Path,
 ) -> None:
     for name, formats in (("llama-3.1-8b", ["plain", "fp8", "int4"]),
-                          ("qwen3-30b-a3b", ["plain", "fp8"])):  # fmt: skip
+                          ("qwen3-30b-a3b", ["plain", "fp8", "int4"]),
+                          ("gpt-oss-20b", ["plain", "mxfp4"])):  # fmt: skip
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(SHAPES[name] | {"quantization_config": AWQ}))
         counted = read_decoder(path)

@@ -26,7 +26,7 @@ from engine.link.messages import (
     Welcome,
     WrittenAndRead,
 )
-from engine.link.query_messages import MarkedPrefix, Probed
+from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
 from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 from prefix_cache.hashing import block_keys
@@ -125,12 +125,13 @@ class FakeEngine:
         self.pin_error: Exception | None = None
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
+        self.recorded: dict[str, str | None] = {}  # flushes
         self.caches_answers = False  # as the real one does
         self._cached_keys: set[bytes] = set()
         self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # by flow and id
         self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
 
-    def forget(self) -> None:
+    def lose_cache(self) -> None:
         """Give up all that is in the cache."""
         self._cached_keys.clear()
 
@@ -225,7 +226,13 @@ class FakeEngine:
         """None is listed."""
         return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
 
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+    async def flush(
+        self,
+        *,
+        flow: str | None = None,
+        namespace: bytes | None = None,
+        flush_id: str = UNRECORDED,
+    ) -> int:
         """Forget everything, whatever was asked."""
         forgotten = len(self._cached_keys)
         self._cached_keys.clear()
@@ -246,6 +253,10 @@ class FakeEngine:
             self._cached_keys.update(keys)
             self._changed.notify_all()
         return len(keys)
+
+    def forget(self, flushes: Mapping[str, str | None]) -> None:
+        """Note them; nothing is forgotten here."""
+        self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
         """Note the flows' quotas; nothing is divided here."""

@@ -84,7 +84,7 @@ class FakeReplica(FakeEngine):
         """Be gone, with all that runs and all that is cached; nobody hears of any end."""
         self.welcome = None
         self._hearing.clear()
-        self.forget()
+        self.lose_cache()
         for told in self._told.values():
             told.put_nowait(EngineDied("the engine died"))
 

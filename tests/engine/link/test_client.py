@@ -26,7 +26,7 @@ from engine.errors import (
     PromptTooLong,
 )
 from engine.link.address import address
-from engine.link.client import EngineClient
+from engine.link.client import EngineClient, ReadFlushes
 from engine.link.codec import Codec
 from engine.link.heartbeat import Heartbeat
 from engine.link.interface import PinnedPrefix
@@ -56,9 +56,12 @@ LONG = 3000  # tokens: more than any test waits for
 
 @asynccontextmanager
 async def connected(
-    path: str, silence_s: float | None = None, codec: Codec | None = None
+    path: str,
+    silence_s: float | None = None,
+    codec: Codec | None = None,
+    flushes: ReadFlushes | None = None,
 ) -> AsyncIterator[EngineClient]:
-    client = EngineClient(path, silence_s=silence_s, codec=codec)
+    client = EngineClient(path, silence_s=silence_s, codec=codec, flushes=flushes)
     await client.start()
     try:
         yield client
@@ -312,6 +315,56 @@ def prefix(num_tokens: int, pin_id: str = "rules-1") -> PinnedPrefix:
     """Tokens that requests of `generate` may begin with."""
     request = generate("", [token % 64 for token in range(num_tokens)])
     return PinnedPrefix(pin_id, request.token_ids, NAMESPACE, request.block_keys)
+
+
+class TestRecordedFlushes:
+    async def test_an_engine_does_what_it_has_missed_once_and_before_it_is_used(
+        self, socket_path: str
+    ) -> None:
+        recorded: asyncio.Queue[dict[str, str | None]] = asyncio.Queue()
+        with EngineThread(socket_path):
+            async with connected(socket_path) as before:
+                await welcomed(before)
+                await fill(before, "xyz")
+                assert await before.flush(flow="z", flush_id="fl_z") == 4
+                async with connected(socket_path, flushes=recorded.get) as client:
+                    await asyncio.sleep(0.1)
+                    assert client.welcome is None, "nobody has told what was flushed"
+                    recorded.put_nowait({"fl_x": "x", "fl_z": "z"})
+                    await welcomed(client)
+                    assert await held(client) == {"x": 0, "y": 4, "z": 0}
+                    await fill(client, "xz")
+                    client.forget({"fl_x": "x", "fl_z": "z"})
+                    assert await held(client) == {"x": 4, "y": 4, "z": 4}, "it has done them"
+                    client.forget({"fl_x": "x", "fl_z": "z", "fl_y": "y"})
+                    assert await held(client) == {"x": 4, "y": 0, "z": 4}
+                    assert await client.flush(flow="x", flush_id="fl_x") == 4, "as it was then"
+                    assert await held(client) == {"x": 4, "y": 0, "z": 4}
+                    client.forget({"fl_all": None})
+                    assert await held(client) == {"x": 0, "y": 0, "z": 0}
+
+    async def test_one_that_goes_meanwhile_is_not_used(self, socket_path: str) -> None:
+        recorded: asyncio.Queue[dict[str, str | None]] = asyncio.Queue()
+        async with connected(socket_path, flushes=recorded.get) as client:
+            with EngineThread(socket_path):
+                await asyncio.sleep(0.2)
+            recorded.put_nowait({})
+            await asyncio.sleep(0.1)
+            assert client.welcome is None
+            with EngineThread(socket_path):
+                recorded.put_nowait({})
+                await welcomed(client)
+
+
+async def fill(client: EngineClient, flows: str) -> None:
+    for flow in flows:
+        prompt = [ord(flow) % 64, *range(16)]
+        await collect(client, generate(f"of {flow}", prompt, flow=flow, max_tokens=1))
+
+
+async def held(client: EngineClient) -> dict[str, int]:
+    flows = (await client.stats()).flows
+    return {flow: flows[flow].blocks_held for flow in "xyz"}
 
 
 class TestPins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from contextlib import closing
@@ -31,8 +32,19 @@ def test_a_link_that_waits_returns_once_it_is_woken(tmp_path: Path) -> None:
         assert link.receive(timeout_s=0.01) == [], "it is woken once for each time"
 
 
-def test_nothing_happens_to_one_that_is_closed() -> None:
+def test_one_that_is_closed_wakes_nobody() -> None:
     waker = Waker()
-    waker.clear()
+    closed = waker.fd
     waker.close()
-    waker.wake()
+    with closing(Waker()) as other:
+        assert other.fd == closed, "the control: the number is another's now"
+        waker.wake()
+        assert not is_readable(other)
+        other.wake()
+        assert is_readable(other), "the control: it would have been seen"
+        other.clear()
+        assert not is_readable(other)
+
+
+def is_readable(waker: Waker) -> bool:
+    return bool(select.select([waker.fd], [], [], 0)[0])

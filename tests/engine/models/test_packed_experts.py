@@ -47,7 +47,6 @@ def load(mixture: Mixture, mlp: GptOssMLP) -> None:
         for tensor in module.checkpoint_tensors():
             weight = given.pop(tensor.name)
             converted = weight if tensor.convert is None else tensor.convert(weight)
-            assert converted is not None
             assert converted.shape == tensor.view.shape
             tensor.view.copy_(converted)
     assert not given

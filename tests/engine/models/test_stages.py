@@ -18,9 +18,9 @@ from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
 from engine.models.parameters import dummy_parameters
 from engine.models.stages import split_layers, split_model
-from engine.offload.fetch import fetch_of
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement
+from engine.offload.prefetch import prefetch_of
 from engine.startup.activation import largest_batch
 from engine.startup.decoder import weight_sizes
 from kernels.ops import torch_ops
@@ -84,7 +84,7 @@ def logits(
         )
         positions = model.max_positions
         decoder = build_decoder(model, parameters, torch_ops(), positions, pipe=pipe)
-        decoder = replace(decoder, fetch=None if homes is None else fetch_of(homes))
+        decoder = replace(decoder, prefetch=None if homes is None else prefetch_of(homes))
         layout = kv_layout(model.layers, "float32", 16).stage_of(pipe.stage)
         pool = DevicePool(layout, 4, CPU)
         found = decoder.logits(ids, batch.layout, pool.layers, OUTPUTS)

@@ -14,8 +14,8 @@ from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.parameters import dummy_parameters, empty_parameters
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
-from engine.offload.fetch import LayerFetch, PlainCopies
 from engine.offload.host_layers import HostLayers
+from engine.offload.prefetch import LayerPrefetch, PlainCopies
 from engine.startup.decoder import weight_sizes
 from tests.doubles.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.alternating_architecture import make_alternating_checkpoint
@@ -58,7 +58,7 @@ class NoCopies(PlainCopies):
         pass
 
 
-class Hasty(LayerFetch):
+class Hasty(LayerPrefetch):
     """Takes a layer for computed before it is."""
 
     def wait(self, index: int) -> None:
@@ -74,7 +74,7 @@ def expect_alike(model_dir: Path, model: ModelConfig) -> None:
     wanted = logits_from_device(model_dir, model)
     assert torch.equal(logits_from_host(model_dir, model), wanted)
     copies = LateCopies()
-    late = logits_from_host(model_dir, model, fetch=lambda one: LayerFetch(one, copies))
+    late = logits_from_host(model_dir, model, prefetch=lambda one: LayerPrefetch(one, copies))
     assert torch.equal(late, wanted)
     assert not copies.started, "a captured stream is joined: a step waits for all that it began"
 
@@ -132,10 +132,10 @@ class TestSevenLayers:
         model = read_model_config(model_dir)
         wanted = logits_from_device(model_dir, model)
         for wrong in (
-            lambda one: LayerFetch(one, NoCopies()),
+            lambda one: LayerPrefetch(one, NoCopies()),
             lambda one: Hasty(one, PlainCopies()),
         ):
-            found = logits_from_host(model_dir, model, fetch=wrong)
+            found = logits_from_host(model_dir, model, prefetch=wrong)
             assert not torch.equal(found, wanted)
 
     def test_two_ranks_keep_their_own_parts(self, model_dir: Path) -> None:
@@ -150,8 +150,8 @@ class TestSevenLayers:
         with closing(host_layers(model, 4)) as layers:
             made = dummy_parameters(model, torch.float32, CPU, 3, homes=layers)
             assert all(map(torch.equal, made.tensors(), wanted.tensors()))
-            fetch = LayerFetch(layers, PlainCopies())
-            assert torch.equal(logits(made, model, fetch), logits(wanted, model))
+            prefetch = LayerPrefetch(layers, PlainCopies())
+            assert torch.equal(logits(made, model, prefetch), logits(wanted, model))
 
     def test_the_device_holds_the_others_and_two_buffers(self, model_dir: Path) -> None:
         model = read_model_config(model_dir)

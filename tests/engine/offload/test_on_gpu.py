@@ -16,8 +16,8 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
-from engine.offload.fetch import LayerFetch, StreamCopies, fetch_of
 from engine.offload.host_layers import HostLayers
+from engine.offload.prefetch import LayerPrefetch, StreamCopies, prefetch_of
 from engine.step import Runner
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.offload.test_start import config_of, generated, opened
@@ -57,7 +57,7 @@ def expect_alike(model_dir: Path, model: ModelConfig, dtype: torch.dtype) -> Non
     wanted = logits(load_parameters(model_dir, model, dtype, CUDA), model)
     with closing(host_layers(model, device=CUDA, dtype=dtype)) as layers:
         parameters = load_parameters(model_dir, model, dtype, CUDA, homes=layers)
-        assert torch.equal(logits(parameters, model, fetch_of(layers)), wanted)
+        assert torch.equal(logits(parameters, model, prefetch_of(layers)), wanted)
 
 
 @pytest.mark.parametrize("load_format", ["safetensors", "dummy"])
@@ -94,17 +94,17 @@ def test_steps_wait_for_copies_that_take_longer_than_they_do(wide: Path) -> None
     wanted = logits(load_parameters(wide, model, torch.bfloat16, CUDA), model)
     with closing(host_layers(model, 5, device=CUDA, dtype=torch.bfloat16)) as layers:
         parameters = load_parameters(wide, model, torch.bfloat16, CUDA, homes=layers)
-        fetch = fetch_of(layers)
+        prefetch = prefetch_of(layers)
         for _ in range(20):
-            assert torch.equal(logits(parameters, model, fetch), wanted)
-        hurried = LayerFetch(layers, Unawaited(CUDA))
+            assert torch.equal(logits(parameters, model, prefetch), wanted)
+        hurried = LayerPrefetch(layers, Unawaited(CUDA))
         assert not torch.equal(logits(parameters, model, hurried), wanted), "the control"
 
 
 def offloaded(runner: ModelRunner, model_dir: Path, layers: HostLayers) -> ModelRunner:
     model = runner.decoder.config
     parameters = load_parameters(model_dir, model, torch.bfloat16, CUDA, homes=layers)
-    decoder = replace(runner.decoder, parameters=parameters, fetch=fetch_of(layers))
+    decoder = replace(runner.decoder, parameters=parameters, prefetch=prefetch_of(layers))
     return replace(runner, decoder=decoder)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.models.errors import BadConfig
+from engine.models.errors import WrongSetting
 from engine.offload.placement import (
     GIB,
     as_gib,
@@ -47,13 +47,13 @@ def test_a_buffer_holds_the_largest_of_them() -> None:
 @pytest.mark.parametrize(
     ("layers", "gib", "says"),
     [
-        (12, 6.1, r"cpu_offload_gb 6.1: the layers have 5.996$"),
+        (12, 6.1, r"cpu_offload_gb 6.1: the layers have 5.996 GiB of weights in all$"),
         (12, 1.0, r"so 2 in host memory free none; 1.499 would free some$"),
         (2, 0.5, r"cpu_offload_gb 0.5: 2 layers are on the device .* free none$"),
     ],
 )
 def test_refuses_what_cannot_be_or_frees_nothing(layers: int, gib: float, says: str) -> None:
-    with pytest.raises(BadConfig, match=says):
+    with pytest.raises(WrongSetting, match=says):
         place([LAYER] * layers, gib)
 
 

@@ -13,7 +13,7 @@ import torch
 from engine.config import EngineConfig
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.errors import BadConfig, NotEnoughMemory
+from engine.models.errors import NotEnoughMemory, WrongSetting
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import GIB, place
 from engine.startup.decoder import WeightSizes, check_room, weight_sizes
@@ -80,8 +80,8 @@ def test_tokens_and_fingerprint_are_those_of_weights_on_the_device(
     with closing(part):
         assert generated(part) == generated(plain)
         assert part.fingerprint == plain.fingerprint, "so blocks on disk serve both"
-        assert runner_of(part).decoder.fetch is not None
-    assert runner_of(plain).decoder.fetch is None
+        assert runner_of(part).decoder.prefetch is not None
+    assert runner_of(plain).decoder.prefetch is None
     [line] = [one for one in caplog.messages if "host memory" in one]
     assert line.startswith("weights in host memory: 4 of 4 layers, 0.000")
     assert "GiB, which every step copies to the device" in line
@@ -113,7 +113,7 @@ def test_replayed_steps_copy_as_eager_ones_do(checkpoint: MakeCheckpoint) -> Non
 def test_a_number_that_cannot_be_is_refused_with_those_that_can(
     checkpoint: MakeCheckpoint, gib: float, says: str
 ) -> None:
-    with pytest.raises(BadConfig, match=says):
+    with pytest.raises(WrongSetting, match=says):
         opened(config_of(checkpoint, cpu_offload_gb=gib))
 
 

@@ -8,12 +8,21 @@ from torch import Tensor
 
 from engine.ranks import collectives
 from engine.ranks.collectives import Collectives
+from kernels.exchange.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
+from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.rigs.ranks import on_ranks
 
 
 def product_of(rank: int, rows: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(rows, 64, generator=torch.Generator().manual_seed(rank)).to(dtype)
+
+
+def total(group: Collectives, product: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum, or one part of each rank."""
+    found = group.total(product, dtype)
+    assert isinstance(found, Tensor), "there is no peer memory"
+    return found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -22,7 +31,7 @@ def test_totals_have_the_same_bits_on_all_ranks(
     num_ranks: int, rows: int, dtype: torch.dtype
 ) -> None:
     def compute(group: Collectives) -> Tensor:
-        return group.total(product_of(group.rank, rows, dtype), dtype)
+        return total(group, product_of(group.rank, rows, dtype), dtype)
 
     first, *others = on_ranks(num_ranks, compute)
     assert all(torch.equal(other, first) for other in others)
@@ -35,7 +44,7 @@ def test_totals_have_the_same_bits_on_all_ranks(
 def test_what_a_rank_has_in_parts_is_added_first() -> None:
     def compute(group: Collectives) -> Tensor:
         both = torch.stack([product_of(group.rank, 3, torch.float32)] * 2)
-        return group.total(both, torch.float32)
+        return total(group, both, torch.float32)
 
     first, second = on_ranks(2, compute)
     assert torch.equal(first, second)
@@ -71,3 +80,38 @@ def test_a_rank_that_is_gone_is_an_error_and_nothing_hangs() -> None:
         return "no error"
 
     assert on_ranks(2, compute) == ["an error", "gone"]
+
+
+def test_few_rows_go_over_peer_memory_and_many_over_the_library() -> None:
+    def compute(group: Collectives) -> NotedPeers:
+        peers = NotedPeers(most_rows=4)
+        group.use_peers(peers)
+        for rows in (4, 5):
+            product = torch.full((rows, 64), float(group.rank))
+            read = group.total(product, torch.float32)
+            assert isinstance(read, PeerProduct) == (rows == 4)
+            whole = group.total(product, torch.float32, in_parts=False)
+            columns = group.gather_columns(product[:, :2])
+            tokens = torch.full((rows,), group.rank)
+            group.share(tokens)
+            assert isinstance(whole, Tensor)
+            if rows == 4:
+                assert (whole == 2 * group.rank).all()
+                assert tokens.tolist() == [7] * 4
+            else:
+                assert (whole == 1).all()
+                assert tokens.tolist() == [0] * 5
+            assert columns.shape == (rows, 4)
+        return peers
+
+    here = ["product", "gather", "gather", "share"]
+    for peers in on_ranks(2, compute):
+        assert peers.noted == [*here, "gather", "abandon"], "the last at the end"
+
+
+def test_columns_are_gathered_side_by_side() -> None:
+    def compute(group: Collectives) -> Tensor:
+        return group.gather_columns(torch.arange(6).view(2, 3) + 10 * group.rank)
+
+    wanted = torch.tensor([[0, 1, 2, 10, 11, 12], [3, 4, 5, 13, 14, 15]])
+    assert all(torch.equal(got, wanted) for got in on_ranks(2, compute))

@@ -28,7 +28,7 @@ from engine.ranks.collectives import Collectives
 from engine.ranks.messages import without_texts
 from engine.ranks.pipe import StagePipe
 from engine.ranks.sampling import ranks_sampler
-from engine.ranks.stages import EarlierStageRunner
+from engine.ranks.stage_runners import EarlierStageRunner
 from engine.startup.kernel_warm_up import compute_gemms
 from engine.step import Forward, Launched, Runner, Step
 from storage.device_pool import DevicePool, Mover

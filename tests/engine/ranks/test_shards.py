@@ -20,18 +20,23 @@ from engine.models.parameters import dummy_parameters
 from engine.models.shards import RankGroup, check_shards, shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
+from engine.ranks.collectives import Collectives
 from engine.startup.activation import largest_batch
-from kernels.ops import torch_ops
+from kernels.ops import Ops, torch_ops
 from storage.device_pool import DevicePool
 from tests.doubles.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.alternating_architecture import make_alternating_checkpoint
+from tests.doubles.ranks.gathering_norms import GatheringNorms
+from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.models.weight_formats.test_int4_experts import recipe as int4_mixture
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
 from tests.engine.rigs.ranks import CPU, on_ranks
 
 BLOCK_SIZE, NUM_TOKENS = 16, 40
+OPS = torch_ops()
 BLOCKS = Fp8Format("fp8", "block", "group")
 
 # By architecture, a model of it. Biases, ties, GQA whose KV heads are fewer than four ranks,
@@ -53,12 +58,17 @@ DIVIDED = {
 
 
 @torch.inference_mode()
-def logits(model_dir: Path, model: ModelConfig, group: RankGroup | None = None) -> Tensor:
+def logits(
+    model_dir: Path,
+    model: ModelConfig,
+    group: RankGroup | None = None,
+    ops: Ops = OPS,
+) -> Tensor:
     """Of a prompt of 40 tokens, computed at once."""
     num_ranks = 1 if group is None else group.num_ranks
     parameters = load_parameters(model_dir, model, torch.float32, CPU, group)
     part = shard_model(model, num_ranks)
-    decoder = build_decoder(part, parameters, torch_ops(), model.max_positions, group)
+    decoder = build_decoder(part, parameters, ops, model.max_positions, group)
     layout = kv_layout(model.layers, "float32", BLOCK_SIZE)
     pool = DevicePool(layout if group is None else layout.slice_of(group.rank, num_ranks), 4, CPU)
     batch = largest_batch(NUM_TOKENS, 64, BLOCK_SIZE, CPU)
@@ -88,6 +98,23 @@ def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
     assert torch.equal(first.argmax(1), whole.argmax(1))
 
 
+@pytest.mark.parametrize(("name", "unread"), [("qwen2", 6), ("gpt-oss", 6), ("gemma2", 0)])
+def test_norms_may_be_what_exchanges(checkpoint: MakeCheckpoint, name: str, unread: int) -> None:
+    """Products that are left to them are the same sums; with four norms a layer all are whole."""
+    model_dir = checkpoint(name).model_dir
+    model = read_model_config(model_dir)
+
+    def compute(group: Collectives) -> tuple[Tensor, int]:
+        group.use_peers(NotedPeers(most_rows=NUM_TOKENS, gathers=False))
+        norms = GatheringNorms(group)
+        return logits(model_dir, model, group, norms.ops), norms.num_unread
+
+    wanted = on_ranks(2, lambda group: logits(model_dir, model, group))
+    for (got, count), over_the_library in zip(on_ranks(2, compute), wanted, strict=True):
+        assert torch.equal(got, over_the_library)
+        assert count == unread
+
+
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_so_do_windows_sinks_four_norms_and_packed_experts_with_biases(
     tmp_path: Path, num_ranks: int
@@ -106,6 +133,14 @@ def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
     expect_alike(model_dir, model, 2)
     with pytest.raises(UnsupportedModel, match=r"down_proj has 64 columns: in int4 served are"):
         check_shards(with_attention(model, head_dim=128), 4)
+
+
+def test_experts_in_int4_each_rank_reads_its_words(tmp_path: Path) -> None:
+    """Of 192 columns a rank has 96, no whole span."""
+    recipe = int4_mixture(192)
+    wide = replace(recipe, fields=recipe.fields | {"head_dim": 64})
+    model_dir = make_int4(KINDS["packed-asym"], tmp_path, wide).int4.model_dir
+    expect_alike(model_dir, read_model_config(model_dir), 2)
 
 
 def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:

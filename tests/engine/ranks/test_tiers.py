@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -152,12 +152,19 @@ class OwnDisk:
     state: DiskState = DiskState.UP
     stats: DiskProcessStats = field(default_factory=DiskProcessStats)
     forgotten: list[str] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         return self.records.items()
 
     def forget_owner(self, owner: str) -> None:
         self.forgotten.append(owner)
+
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        self.noted += flushes
+
+    def done_flushes(self) -> Sequence[str]:
+        return self.noted
 
 
 class TestDisk:

@@ -7,6 +7,7 @@ Knows nothing of the loader. Beside each stands the truth: the numbers written o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
 
+_EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
 OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column of each place in a word, from its lowest bits
@@ -173,11 +175,23 @@ def make_int4(kind: Kind, parent: Path, recipe: Recipe | None = None) -> Int4Che
         files = {f"{module}.{suffix}": one for suffix, one in kind.pack(integers).items()}
         kept |= {name: one for name, one in files.items() if name not in kept}
         written[name] = integers.written_out()
-        made.truth.get_parameter(name).data.copy_(written[name])
+        _of_truth(made, name).copy_(written[name])
     rewrite(made.model_dir, kept)
     rewrite(plain, written)
     say(made.model_dir, kind.words)
     return Int4Checkpoint(made, plain)
+
+
+def _of_truth(made: Checkpoint, name: str) -> Tensor:
+    """The matrix of this name in the file; those of all experts are one there."""
+    found = _EXPERT.fullmatch(name)
+    if found is None:
+        whole: Tensor = made.truth.get_parameter(name).data
+        return whole
+    place, number, kind = found.groups()
+    which = "down_proj" if kind == "down" else "gate_up_proj"
+    own: Tensor = made.truth.get_parameter(f"{place}.{which}").data[int(number)]
+    return own if kind == "down" else own.chunk(2)[kind == "up"]
 
 
 def rewrite(model_dir: Path, tensors: dict[str, Tensor]) -> None:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
-from engine.models.decoder import WeightFetch, build_decoder
+from engine.models.decoder import WeightPrefetch, build_decoder
 from engine.models.parameters import Parameters
 from engine.models.shards import RankGroup, shard_model
-from engine.offload.fetch import PlainCopies, fetch_of
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement, evenly_spaced
+from engine.offload.prefetch import PlainCopies, prefetch_of
 from engine.startup.activation import largest_batch
 from engine.startup.decoder import weight_sizes
 from engine.startup.device import dtype_name
@@ -26,7 +26,7 @@ from storage.device_pool import DevicePool
 
 BLOCK_SIZE, NUM_TOKENS = 16, 40
 CPU = torch.device("cpu")
-FetchOf = Callable[[HostLayers], WeightFetch]
+PrefetchOf = Callable[[HostLayers], WeightPrefetch]
 
 
 class LateCopies(PlainCopies):
@@ -61,7 +61,7 @@ def host_layers(
 def logits(
     parameters: Parameters,
     model: ModelConfig,
-    fetch: WeightFetch | None = None,
+    prefetch: WeightPrefetch | None = None,
     group: RankGroup | None = None,
 ) -> Tensor:
     """Of a prompt of 40 tokens in two steps, the second after a step of other tokens."""
@@ -69,7 +69,7 @@ def logits(
     device, num_ranks = embedding.device, 1 if group is None else group.num_ranks
     part = shard_model(model, num_ranks)
     decoder = build_decoder(part, parameters, ops_for(device), model.max_positions, group)
-    decoder = replace(decoder, fetch=fetch)
+    decoder = replace(decoder, prefetch=prefetch)
     layout = kv_layout(model.layers, dtype_name(embedding.dtype), BLOCK_SIZE)
     pool = DevicePool(
         layout if group is None else layout.slice_of(group.rank, num_ranks), 4, device
@@ -88,12 +88,12 @@ def logits_from_host(
     model: ModelConfig,
     count: int | None = None,
     group: RankGroup | None = None,
-    fetch: FetchOf = fetch_of,
+    prefetch: PrefetchOf = prefetch_of,
 ) -> Tensor:
     """With the weights of `count` layers in host memory; None: of all."""
     with closing(host_layers(model, count, group)) as layers:
         parameters = load_parameters(model_dir, model, torch.float32, CPU, group, layers)
-        return logits(parameters, model, fetch(layers), group)
+        return logits(parameters, model, prefetch(layers), group)
 
 
 def logits_from_device(

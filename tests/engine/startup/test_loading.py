@@ -10,7 +10,7 @@ import pytest
 
 from engine.config import DtypeName, EngineConfig
 from engine.execution.runner import ModelRunner
-from engine.models.errors import BadConfig, CheckpointError, PoolTooSmall, UnsupportedModel
+from engine.models.errors import CheckpointError, PoolTooSmall, UnsupportedModel, WrongSetting
 from engine.startup.activation import largest_batch
 from engine.startup.device import resolve_device
 from engine.startup.loading import SCRATCH_BLOCKS, OpenedModel, open_model, outline_model
@@ -72,7 +72,7 @@ def test_without_cache_tokens_the_pool_is_sized_from_memory(checkpoint: MakeChec
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"max_model_len": 513}, BadConfig),
+        ({"max_model_len": 513}, WrongSetting),
         ({"cache_tokens": 15}, PoolTooSmall),
         ({"block_size": 12}, UnsupportedModel),
     ],
@@ -102,7 +102,7 @@ def test_the_outline_tells_the_bytes_of_a_block_before_there_is_one(
 
 @pytest.mark.parametrize(
     ("settings", "error"),
-    [({"max_model_len": 513}, BadConfig), ({"block_size": 12}, UnsupportedModel)],
+    [({"max_model_len": 513}, WrongSetting), ({"block_size": 12}, UnsupportedModel)],
 )
 def test_what_no_weights_could_mend_is_known_with_the_outline(
     checkpoint: MakeCheckpoint, settings: dict[str, Any], error: type[Exception]

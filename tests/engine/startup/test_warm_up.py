@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from engine.startup.warm_up import WARM_AT_ONCE, WARM_PART, WARM_S, warm_up
@@ -29,6 +29,12 @@ class FoundDisk:
 
     def forget_owner(self, owner: str) -> None:
         raise NotImplementedError(owner)
+
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        raise NotImplementedError(flushes)
+
+    def done_flushes(self) -> Sequence[str]:
+        return ()
 
 
 def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:

@@ -30,6 +30,7 @@ from gateway.overview.siblings import Siblings
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens
@@ -111,6 +112,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             published,
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
+            Flushing(store, engine, clock),
             [turns],
             watched,
             open_metrics=open_metrics,

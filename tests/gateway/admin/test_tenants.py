@@ -162,7 +162,7 @@ async def test_deleting_ends_keys_and_cache_of_that_tenant_alone(office: Office)
     other_key = (await office.key(bystander["id"]))["key"]
     assert (await office.me(key)).status_code == 200
     answer = await office.operator.delete(f"/admin/tenants/{tenant['id']}")
-    assert body(answer) == {"id": tenant["id"], "flushed_blocks": 7}
+    assert body(answer) == {"id": tenant["id"], "flushed_blocks": 7, "awaited": []}
     assert (await office.me(key)).status_code == 401
     assert (await office.me(other_key)).status_code == 200
     assert office.engine.flushes == [tenant["id"]]
@@ -176,7 +176,7 @@ async def test_changes_stand_while_no_engine_is_there(office: Office) -> None:
     disabled = await office.operator.post(f"/admin/tenants/{first['id']}/disable")
     assert body(disabled)["disabled"] is True
     deleted = await office.operator.delete(f"/admin/tenants/{second['id']}")
-    assert body(deleted) == {"id": second["id"], "flushed_blocks": None}
+    assert body(deleted) == {"id": second["id"], "flushed_blocks": None, "awaited": ["0"]}
     assert body(await office.operator.get("/admin/tenants"))["tenants"] == [body(disabled)]
 
 

@@ -127,7 +127,7 @@ def test_an_earlier_message_that_is_edited(client: openai.OpenAI) -> None:
 
 def test_what_the_cache_gave_up(client: openai.OpenAI, engine: FakeEngine) -> None:
     chat(client, RULES)
-    engine.forget()
+    engine.lose_cache()
     miss = miss_of(chat(client, RULES, extra=WHY))
     assert (miss["reason"], miss["token"], miss["part"]) == ("evicted", 0, None)
     assert miss["lost_tokens"] == miss["reusable_tokens"] > 0

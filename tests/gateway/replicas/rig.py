@@ -12,8 +12,8 @@ from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timi
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.replicas.serving import Serving
-from gateway.routing.apart import ApartLimits
 from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.remote_prefill import RemotePrefillLimits
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate
@@ -103,7 +103,7 @@ class Fleet:
             one.pace = hanging_at(at)
 
 
-class Apart(Fleet):
+class Disaggregated(Fleet):
     """a computes prompts, b and c answer; all send blocks to each other."""
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Apart(Fleet):
             one.joins(exchange, "prefill" if one.name == "a" else "decode")
         super().__post_init__()
         self.set._serving = Serving(
-            self.set._members, self.router, self.notes, limits=ApartLimits(least_tokens=16)
+            self.set._members, self.router, self.notes, limits=RemotePrefillLimits(least_tokens=16)
         )
 
 

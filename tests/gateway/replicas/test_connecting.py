@@ -12,11 +12,13 @@ from engine.errors import EngineUnavailable
 from gateway.config import GatewayConfig
 from gateway.replicas.connecting import connected
 from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.flushes import FlushReader
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import collect, welcomed
 from tests.gateway.replicas.rig import until
+from tests.gateway.state.memory_store import MemoryStore
 
 PROMPT = list(range(40))
 
@@ -28,9 +30,15 @@ def config_of(directory: Path, *names: str, link_key_file: str | None = None) ->
     )
 
 
+def none_recorded() -> FlushReader:
+    reader = FlushReader()
+    reader.found(MemoryStore())
+    return reader
+
+
 async def test_one_engine_is_no_set(tmp_path: Path) -> None:
     with EngineThread(str(tmp_path / "a.sock")):
-        async with connected(config_of(tmp_path, "a")) as engine:
+        async with connected(config_of(tmp_path, "a"), none_recorded()) as engine:
             await welcomed(engine)
             assert not isinstance(engine, EngineSet)
             assert engine.replicas == {}
@@ -39,7 +47,7 @@ async def test_one_engine_is_no_set(tmp_path: Path) -> None:
 async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{name}.sock") for name in "ab"]
     with EngineThread(paths[0]), EngineThread(paths[1]):
-        async with connected(config_of(tmp_path, "a", "b")) as engine:
+        async with connected(config_of(tmp_path, "a", "b"), none_recorded()) as engine:
             await until(lambda: all(one.state == "ready" for one in engine.replicas.values()))
             tokens, _ = await collect(engine, generate("first", PROMPT))
             assert tokens == expected_output(PROMPT, 4)
@@ -54,11 +62,11 @@ async def test_a_key_for_engines_elsewhere_is_not_for_sockets_here(tmp_path: Pat
     key.chmod(0o600)
     given = config_of(tmp_path, "a", "b", link_key_file=str(key))
     with EngineThread(str(tmp_path / "a.sock")):
-        async with connected(given) as engine:
+        async with connected(given, none_recorded()) as engine:
             await welcomed(engine)
             states = {name: one.state for name, one in engine.replicas.items()}
             assert states == {"0": "ready", "1": "absent"}
             await collect(engine, generate("a", PROMPT))
-    async with connected(given) as engine:
+    async with connected(given, none_recorded()) as engine:
         with pytest.raises(EngineUnavailable):
             await collect(engine, generate("a", PROMPT))

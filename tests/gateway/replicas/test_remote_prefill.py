@@ -8,7 +8,7 @@ from engine.errors import EngineDied, EngineUnavailable, QueueFull
 from engine.link.messages import Finished
 from gateway.replicas.serving import Serving
 from tests.doubles.engine.fake_engine import ENGINE_SECONDS, failing_at, hanging_at
-from tests.gateway.replicas.rig import Apart, Fleet, asking, served_once, settled
+from tests.gateway.replicas.rig import Disaggregated, Fleet, asking, served_once, settled
 
 
 def cached(end: object) -> tuple[int, int]:
@@ -21,7 +21,7 @@ def told(fleet: Fleet, name: str) -> list[str]:
 
 
 async def test_a_prompt_is_computed_on_one_engine_and_answered_on_the_other() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
     assert told(fleet, "a") == ["r0-0~p"]
@@ -42,11 +42,11 @@ async def test_a_prompt_is_computed_on_one_engine_and_answered_on_the_other() ->
 
 
 async def test_what_the_computing_engine_had_cached_is_cached_for_the_client() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["c"].die()
     async with asking(fleet):
         pass
-    fleet["b"].forget()
+    fleet["b"].lose_cache()
     async with asking(fleet) as [again]:
         served_once(fleet, [again])
     assert cached(again.ends[0]) == (0, 16)
@@ -56,7 +56,7 @@ async def test_what_the_computing_engine_had_cached_is_cached_for_the_client() -
 
 
 async def test_without_the_other_kind_an_engine_serves_alone() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].die()
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
@@ -71,7 +71,7 @@ async def test_without_the_other_kind_an_engine_serves_alone() -> None:
 
 
 async def test_engines_that_send_no_blocks_compute_for_nobody() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].exchange = None
     fleet["a"].die()
     fleet["a"].come()
@@ -81,7 +81,7 @@ async def test_engines_that_send_no_blocks_compute_for_nobody() -> None:
 
 
 async def test_a_short_prompt_is_computed_where_it_is_answered() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet.set._serving = Serving(fleet.set._members, fleet.router, fleet.notes)
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
@@ -89,14 +89,14 @@ async def test_a_short_prompt_is_computed_where_it_is_answered() -> None:
 
 
 async def test_a_request_that_loads_nothing_fetches_nothing() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     async with asking(fleet, loads="never") as [asked]:
         served_once(fleet, [asked])
     assert fleet.served() == {"a": 0, "b": 1, "c": 0}
 
 
 async def test_a_client_that_leaves_ends_both() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet.hang()
     async with asking(fleet):
         assert fleet["a"].running == fleet["b"].running == 1, "the control"
@@ -108,7 +108,7 @@ async def test_a_client_that_leaves_ends_both() -> None:
 
 @pytest.mark.parametrize("refusal", [QueueFull.code, EngineUnavailable.code])
 async def test_errors_of_the_computing_engine_reach_nobody(refusal: str) -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].refusal = refusal
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
@@ -122,7 +122,7 @@ async def test_errors_of_the_computing_engine_reach_nobody(refusal: str) -> None
 
 
 async def test_a_computing_engine_that_dies_leaves_its_prompts_to_the_answering_ones() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].computes.clear()
     async with asking(fleet) as [asked]:
         assert not asked.is_over, "the control: it waits for the prompt"
@@ -134,7 +134,7 @@ async def test_a_computing_engine_that_dies_leaves_its_prompts_to_the_answering_
 
 
 async def test_a_frozen_computing_engine_gives_back_its_prompts() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].computes.clear()
     async with asking(fleet) as [asked]:
         fleet["a"].is_stalled = True
@@ -145,7 +145,7 @@ async def test_a_frozen_computing_engine_gives_back_its_prompts() -> None:
 
 
 async def test_an_answering_engine_that_dies_before_it_begins_is_followed_by_another() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["b"].pace = hanging_at(0)
     async with asking(fleet) as [asked]:
         fleet["b"].die()
@@ -159,7 +159,7 @@ async def test_an_answering_engine_that_dies_before_it_begins_is_followed_by_ano
 
 
 async def test_what_has_begun_ends_with_its_engine() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["b"].pace = hanging_at(3)
     async with asking(fleet) as [asked]:
         assert len(asked.tokens) == 3
@@ -169,7 +169,7 @@ async def test_what_has_begun_ends_with_its_engine() -> None:
 
 
 async def test_a_request_that_both_died_of_is_not_given_to_a_third() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].computes.clear()
     fleet["b"].pace = hanging_at(0)
     async with asking(fleet) as [asked]:
@@ -183,7 +183,7 @@ async def test_a_request_that_both_died_of_is_not_given_to_a_third() -> None:
 
 
 async def test_one_that_was_not_waited_for_is_cancelled() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].pace = hanging_at(0)
     fleet["b"].exchange = {}  # it reaches nobody
     async with asking(fleet) as [asked]:
@@ -193,7 +193,7 @@ async def test_one_that_was_not_waited_for_is_cancelled() -> None:
 
 
 async def test_roles_are_shown() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     roles = {name: health.role for name, health in fleet.set.replicas.items()}
     assert roles == {"a": "prefill", "b": "decode", "c": "decode"}
     fleet["a"].die()
@@ -201,7 +201,7 @@ async def test_roles_are_shown() -> None:
 
 
 async def test_a_replica_that_takes_no_requests_still_sends_blocks() -> None:
-    fleet = Apart()
+    fleet = Disaggregated()
     fleet["a"].refusal = EngineUnavailable.code
     async with asking(fleet):
         pass

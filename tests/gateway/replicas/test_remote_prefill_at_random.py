@@ -11,14 +11,14 @@ from engine.link.messages import Finished
 from tests.doubles.engine.fake_engine import at_once, hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate
-from tests.gateway.replicas.rig import Apart, Asked, prompt, settled
+from tests.gateway.replicas.rig import Asked, Disaggregated, prompt, settled
 
 
 class Chaos:
     """One run of it."""
 
     def __init__(self, seed: int) -> None:
-        self.random, self.fleet, self.asked = Random(seed), Apart(), list[Asked]()
+        self.random, self.fleet, self.asked = Random(seed), Disaggregated(), list[Asked]()
         self.tasks: list[asyncio.Task[None]] = []
 
     def act(self) -> None:

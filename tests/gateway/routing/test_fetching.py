@@ -9,10 +9,16 @@ from msgspec.structs import replace
 
 from engine.link.messages import FetchSource, Reused, Timing
 from engine.link.stats_messages import TierTokens
-from gateway.routing.apart import ApartLimits, answering, computing, is_late, is_short
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.rates import COMPUTE_S, FETCH_S, HOLD_OFF_S, OLD_S, ReplicaRates
+from gateway.routing.remote_prefill import (
+    RemotePrefillLimits,
+    answering,
+    computing,
+    is_late,
+    is_short,
+)
 from gateway.routing.router import Choice
 from tests.gateway.routing.requests import BLOCK, cached, request
 from tests.gateway.routing.test_first_token import READY, SOURCES, Clock, router
@@ -192,7 +198,7 @@ class TestRates:
         assert rates.compute.per_token == COMPUTE_S
 
 
-class TestApart:
+class TestRemotePrefill:
     def test_roles(self) -> None:
         roles = {"a": "prefill", "b": "decode", "c": "both"}
         assert answering("abc", roles.__getitem__) == ["b", "c"]  # type: ignore[arg-type]
@@ -200,13 +206,13 @@ class TestApart:
         assert computing("abc", roles.__getitem__) == ["a"]  # type: ignore[arg-type]
 
     def test_little_is_computed_where_it_is_answered(self) -> None:
-        limits = ApartLimits(least_tokens=512)
+        limits = RemotePrefillLimits(least_tokens=512)
         assert is_short(10_000, Choice("b", computes=511), limits)
         assert not is_short(10_000, Choice("b", computes=512), limits)
         assert not is_short(10_000, Choice("b"), limits), "nothing is known of caches"
 
     def test_engines_that_are_far_behind_compute_for_nobody(self) -> None:
-        limits = ApartLimits(patience=4.0)
+        limits = RemotePrefillLimits(patience=4.0)
         answer = Choice("b", first_token_s=1.0)
         assert not is_late(answer, Choice("a", first_token_s=4.0), limits)
         assert is_late(answer, Choice("a", first_token_s=4.1), limits)

@@ -165,7 +165,7 @@ class Chaos(RuleBasedStateMachine):
 
 
 def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
-    """Whether it has a begin of the prompt and nothing after it, no slower tier before a faster."""
+    """Whether it has a beginning of the prompt alone, and no slower tier before a faster one."""
     levels = [
         ("device", "host", "disk").index(listener.held[key]) if key in listener.held else 3
         for key in split_keys(block_keys)

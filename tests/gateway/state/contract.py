@@ -19,6 +19,7 @@ from gateway.state.records import (
     EVERYONE,
     ApiKey,
     AuditEntry,
+    CacheFlush,
     Counters,
     Group,
     IsolationReport,
@@ -626,6 +627,24 @@ class StoreContract:
             by_hand.address,
             first.address,
         ]
+
+    async def test_of_flushes_the_last_of_each_tenant_counts_until_all_is_flushed(
+        self, store: Store
+    ) -> None:
+        assert await store.flushes() == []
+        first, again, other = (
+            CacheFlush.new(tenant, at=at) for tenant, at in (("a", 1.0), ("a", 3.0), ("é 🌱", 2.0))
+        )
+        for flush in (first, other, again):
+            await store.add_flush(flush)
+        assert await store.flushes() == [other, again]
+        assert len({first.id, again.id, other.id}) == 3
+        everything = CacheFlush.new(None, at=4.0)
+        await store.add_flush(everything)
+        assert await store.flushes() == [everything]
+        later = CacheFlush.new("a", at=5.0)
+        await store.add_flush(later)
+        assert await store.flushes() == [everything, later]
 
     async def test_the_audit_log_is_read_newest_first(self, store: Store) -> None:
         assert await store.list_audit(limit=10) == []

@@ -15,6 +15,7 @@ from gateway.errors import Conflict, NotFound
 from gateway.state.records import (
     ApiKey,
     AuditEntry,
+    CacheFlush,
     Counters,
     Group,
     IsolationReport,
@@ -42,6 +43,7 @@ class MemoryStore:
         self.report: IsolationReport | None = None
         self.audit_log: list[AuditEntry] = []
         self.engines: dict[str, RegisteredEngine] = {}
+        self.flushed: dict[str | None, CacheFlush] = {}
         self.lookups = 0
 
     async def create(self, record: R) -> None:
@@ -169,6 +171,14 @@ class MemoryStore:
 
     async def registered_engines(self) -> list[RegisteredEngine]:
         return [self.engines[address] for address in sorted(self.engines)]
+
+    async def add_flush(self, flush: CacheFlush) -> None:
+        if flush.tenant_id is None:
+            self.flushed.clear()
+        self.flushed[flush.tenant_id] = flush
+
+    async def flushes(self) -> list[CacheFlush]:
+        return sorted(self.flushed.values(), key=lambda flush: flush.at)
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
         return self.audit_log[::-1][skip : skip + limit]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import OnEnd, PinnedPrefix, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
-from engine.link.query_messages import MarkedPrefix, Probed
+from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
 from engine.link.stats_messages import (
     DirectionStats,
     DiskStats,
@@ -140,6 +140,7 @@ class OperatedEngine:
         self.flushes: list[str | None] = []
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
+        self.recorded: dict[str, str | None] = {}  # flushes
         self.pin_error: EngineError | None = None
 
     @property
@@ -176,7 +177,13 @@ class OperatedEngine:
         self.prefix_asks.append((order, limit))
         return self.listed
 
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+    async def flush(
+        self,
+        *,
+        flow: str | None = None,
+        namespace: bytes | None = None,
+        flush_id: str = UNRECORDED,
+    ) -> int:
         await self._answer()
         self.flushes.append(flow)
         return 7
@@ -187,6 +194,9 @@ class OperatedEngine:
             raise self.pin_error
         self.pinned[prefix.pin_id] = len(prefix.block_keys) // 16
         return self.pinned[prefix.pin_id]
+
+    def forget(self, flushes: Mapping[str, str | None]) -> None:
+        self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
         self.flows = dict(flows)

@@ -88,6 +88,14 @@ def test_checks_that_find_all_well_leave_no_line() -> None:
     assert len(written("lines", changed(route="/readyz", status=503))) == 1
 
 
+def test_checks_that_go_on_to_fail_leave_one_line() -> None:
+    fails, is_well = changed(route="/readyz", status=503), changed(route="/readyz")
+    assert len(written("lines", fails, fails, fails)) == 1
+    assert len(written("lines", fails, fails, is_well, fails, fails)) == 2
+    assert len(written("lines", fails, changed(route="/health", status=503))) == 2
+    assert len(written("lines", *[changed(status=503)] * 3)) == 3, "requests are all written"
+
+
 def test_lines_come_whole_and_in_order_in_pieces_that_a_pipe_keeps_together() -> None:
     lines = [b"%d" % number * (number % 90) + b"\n" for number in range(300)]
     together = list(pieces(lines))

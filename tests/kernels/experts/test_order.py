@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from kernels.experts import order
 from kernels.experts.order import COUNTED_ALONE, PairTiles
-from kernels.experts.tiles import FEW, MANY, MORE, SOME, telling_tokens, tile_for
+from kernels.experts.tiles import (
+    FEW,
+    MANY,
+    MORE,
+    SOME,
+    four_bit_tiles_for,
+    telling_tokens,
+    tile_for,
+)
 
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"
@@ -95,7 +103,8 @@ def test_tiles_grow_with_the_pairs_of_an_expert() -> None:
 def test_the_telling_numbers_of_tokens_meet_every_kernel(num_experts: int, top_k: int) -> None:
     def kernels(tokens: int) -> tuple[object, bool, int]:
         pairs = tokens * top_k
-        return tile_for(pairs, num_experts), pairs <= COUNTED_ALONE, order.chunk_for(pairs)
+        tiles = tile_for(pairs, num_experts), four_bit_tiles_for(pairs, num_experts)
+        return tiles, pairs <= COUNTED_ALONE, order.chunk_for(pairs)
 
     met = {kernels(tokens) for tokens in telling_tokens(num_experts, top_k, 8192)}
     assert met == {kernels(tokens) for tokens in range(1, 8193)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -133,11 +133,12 @@ def pair_of(
     patience: Patience = PATIENT,
     silence_s: float = 30.0,
     disk: Path | None = None,
+    disk_there: Path | None = None,
 ) -> Iterator[Pair]:
-    """Both engines; `there` bounds the one that answers, `disk` is the other one's."""
+    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`."""
     answers = ExchangeAt(where, key)
     asks = ExchangeAt(None, key, patience, silence_s)
-    source = RealEngine(str(model_dir), there or bounds, exchange=answers)
+    source = RealEngine(str(model_dir), there or bounds, exchange=answers, disk=disk_there)
     target = RealEngine(str(model_dir), bounds, exchange=asks, disk=disk)
     assert source.exchange is not None
     assert source.exchange.address is not None
@@ -146,7 +147,3 @@ def pair_of(
     finally:
         target.close()
         source.close()
-
-
-def with_host(bounds: Bounds, host_blocks: int) -> Bounds:
-    return replace(bounds, host_blocks=host_blocks)

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
 
 from engine.link.curve import LinkKey
 from engine.startup.lower_tiers import GIB
 from engine.startup.warm_up import warm_up
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.quotas.shares import Quota
+from storage.disk.stats import DiskState
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (
     BOUNDS,
@@ -118,16 +122,48 @@ def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
     assert pair.here.core.stats().flows[A.hex()].blocks_held == WHOLE
 
 
-def test_blocks_in_lower_tiers_are_sent_too(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    small = replace(BOUNDS, num_blocks=14, host_blocks=20)
-    with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), there=small) as pair:
+@pytest.mark.parametrize("tier", ["host", "disk"])
+def test_blocks_in_lower_tiers_are_sent_too(
+    checkpoint: Checkpoint, tmp_path: Path, tier: str
+) -> None:
+    where, small = str(tmp_path / "x.sock"), replace(BOUNDS, num_blocks=14)
+    in_host, on_disk = replace(small, host_blocks=20), replace(small, disk_bytes=GIB // 16)
+    bounds = in_host if tier == "host" else on_disk
+    with pair_of(checkpoint.model_dir, where, there=bounds, disk_there=tmp_path / "disk") as pair:
+        disk = pair.there.tiers.disk
+        pair.until(lambda: disk is None or (disk.state is DiskState.UP and disk.is_answering))
         computed = pair.compute("first", PROMPT, A)
+        pair.compute("twice", PROMPT, A)  # what nobody has used goes to no disk
         pair.compute("others", [(3 * i) % 50 for i in range(12 * SIZE)], B)
         settle(pair.there)
-        assert len(blocks_of(pair.there, PROMPT, A)) < WHOLE  # else nothing is shown
+        path, ids = NamespacePath.single(A), np.array(PROMPT, np.int32)
+        found = pair.there.cache.locate(path, ids)
+        assert found.total > found.device  # else nothing is shown
         assert pair.fetch("again", PROMPT, A) == computed
-        assert pair.here.finished("again").reused.fetched == WHOLE * SIZE
+        assert pair.here.finished("again").reused.fetched == found.total * SIZE
         pair.expect_nothing_left()
+
+
+@pytest.mark.parametrize("is_partition", [False, True])
+def test_a_flow_keeps_as_much_of_what_it_fetches_as_of_what_it_computes(
+    checkpoint: Checkpoint, tmp_path: Path, is_partition: bool
+) -> None:
+    with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock")) as pair:
+        quotas, flow, held = pair.here.cache.quotas, A.hex(), []
+        if is_partition:
+            quotas.partition({flow: Quota(0.0, 0.1), B.hex(): Quota()}, WHOLE + 2)
+        else:
+            quotas.set(flow, Quota(0.0, 0.1))
+        computed = pair.compute("first", PROMPT, A)
+        for name, source in (("fetched", pair.source()), ("computed", None)):
+            pair.here.submit(name, PROMPT, GREEDY, namespace=A, source=source, loads="always")
+            pair.until(lambda: pair.here.core.is_idle)
+            assert pair.here.tokens(name) == computed
+            held.append(pair.here.core.stats().flows[flow].blocks_held)
+            pair.here.cache.flush()
+        assert pair.here.finished("fetched").reused.fetched == WHOLE * SIZE
+        assert held[0] == held[1]
+        assert (held[0] < WHOLE) == is_partition, "only a partition drops what nobody needs"
 
 
 def settle(engine: RealEngine) -> None:

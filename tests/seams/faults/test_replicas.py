@@ -7,21 +7,34 @@ sequences run at once, so that some requests have begun and others wait whenever
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-import httpx
 import pytest
 
-from cli.isolation.cases import CASES
 from tests.cli.console import Console
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import until, wait_for
+from tests.seams.support.replica_load import (
+    AT_ONCE,
+    PROMPTS,
+    TOKENS,
+    WITHIN_S,
+    Load,
+    body,
+    cached,
+    has_ended,
+    hit_rate,
+    is_in,
+    lost,
+    moved,
+    shares,
+    states,
+    used,
+    wrong,
+)
 from tests.seams.support.server import Server, running_server
 
 SETTINGS = {
@@ -35,10 +48,6 @@ SETTINGS = {
     "RATOON_MAX_RUNNING": "2",
 }
 NAMES = ("0", "1", "2")
-PROMPTS = 9
-AT_ONCE = 12  # requests, on three engines that run two at once
-TOKENS = 100  # of an answer
-WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -58,31 +67,8 @@ def right(fleet: Server) -> list[list[str]]:
     return [one.json()["choices"][0]["logprobs"]["tokens"] for one in answers]
 
 
-def states(server: Server) -> dict[str, str]:
-    replicas = httpx.get(server.url + "/readyz", timeout=10).json()["replicas"]
-    return {name: one["state"] for name, one in replicas.items()}
-
-
 def all_ready(server: Server) -> bool:
     return states(server) == dict.fromkeys(NAMES, "ready")
-
-
-def is_in(server: Server, name: str, state: str) -> bool:
-    return states(server)[name] == state
-
-
-def has_ended(running: Sequence[asyncio.Task[Stream]], count: int) -> bool:
-    return sum(one.done() for one in running) >= count
-
-
-def queues(server: Server) -> dict[str, tuple[int, int]]:
-    """How many sequences run and wait in each engine that answers."""
-    counted = {one["name"]: one["counted"] for one in server.stats()["replicas"]}
-    return {
-        name: (one["queue"]["running"], one["queue"]["waiting"])
-        for name, one in counted.items()
-        if one is not None
-    }
 
 
 def engine_ids(server: Server) -> dict[str, str]:
@@ -91,134 +77,6 @@ def engine_ids(server: Server) -> dict[str, str]:
         for one in server.stats()["replicas"]
         if one["counted"] is not None
     }
-
-
-def moved(server: Server) -> float:
-    """Requests that were sent to another replica."""
-    with server.client(server.admin_key) as client:
-        lines = client.get("/metrics").text.splitlines()
-    named = [line for line in lines if line.startswith("ratoon_requests_moved_total{")]
-    return sum(float(line.split()[-1]) for line in named)
-
-
-@dataclass
-class Stream:
-    """One streamed answer, as far as it has come."""
-
-    number: int
-    tokens: list[str] = field(default_factory=list)
-    error: str | None = None
-    is_done: bool = False
-
-    def see(self, line: str) -> None:
-        if not line.startswith("data: "):
-            return
-        if line == "data: [DONE]":
-            self.is_done = True
-            return
-        said = json.loads(line[6:])
-        if "error" in said:
-            self.error = said["error"]["code"]
-        for choice in said.get("choices", []):
-            if choice["logprobs"] is not None:
-                self.tokens += choice["logprobs"]["tokens"]
-
-
-def body(number: int, max_tokens: int) -> dict[str, Any]:
-    prompt = [65 + number % PROMPTS] * 20 + list(range(65, 113))
-    return {
-        "model": "tiny", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0,
-        "ignore_eos": True, "logprobs": 0,
-    }  # fmt: skip
-
-
-class Load:
-    """Streams of one tenant."""
-
-    def __init__(self, server: Server, key: str) -> None:
-        self.server = server
-        self.streams: list[Stream] = []
-        self._client = httpx.AsyncClient(
-            base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=WITHIN_S
-        )
-
-    async def ask(self, number: int) -> Stream:
-        stream = Stream(number)
-        self.streams.append(stream)
-        asked = body(number, TOKENS) | {"stream": True}
-        async with self._client.stream("POST", "/v1/completions", json=asked) as answer:
-            if answer.status_code != 200:
-                stream.error = (await answer.aread()).decode()
-            else:
-                async for line in answer.aiter_lines():
-                    stream.see(line)
-        return stream
-
-    async def until_waits_in(self, name: str) -> list[asyncio.Task[Stream]]:
-        """Ask until one request has begun there and another one waits; what is under way then.
-
-        Where a request goes is the router's affair: if all are over without it, more are asked.
-        """
-        running: list[asyncio.Task[Stream]] = []
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                if all(one.done() for one in running):
-                    numbers = range(len(self.streams), len(self.streams) + AT_ONCE)
-                    running = [asyncio.create_task(self.ask(number)) for number in numbers]
-                runs, waits = (await asyncio.to_thread(queues, self.server)).get(name, (0, 0))
-                if runs and waits and any(one.tokens for one in self.streams[-AT_ONCE:]):
-                    return running
-                await asyncio.sleep(0.01)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-def cached(server: Server, number: int) -> int:
-    """How many tokens of a prompt the replica has that has most of it."""
-    asked = {"url": "/v1/completions", "body": body(number, 1)}
-    with server.client() as client:
-        found: int = client.post("/v1/cache/probe", json=asked).json()["cached_tokens"]
-    return found
-
-
-def hit_rate(server: Server, key: str) -> float:
-    """The share of a tenant's prompts that is found, when all have been asked once before."""
-    with server.client(key) as client:
-        for number in range(PROMPTS):
-            client.post("/v1/completions", json=body(number, 1))
-        answers = [client.post("/v1/completions", json=body(n, 1)) for n in range(PROMPTS)]
-    usages = [one.json()["usage"] for one in answers]
-    found = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
-    return float(found / sum(usage["prompt_tokens"] for usage in usages))
-
-
-def lost(streams: Sequence[Stream]) -> list[Stream]:
-    """Those that failed though nothing of them had been sent."""
-    return [one for one in streams if one.error is not None and not one.tokens]
-
-
-def wrong(streams: Sequence[Stream], right: list[list[str]]) -> list[Stream]:
-    """Those that were told another answer than theirs, too much, or no end."""
-    return [
-        one
-        for one in streams
-        if one.tokens != right[one.number % PROMPTS][: len(one.tokens)]
-        or one.is_done != (one.error is None)
-        or (one.is_done and len(one.tokens) != TOKENS)
-    ]
-
-
-def used(server: Server, key: str) -> dict[str, int]:
-    with server.client(key) as client:
-        days = client.get("/v1/usage").json()["usage"]
-    return {name: sum(day[name] for day in days) for name in ("requests", "generated_tokens")}
-
-
-def shares(server: Server) -> list[tuple[int, int]]:
-    """Each tenant's floor and ceiling on the device, in the engines that know it."""
-    tiers = [one["tiers"].get("device") for one in server.stats()["tenants"]]
-    return [(tier["floor"], tier["ceiling"]) for tier in tiers if tier is not None]
 
 
 async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
@@ -314,13 +172,3 @@ def test_limits_hold_over_all(fleet: Server) -> None:
             client.post("/v1/completions", json=body(number, 1)).status_code for number in range(8)
         ]
     assert statuses == [200] * 5 + [429] * 3
-
-
-def test_tenants_stay_apart(fleet: Server) -> None:
-    target = ("--url", fleet.url, "--admin-key", fleet.admin_key, "--quick", "--json")
-    few = ("--tiers", "device", "--samples", "0", "--eviction-trials", "0")
-    printed = Console().type("verify-isolation", *target, *few)
-    found = [one for one in printed.json["findings"] if one["tier"] == "device"]
-    assert len(found) >= len(CASES)
-    assert {one["outcome"] for one in found} <= {"passed", "allowed"}
-    assert all(one["control_full"] for one in found)

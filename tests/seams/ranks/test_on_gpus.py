@@ -43,6 +43,17 @@ def completions(server: Server) -> list[dict[str, Any]]:
         return [*threads.map(ask, range(ASKED)), *threads.map(ask, range(ASKED))]
 
 
+def ask_alone(server: Server, number: int) -> str:
+    """The text of a request that no other is beside, so that its steps are the same each time."""
+    prompt = [300 + (7 * i * (1 + number)) % 90 for i in range(40 + number)]
+    body = {"model": "handbook", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+    with server.client() as client:
+        answer = client.post("/v1/completions", json=body | {"ignore_eos": True})
+    answer.raise_for_status()
+    found: str = answer.json()["choices"][0]["text"]
+    return found
+
+
 @pytest.mark.parametrize("divides", ["RATOON_TENSOR_PARALLEL", "RATOON_PIPELINE_PARALLEL"])
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_the_text_of_one_gpu_also_after_a_death(
@@ -58,3 +69,22 @@ def test_the_text_of_one_gpu_also_after_a_death(
         wait_for(lambda: is_gone(engine) and is_gone(rank), 30)
         server.wait_until_ready()
         assert completions(server) == expected
+
+
+@pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
+def test_peer_memory_gives_the_text_of_nccl(tmp_path: Path, settings: Mapping[str, str]) -> None:
+    """In bfloat16, which alone is exchanged there; many texts of the model part at one bit."""
+    two = {**SETTINGS, **settings, "RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": "2"}
+    with running_server(tmp_path / "nccl", {**two, "RATOON_PEER_MEMORY": "0"}) as server:
+        expected = [ask_alone(server, number) for number in range(8)]
+    with running_server(tmp_path / "peers", two) as server:
+        assert [ask_alone(server, number) for number in range(8)] == expected
+        engine, rank = server.children()["engine"], rank_of(server)
+        os.kill(rank, signal.SIGKILL)
+        wait_for(lambda: is_gone(engine) and is_gone(rank), 30)
+        server.wait_until_ready()
+        assert ask_alone(server, 0), "whose start is read from the disk, so its rounding may differ"
+    for name, is_alone in (("nccl", True), ("peers", False)):
+        log = (tmp_path / f"{name}.log").read_text()
+        assert "no peer memory" not in log
+        assert ("ranks exchange over peer memory" not in log) == is_alone, "the control"

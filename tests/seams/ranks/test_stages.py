@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.models.architectures.registry import read_model_config
 from engine.models.stages import split_model
 from engine.ranks.runner import RanksRunner
-from engine.ranks.stages import DeferringRunner
+from engine.ranks.stage_runners import DeferringRunner
 from engine.startup.lower_tiers import RANK_PREFIX
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 from tests.seams.ranks.test_tiers import DOWN, FURTHER_DOWN, TWO, ask_for, engine_on, found_on

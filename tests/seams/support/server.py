@@ -25,11 +25,10 @@ START_S = 120.0
 STOP_S = 30.0
 
 
-class Server:
-    """A running server, its keys and the ways to look at it."""
+class Front:
+    """The HTTP side of a running server, its keys and the ways to look at it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, data_dir: Path) -> None:
-        self.process = process
+    def __init__(self, url: str, data_dir: Path) -> None:
         self.url = url
         self.data_dir = data_dir
         self.keys = read_keys(data_dir / KEYS_FILE)
@@ -69,6 +68,21 @@ class Server:
             stats: dict[str, Any] = answer.json()
             return stats
 
+    def is_ready(self) -> bool:
+        """Whether `/readyz` says yes."""
+        try:
+            return httpx.get(self.url + "/readyz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+class Server(Front):
+    """What `ratoon serve` runs, with its processes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, data_dir: Path) -> None:
+        super().__init__(url, data_dir)
+        self.process = process
+
     def children(self) -> dict[str, int]:
         """Process ids of the gateway and the engine, by name."""
         found = {}
@@ -95,13 +109,6 @@ class Server:
                     socket = Path(json.loads(config)["socket"])
                     found[socket.stem.partition("-")[2] or "0"] = pid
         return found
-
-    def is_ready(self) -> bool:
-        """Whether `/readyz` says yes."""
-        try:
-            return httpx.get(self.url + "/readyz", timeout=5).status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def wait_until_ready(self, timeout_s: float = START_S) -> None:
         """Return once the engine takes requests; raises when the server ends or stays away."""

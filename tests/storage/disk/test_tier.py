@@ -113,9 +113,11 @@ def test_written_blocks_are_there_for_the_next_engine(tmp_path: Path) -> None:
         rig = Rig(config)
         assert list(rig.disk.scan()) == []
         assert len(rig.spill().done) == BLOCKS
+        rig.disk.note_flushes([f"fl_{n}" for n in range(2000)])
         rig.close()
         again = Rig(config)
         assert dict(again.disk.scan()) == {i: record(i) for i in range(BLOCKS)}
+        assert again.disk.done_flushes() == [f"fl_{n}" for n in range(2000)]
         assert len(again.load().done) == BLOCKS
         assert again.disk.stats.records == BLOCKS
         assert again.disk.stats.bytes >= BLOCKS * BLOCK_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from storage.disk.wire import (
     Erase,
     Forget,
     Forgot,
+    Note,
     Reply,
     Segment,
     Write,
@@ -35,10 +37,15 @@ def write(slot: int, number: int) -> Write:
     return Write(1000 * slot + number, slot, Segment.HOST, number, record(number))
 
 
-def do(records: DiskRecords, jobs: list[Job], at_once: int = 3) -> list[Reply]:
+def do(
+    records: DiskRecords,
+    jobs: list[Job],
+    at_once: int = 3,
+    note: Callable[[Iterable[str]], None] = lambda _: None,
+) -> list[Reply]:
     """Do `jobs`, then stop; what was replied."""
     replies: list[Reply] = []
-    writing = Writing(records, numbered_block, replies.append, lambda: None, at_once)
+    writing = Writing(records, numbered_block, replies.append, lambda: None, at_once, note)
     for job in [*jobs, Close()]:
         writing.queue.put(job)
     writing.run()
@@ -117,6 +124,47 @@ def test_forgetting_in_the_clear_erases_and_tells_when_all_is_erased(tmp_path: P
     bench.close()
 
 
+def test_a_flush_is_noted_once_all_is_erased_and_not_where_that_fails(tmp_path: Path) -> None:
+    bench, noted, seen = Bench(tmp_path), NotedOnAFullDisk(), []
+    for slot in range(4):
+        bench.write(slot, slot)
+
+    def note(flushes: Iterable[str]) -> None:
+        seen.append([slot for slot, _ in bench.records.scan(0).entries])
+        noted.add(flushes)
+
+    do(bench.records, [Erase([0, 1]), Note(["a", "b"]), Note(["c"])], note=note)
+    assert seen == [[2, 3]] * 2, "the first time fails"
+    assert noted.done == ["a", "b", "c"]
+    faults = Lasting("delete", 1, FileFull("planned"))
+    do(bench.over(FaultyFile(bench.file, faults)), [Erase([2]), Note(["d"])], note=note)
+    assert noted.done == ["a", "b", "c"], "what was to be erased is still there"
+    bench.close()
+
+
+class Lasting(FaultPlan):
+    """Each call fails."""
+
+    def call(self, name: str) -> None:
+        self.calls[name] += 1
+        if name == self._name:
+            raise self._error
+
+
+class NotedOnAFullDisk:
+    """A place for ids that has no room at first."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self._failures = 1
+
+    def add(self, flushes: Iterable[str]) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise OSError(errno.ENOSPC, "planned")
+        self.done += flushes
+
+
 class KeysOnAFullDisk(DataKeys):
     """Keys that cannot be erased at first: their file cannot be written anew."""
 
@@ -152,7 +200,7 @@ def test_a_full_disk_is_known_until_a_write_succeeds(tmp_path: Path) -> None:
         known.append(writing.met_full_disk)
         disk.others = {1: 10 << 20, 3: 0}.get(len(known), disk.others)
 
-    writing = Writing(bench.records, numbered_block, replies.append, tend, 1)
+    writing = Writing(bench.records, numbered_block, replies.append, tend, 1, lambda _: None)
     for job in (write(0, 0), write(1, 1), Erase([0]), Forget("nobody"), write(2, 2), Close()):
         writing.queue.put(job)
     writing.run()

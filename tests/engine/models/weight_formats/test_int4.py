@@ -124,7 +124,6 @@ def test_files_are_divided_as_what_is_kept_of_them(kind: str) -> None:
                 continue
             own = given if tensor.shard_dim is None else given.chunk(2, tensor.shard_dim)[rank]
             kept = own if tensor.convert is None else tensor.convert(own)
-            assert kept is not None
             tensor.view.copy_(kept)
         return half.product(torch_ops(), torch.eye(config.size_in)).T
 
@@ -295,16 +294,14 @@ def test_columns_that_are_no_whole_runs_are_refused() -> None:
         weight_format.linear(LinearConfig((("a.b", 64),), 192, False, "rows"), new)
 
 
-def test_experts_in_int4_are_refused_and_plain_ones_served(tmp_path: Path) -> None:
+def test_experts_of_no_whole_groups_are_refused_and_plain_ones_served(tmp_path: Path) -> None:
     made = make_checkpoint(RECIPES["qwen3-moe"], tmp_path)
     everywhere = ["lm_head", "re:.*self_attn.*", "re:.*layers.1.mlp.*"]
     say(tmp_path, {**PACKED, "ignore": [*everywhere, "re:.*experts.*"]})
     parameters = load_parameters(made.model_dir, read_model_config(tmp_path), torch.float32, CPU)
     assert list(walk(parameters.layers, PlainExperts))
     say(tmp_path, {**PACKED, "ignore": everywhere})
-    with pytest.raises(
-        UnsupportedModel, match=r"compressed-tensors' with .*experts\.0\.\w+ in int4"
-    ):
+    with pytest.raises(UnsupportedModel, match=r"experts\.0\.gate_proj has 48 columns: of experts"):
         load_parameters(made.model_dir, read_model_config(tmp_path), torch.float32, CPU)
 
 

@@ -21,11 +21,12 @@ from engine.models.architectures.registry import planned_format, read_model_conf
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
-from engine.models.parameters import Parameters
+from engine.models.parameters import Parameters, dummy_parameters
 from engine.models.shards import check_shards
 from engine.models.weight_formats.mxfp4 import Mxfp4Experts, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainExperts
-from kernels.mxfp4 import written_out
+from kernels import mxfp4
+from kernels.experts.four_bit_matrices import FourBitMatrix
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,
@@ -72,6 +73,15 @@ def drawn(*shape: int) -> tuple[Tensor, Tensor]:
     experts, rows, columns = shape
     blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
     return blocks, torch.randint(122, 126, blocks.shape[:-1], dtype=torch.uint8)
+
+
+def written_out(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """(E, N, K / 32, 16) and (E, N, K / 32) -> (E, N, K) of what is kept."""
+    values = torch.stack([mxfp4.values_of(one) for one in blocks])
+    words = torch.stack([mxfp4.scales_of(one) for one in scales])
+    matrix = FourBitMatrix("mxfp4", 32 * scales.shape[2], 32, dtype, values, words)
+    experts = range(matrix.num_experts)
+    return torch.stack([matrix.dequantised(expert) for expert in experts]).to(dtype)
 
 
 def test_known_bytes() -> None:
@@ -139,13 +149,16 @@ def rewrite(model_dir: Path, change: Callable[[dict[str, Tensor]], dict[str, Ten
     path.with_suffix(".new").rename(path)
 
 
-def test_logits_and_tokens_are_those_of_the_numbers_written_out(shipped: Checkpoint) -> None:
-    driven = HandDriven(build_runner(shipped.model_dir))
-    prompt = random_prompt(60)
+def logits(driven: HandDriven, prompt: list[int]) -> Tensor:
+    """(60, V)."""
     batch = driven.batch([data_row(driven.add(prompt), 0, 60)])
     pool = driven.runner.pool.layers
-    got = driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, torch.arange(60))
-    expected = shipped.logits(prompt)
+    return driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, torch.arange(60))
+
+
+def test_logits_and_tokens_are_those_of_the_numbers_written_out(shipped: Checkpoint) -> None:
+    driven, prompt = HandDriven(build_runner(shipped.model_dir)), random_prompt(60)
+    got, expected = logits(driven, prompt), shipped.logits(prompt)
     assert expected.std() > 0.5, "logits this flat would agree whatever they are"
     assert (got - expected).abs().max() < 1e-4
     sequence = driven.add(prompt, sampling(max_tokens=64))
@@ -153,14 +166,48 @@ def test_logits_and_tokens_are_those_of_the_numbers_written_out(shipped: Checkpo
     assert output(sequence) == shipped.greedy(prompt, 64)
 
 
-def test_what_is_kept_is_plain(shipped: Checkpoint) -> None:
+def test_what_is_kept_is_in_four_bits_as_planned(shipped: Checkpoint) -> None:
     config = read_model_config(shipped.model_dir)
-    assert config.weight_format.name == "mxfp4"
-    kept = load(shipped.model_dir)
-    assert all(isinstance(layer.mlp.experts, Mxfp4Experts) for layer in kept.layers)  # type: ignore[union-attr]
-    matrix = next(config.layers[0].matrices(0))
     planned = planned_format(shipped.model_dir / "config.json")
-    assert planned.num_bytes(matrix, "bfloat16") == PLAIN.num_bytes(matrix, "bfloat16")
+    assert config.weight_format == planned
+    for index, layer in enumerate(load(shipped.model_dir).layers):
+        experts = layer.mlp.experts  # type: ignore[union-attr]
+        assert isinstance(experts, Mxfp4Experts)
+        kept = [*walk_tensors(experts.gate_up), *walk_tensors(experts.down)]
+        matrices = [one for one in config.layers[index].matrices(index) if one.of_expert]
+        assert sum(one.numel() * one.element_size() for one in kept) == sum(
+            planned.num_bytes(matrix, "float32") for matrix in matrices
+        )
+        plain = sum(PLAIN.num_bytes(matrix, "bfloat16") for matrix in matrices)
+        assert sum(planned.num_bytes(matrix, "bfloat16") for matrix in matrices) < plain
+
+
+def walk_tensors(matrix: FourBitMatrix) -> list[Tensor]:
+    assert matrix.bias is not None
+    return [matrix.values, matrix.scales, matrix.bias]
+
+
+def test_dummy_experts_keep_the_size_of_activations(shipped: Checkpoint) -> None:
+    model = read_model_config(shipped.model_dir)
+    made = dummy_parameters(model, torch.float32, CPU, seed=0)
+    experts = made.layers[0].mlp.experts  # type: ignore[union-attr]
+    for matrix in (experts.gate_up, experts.down):
+        numbers = matrix.dequantised(0)
+        assert 0.5 < numbers.std() * numbers.shape[1] ** 0.5 < 2
+
+
+def test_a_scale_that_is_too_large_is_named(model_dir: Path) -> None:
+    name = f"{EXPERTS.format(1)}down_proj_scales"
+
+    def with_scale(tensors: dict[str, Tensor], scale: int) -> dict[str, Tensor]:
+        tensors[name][0, 0, 0] = scale
+        return tensors
+
+    rewrite(model_dir, lambda tensors: with_scale(tensors, 128))
+    load(model_dir)
+    rewrite(model_dir, lambda tensors: with_scale(tensors, 129))
+    with pytest.raises(CheckpointError, match=rf"{name} has a scale of 2\^2: served are at most"):
+        load(model_dir)
 
 
 def test_scales_may_come_before_their_blocks(model_dir: Path) -> None:
@@ -221,14 +268,15 @@ def test_experts_that_are_listed_are_plain_in_the_files(model_dir: Path, listed:
                 tensors[whole] = by_hand(*parts).transpose(1, 2).contiguous()
         return tensors
 
-    expected = list(load(model_dir).tensors())
+    prompt = random_prompt(60)
+    expected = logits(HandDriven(build_runner(model_dir)), prompt)
     say(model_dir, {**WORDS, "modules_to_not_convert": [listed]})
     with pytest.raises(CheckpointError):
         load(model_dir)
     rewrite(model_dir, as_listed)
-    got = load(model_dir)
-    assert all(map(torch.equal, got.tensors(), expected))
-    experts = got.layers[1].mlp.experts  # type: ignore[union-attr]
+    driven = HandDriven(build_runner(model_dir))
+    assert torch.equal(logits(driven, prompt), expected), "numbers are alike, and so are their sums"
+    experts = driven.runner.decoder.parameters.layers[1].mlp.experts  # type: ignore[union-attr]
     assert type(experts) is PlainExperts
 
 

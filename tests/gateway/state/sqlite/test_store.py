@@ -130,7 +130,7 @@ async def test_an_unknown_schema_is_refused_and_left_alone(path: Path, version: 
 async def test_the_schema_says_its_version_and_keeps_a_wal(path: Path) -> None:
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (5,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (6,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
@@ -139,7 +139,7 @@ async def test_a_file_from_before_stored_responses_gets_them(path: Path) -> None
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("responses", "response_bytes", "reports", "engines"):
+        for table in ("responses", "response_bytes", "reports", "engines", "flushes"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
@@ -159,7 +159,7 @@ async def test_a_file_from_before_reports_gets_them_and_keeps_the_rest(path: Pat
     await store.close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("reports", "engines"):
+        for table in ("reports", "engines", "flushes"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 3")
     connection.close()
@@ -179,13 +179,15 @@ async def test_a_file_from_before_engines_gets_them_and_keeps_the_rest(path: Pat
     await store.close()
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("DROP TABLE engines")
+        for table in ("engines", "flushes"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 4")
     connection.close()
     store = SqliteStore(path)
     engine = RegisteredEngine(address="tcp://gpu1:7300", added_at=1.0)
     await store.register_engine(engine)
     assert await store.registered_engines() == [engine]
+    assert await store.flushes() == []
     assert await store.isolation_report() == report
     await store.close()
 

@@ -1,4 +1,4 @@
-"""Whether a prompt is computed on one engine for another one that answers.
+"""Whether a prompt is computed on one engine for another one that answers, and on which.
 
 A prompt beside decodes makes their steps longer, and an engine that computes prompts alone has no
 decodes to delay. What the answering engine has cached it need not be sent: of a prompt that is
@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.link.messages import Role
-from gateway.routing.router import Choice
+from engine.link.messages import Generate, Role
+from gateway.routing.prompt import TOKEN_BYTES
+from gateway.routing.router import Choice, Router, Sources
 
 RoleOf = Callable[[str], Role]
 
 
 @dataclass(frozen=True, slots=True)
-class ApartLimits:
+class RemotePrefillLimits:
     """When a prompt is computed elsewhere."""
 
     least_tokens: int = 512  # to compute: fewer make no step much longer
@@ -36,13 +37,28 @@ def computing(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
     return [name for name in names if role_of(name) == "prefill"]
 
 
-def is_short(prompt_tokens: int, answer: Choice, limits: ApartLimits) -> bool:
+def prefill_choice(
+    router: Router,
+    request: Generate,
+    answer: Choice,
+    able: Sequence[str],
+    sources: Sources,
+    limits: RemotePrefillLimits,
+) -> Choice | None:
+    """Which of the `able` engines computes the prompt for the one that answers; None: none does."""
+    if not able or is_short(len(request.token_ids) // TOKEN_BYTES, answer, limits):
+        return None
+    prompt = router.choose(request, able, sources)
+    return None if is_late(answer, prompt, limits) else prompt
+
+
+def is_short(prompt_tokens: int, answer: Choice, limits: RemotePrefillLimits) -> bool:
     """Whether so little of a prompt is to be computed that the answering engine may do it."""
     computes = prompt_tokens if answer.computes is None else answer.computes
     return computes < limits.least_tokens
 
 
-def is_late(answer: Choice, prompt: Choice, limits: ApartLimits) -> bool:
+def is_late(answer: Choice, prompt: Choice, limits: RemotePrefillLimits) -> bool:
     """Whether the prompt would be computed much later than the answering engine could do it."""
     if answer.first_token_s is None or prompt.first_token_s is None:
         return False

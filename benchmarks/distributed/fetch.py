@@ -1,6 +1,6 @@
 """What a prompt takes that one engine fetches from another: the exchange alone, without a model.
 
-    python -m benchmarks.engine.exchange [--tokens 16384] [--block-kib 2048] [--way socket]
+    python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
 Two processes, each with a pool and a cache: one has the prompt, the other fetches it, as often as
 `--repeats` says, and compares the bytes. The ways are `socket`, `tcp` (encrypted once more), and
@@ -154,7 +154,7 @@ def _device(number: int) -> torch.device:
 def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
     """Where the engine answers that has the prompt."""
     where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
-    command = [sys.executable, "-m", "benchmarks.engine.exchange", "--answer-at", where]
+    command = [sys.executable, "-m", "benchmarks.distributed.fetch", "--answer-at", where]
     command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]
     command += ["--key-file", str(key_file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

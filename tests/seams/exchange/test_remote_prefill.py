@@ -40,7 +40,7 @@ WITHIN_S = 60.0
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("apart")
+    directory = tmp_path_factory.mktemp("roles")
     model = write_tiny_model(directory / "tiny", config=SLOW)
     with running_server(directory / "data", SETTINGS | {"RATOON_MODEL": str(model)}) as server:
         wait_for(lambda: set(states(server).values()) == {"ready"}, WITHIN_S)
@@ -82,7 +82,7 @@ def metric(server: Server, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-def prompts_apart(server: Server) -> float:
+def remote_prefills(server: Server) -> float:
     return metric(server, 'ratoon_fetches_chosen_total{reason="prompt"}')
 
 
@@ -120,7 +120,7 @@ def test_prompts_are_computed_on_one_engine_and_answered_on_the_others(fleet: Se
     assert roles == {"0": "prefill", "1": "decode", "2": "decode"}
     key, before = fleet.new_tenant(), computed(fleet)
     answers = all_answers(fleet, key)
-    assert prompts_apart(fleet) >= PROMPTS - 1, "the control: they were computed apart"
+    assert remote_prefills(fleet) >= PROMPTS - 1, "the control: they were computed there"
     done = {name: count - before[name] for name, count in computed(fleet).items()}
     assert done["0"] > (PROMPTS - 1) * LENGTH / 2
     assert done["1"] + done["2"] < PROMPTS * LENGTH / 2
@@ -131,11 +131,11 @@ def test_prompts_are_computed_on_one_engine_and_answered_on_the_others(fleet: Se
     assert charged["computed_tokens"] + charged["cached_tokens"] == PROMPTS * LENGTH
     assert charged["cached_tokens"] == sum(cached for _, cached in answers)
 
-    apart = prompts_apart(fleet)
+    prefills = remote_prefills(fleet)
     again = all_answers(fleet, key)
     assert [tokens for tokens, _ in again] == [tokens for tokens, _ in answers]
     assert all(cached > 0.9 * LENGTH for _, cached in again), "where they were answered"
-    assert prompts_apart(fleet) == apart, "what is cached there is not computed elsewhere"
+    assert remote_prefills(fleet) == prefills, "what is cached there is not computed elsewhere"
 
     shown = Console().type("status", "--url", fleet.url, "--admin-key", fleet.admin_key)
     assert "prefill: " in shown.out
@@ -153,9 +153,9 @@ def test_without_the_computing_engine_the_others_do_it_and_answer_the_same(fleet
         wait_for(lambda key=key: used(fleet, key)["requests"] == PROMPTS, 20)  # type: ignore[misc]
         assert used(fleet, key)["generated_tokens"] == PROMPTS * TOKENS
     wait_for(lambda: set(states(fleet).values()) == {"ready"}, WITHIN_S)
-    apart = prompts_apart(fleet)
+    before = remote_prefills(fleet)
     assert [t for t, _ in all_answers(fleet, fleet.new_tenant())] == [t for t, _ in right]
-    assert prompts_apart(fleet) > apart, "the new one computes prompts again"
+    assert remote_prefills(fleet) > before, "the new one computes prompts again"
 
 
 def test_a_prefix_that_all_ask_for_is_fetched_instead_of_queued_for(fleet: Server) -> None:

@@ -74,8 +74,8 @@ class StreamCopies:
         torch.cuda.current_stream(self._device).wait_event(self._arrived[index])
 
 
-class LayerFetch:
-    """Has each layer's weights in its buffer when they are read; implements `WeightFetch`."""
+class LayerPrefetch:
+    """Has each layer's weights in its buffer when they are read; implements `WeightPrefetch`."""
 
     def __init__(self, layers: HostLayers, copies: Copies) -> None:
         order = layers.placement.layers
@@ -86,17 +86,17 @@ class LayerFetch:
         self._following = dict(zip(order, order[NUM_BUFFERS:], strict=False))
 
     def begin(self) -> None:
-        """As `WeightFetch.begin`."""
+        """As `WeightPrefetch.begin`."""
         for index in self._first:
             self._start(index)
 
     def wait(self, index: int) -> None:
-        """As `WeightFetch.wait`."""
+        """As `WeightPrefetch.wait`."""
         if index in self._own:
             self._copies.wait(index)
 
     def computed(self, index: int) -> None:
-        """As `WeightFetch.computed`."""
+        """As `WeightPrefetch.computed`."""
         following = self._following.get(index)
         if following is not None:
             self._start(following)
@@ -105,7 +105,7 @@ class LayerFetch:
         self._copies.start(index, self._layers.target(index), self._layers.runs[index])
 
 
-def fetch_of(layers: HostLayers) -> LayerFetch:
+def prefetch_of(layers: HostLayers) -> LayerPrefetch:
     """How to copy these layers to the device that their buffers are on."""
     device = layers.buffers[0].device
-    return LayerFetch(layers, StreamCopies(device) if device.type == "cuda" else PlainCopies())
+    return LayerPrefetch(layers, StreamCopies(device) if device.type == "cuda" else PlainCopies())

@@ -15,7 +15,7 @@ from msgspec import structs
 from engine.ranks.leader import OtherRanks
 from engine.ranks.ring import RingWriter
 from engine.ranks.runner import LARGE_BYTES, RanksRunner
-from engine.ranks.stages import DeferringRunner, EarlierStageRunner
+from engine.ranks.stage_runners import DeferringRunner, EarlierStageRunner
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step
 from storage.disk.wire import Channel
 from tests.engine.rigs.hand_driven import data_row, sequence_of

@@ -1,0 +1,1 @@
+"""What ranks exchange, and what engines fetch from each other."""

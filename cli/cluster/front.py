@@ -1,0 +1,96 @@
+"""The gateway that `ratoon cluster up` runs beside itself, with the settings of cluster.yaml.
+
+    started --ends--> started again at the next look
+       |`--cannot start (status 2)--> the command ends
+       `--the command ends--> open streams may finish
+
+Its settings go to it in a file that is its user's alone, since the admin key may be among them.
+
+Knows: the section `gateway` and its process. Does not know: Ray, or engines.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from cli.cluster.settings import ClusterSettings
+from cli.errors import ServingFailed
+from cli.options.config_file import PREFIX
+from cli.serving import parent_death
+from cli.serving.child import python_environment
+from gateway.main import EXIT_CANNOT_START
+
+_RATOON = "from cli.main import main; main()"
+
+Look = Callable[[], None]
+
+
+@contextmanager
+def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
+    """Run it, if the settings have one; what is yielded is to be called again and again.
+
+    That raises ServingFailed where the gateway cannot start.
+    """
+    if settings.gateway is None:
+        yield lambda: None
+        return
+    with tempfile.TemporaryDirectory(prefix="ratoon-gateway-") as directory:
+        file = Path(directory) / "gateway.yaml"
+        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))  # which is YAML, too
+        running = _Gateway(file)
+        try:
+            yield running.look
+        finally:
+            running.stop()
+
+
+def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
+    """All that the gateway's file says: its section, and where it finds this cluster's engines."""
+    shared = settings.shared
+    ours = {
+        "model": settings.model,
+        "data_dir": settings.data_dir,
+        "link_key_file": settings.link_key_file,
+        "redis_url": shared.redis_url,
+        "redis_password_file": shared.redis_password_file,
+    }
+    given = {name: value for name, value in ours.items() if value is not None}
+    return {**(settings.gateway or {}), **given, "find_engines": True}
+
+
+class _Gateway:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._process = self._started()
+
+    def look(self) -> None:
+        """Start it again if it has ended. Raises ServingFailed."""
+        status = self._process.poll()
+        if status is None:
+            return
+        if status == EXIT_CANNOT_START:
+            raise ServingFailed("the gateway cannot start; why is above")
+        typer.echo(f"gateway: ended with status {status}, started again")
+        self._process = self._started()
+
+    def stop(self) -> None:
+        """Let open streams finish, within the gateway's grace."""
+        self._process.terminate()
+        self._process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid())]
+        command = [sys.executable, "-P", "-c", _RATOON, "gateway", "--config", str(self._file)]
+        given = python_environment()
+        environment = {name: one for name, one in given.items() if not name.startswith(PREFIX)}
+        return subprocess.Popen([*tied, *command], env=environment, start_new_session=True)

@@ -1,0 +1,167 @@
+"""Experts in int4, with inputs of the model's dtype: those of `int4`, as their products read them.
+
+Checkpoints have a matrix for each expert's gate, up and down, in the forms of all matrices
+(`int4_forms`). Here those of a layer are one (`kernels.experts.four_bit_matrices`), and a scale has
+its zero point in the same word: whichever comes first leaves the other's bits alone.
+
+Shards divide the gated columns, by whole groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig
+from engine.models.weight_formats.int4_forms import (
+    IN_WORD,
+    SYMMETRIC_ZERO,
+    Convert,
+    Form,
+    Int4Views,
+    bytes_of,
+    checkpoint_tensors,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.experts.four_bit_matrices import FourBitMatrix
+
+USUAL = 4.6  # one standard deviation of integers that are drawn evenly
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Experts(Experts):
+    """Experts whose matrices are in int4."""
+
+    gate_up: FourBitMatrix
+    down: FourBitMatrix
+    form: Form
+    has_zeros: bool
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Integers, scales and zero points of each expert."""
+        size = self.config.size
+        for expert in range(self.config.num_experts):
+            gate, up, down = self.config.matrices(expert)
+            yield from self._matrix(gate, self.gate_up, expert, slice(size), of_rows=True)
+            yield from self._matrix(up, self.gate_up, expert, slice(size, None), of_rows=True)
+            yield from self._matrix(down, self.down, expert, slice(None), of_rows=False)
+
+    def _matrix(
+        self, name: str, matrix: FourBitMatrix, expert: int, rows: slice, *, of_rows: bool
+    ) -> Iterator[CheckpointTensor]:
+        groups = matrix.columns // matrix.group
+        values, scales = matrix.values[expert, :, rows], matrix.scales[expert, :groups, rows]
+        zeros = scales if self.has_zeros else None
+        views = ExpertViews(
+            name, values, scales, zeros, matrix.group, of_rows, matrix.columns, matrix.dtype
+        )
+        yield from checkpoint_tensors(self.form, views, has_bias=False)
+
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`."""
+        for matrix in (self.gate_up, self.down):
+            matrix.values.random_(-(1 << 15), 1 << 15, generator=generator)
+            _fill_scales(matrix, generator, has_zeros=self.has_zeros)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertViews(Int4Views):
+    """Of an expert: `values` (K / 128, N, 32) int16; scales are zeros too, (K / G, N) int32."""
+
+    columns: int
+    dtype: torch.dtype
+
+    def integers(
+        self, suffix: str, rows_dim: int, order: Sequence[int], along: int
+    ) -> CheckpointTensor:
+        """As `Int4Views.integers`."""
+        from kernels.experts.four_bit_matrices import words_of
+
+        def convert(value: Tensor) -> Tensor:
+            codes = bytes_of(value, order, along)
+            return words_of(codes.T if rows_dim else codes, "int4")
+
+        sizes = self._sizes(self.columns, rows_dim)
+        stored = tuple(n // IN_WORD if dim == along else n for dim, n in enumerate(sizes))
+        return self._expert_tensor(suffix, self.values, rows_dim, convert, stored)
+
+    def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
+        """As `Int4Views.steps`; zero points stay."""
+        from kernels.experts.four_bit_matrices import ZERO_BITS, int4_scales
+
+        view = self.scales if rows_dim else self.scales.T
+
+        def convert(value: Tensor) -> Tensor:
+            return int4_scales(value.to(self.dtype), 0) | view & ZERO_BITS
+
+        stored = self._sizes(len(self.scales), rows_dim)
+        return self._expert_tensor(suffix, view, rows_dim, convert, stored)
+
+    def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
+        """As `Int4Views.points`; scales stay."""
+        from kernels.experts.four_bit_matrices import ZERO_BITS
+
+        view = self.scales if rows_dim else self.scales.T
+
+        def converted(value: Tensor) -> Tensor:
+            return convert(value).int() | view & ~ZERO_BITS
+
+        sizes = self._sizes(len(self.scales), rows_dim)
+        stored = tuple(n // IN_WORD if dim == rows_dim else n for dim, n in enumerate(sizes))
+        return self._expert_tensor(suffix, view, rows_dim, converted, stored)
+
+    def _sizes(self, columns: int, rows_dim: int) -> tuple[int, int]:
+        rows = self.values.shape[1]
+        return (columns, rows) if rows_dim else (rows, columns)
+
+    def _expert_tensor(
+        self,
+        suffix: str,
+        view: Tensor,
+        rows_dim: int,
+        convert: Callable[[Tensor], Tensor],
+        stored: tuple[int, ...],
+    ) -> CheckpointTensor:
+        shard_dim = rows_dim if self.of_rows else 1 - rows_dim
+        return CheckpointTensor(f"{self.name}.{suffix}", view, shard_dim, convert, stored)
+
+
+def int4_experts(
+    config: ExpertsConfig, group: int, form: Form, new: Allocator, *, has_zeros: bool
+) -> Int4Experts:
+    """Uninitialised, but for zero points of symmetric ones."""
+    gate_up = _matrix(config, 2 * config.size, config.size_in, group, new)
+    down = _matrix(config, config.size_in, config.size, group, new)
+    return Int4Experts(config, gate_up, down, form, has_zeros)
+
+
+def _matrix(
+    config: ExpertsConfig, rows: int, columns: int, group: int, new: Allocator
+) -> FourBitMatrix:
+    import torch
+
+    from kernels.experts.four_bit_matrices import FourBitMatrix, shapes
+
+    of_values, of_scales = shapes("int4", config.num_experts, rows, columns, group)
+    values = new.empty(*of_values, dtype=torch.int16)
+    scales = new.empty(*of_scales, dtype=torch.int32).fill_(SYMMETRIC_ZERO)
+    return FourBitMatrix("int4", columns, group, new.dtype, values, scales)
+
+
+def _fill_scales(matrix: FourBitMatrix, generator: torch.Generator, *, has_zeros: bool) -> None:
+    import torch
+
+    from kernels.experts.four_bit_matrices import int4_scales
+
+    like = matrix.scales
+    steps = torch.empty(like.shape, dtype=matrix.dtype, device=like.device)
+    steps.uniform_(0.5, 1.5, generator=generator).mul_(matrix.columns**-0.5 / USUAL)
+    zeros = torch.full_like(like, SYMMETRIC_ZERO)
+    if has_zeros:
+        zeros.random_(6, 10, generator=generator)
+    like.copy_(int4_scales(steps, zeros))

@@ -1,0 +1,197 @@
+"""Memory of each rank's GPU that all ranks have mapped, by torch's symmetric memory.
+
+    buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.exchange.peer_rows` has it
+
+No multicast: neither its objects nor its instructions. The ranks' processes pass descriptors to
+each other through Unix sockets in the directory for temporary files, while this lasts.
+
+Knows: torch's symmetric memory, and that all ranks have to agree. Does not know: what is written
+there (`kernels.exchange`), or what else ranks exchange (`collectives`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.exchange import peer_gather
+from kernels.exchange.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, open_rows
+
+c10d: Any = torch._C._distributed_c10d  # whose types are not all known
+
+NAME = "ratoon-peers"  # of the group, in torch's registry
+LEAST_COLUMNS = 128  # threads of the smallest program: each polls numbers of its own
+LONGEST_SOCKET_PATH = 100  # torch writes what is longer beyond its buffer
+GRACE_S, LOOK_S = 0.5, 0.002  # for a step that is under way when a rank ends
+LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
+# Of a product that is exchanged in one go, times the ranks that it is sent to. The buffers take
+# three times as much for each rank that sends.
+MOST_BYTES = 16 << 20
+
+
+class NoPeerMemory(Exception):
+    """The ranks' GPUs do not all read and write each other's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """What is exchanged: rows of `columns` numbers of `dtype`."""
+
+    columns: int
+    dtype: torch.dtype
+
+    def most_rows(self, num_ranks: int) -> int:
+        """How many at once."""
+        return MOST_BYTES // (self.columns * self.dtype.itemsize * (num_ranks - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMemory:
+    """What is exchanged over the mapped buffers. None or False: it does not fit there."""
+
+    rows: PeerRows
+    held: tuple[Any, ...]  # keeps them mapped
+
+    def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
+        """The sum over all ranks of what is (T, H) of `dtype`, or in parts, for its reader."""
+        fits = self.rows.fits(part.shape[-2], part.shape[-1], dtype)
+        return PeerProduct(part, self.rows) if fits else None
+
+    def gather(self, x: Tensor) -> Tensor | None:
+        """x (R, C) of each rank -> (R, ranks * C)."""
+        return peer_gather.gather(x, self.rows) if peer_gather.can_gather(x, self.rows) else None
+
+    def share(self, x: Tensor) -> bool:
+        """Give `x` the values that it has on rank 0."""
+        fits = peer_gather.can_share(x, self.rows)
+        if fits:
+            peer_gather.share(x, self.rows)
+        return fits
+
+    def abandon(self) -> None:
+        """Before the device is waited for, where another rank may be gone.
+
+        What is under way gets a moment to end by itself: at an orderly end the other ranks wait
+        for what this one still sends. Raises RuntimeError where the device has failed.
+        """
+        stream, give_up = torch.cuda.current_stream(), time.monotonic() + GRACE_S
+        while not stream.query():
+            if time.monotonic() > give_up:
+                break
+            time.sleep(LOOK_S)
+        else:
+            return
+        beside = torch.cuda.Stream(self.rows.own.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(beside):
+            self.rows.abandon()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank among others, and how they find each other and agree."""
+
+    rank: int
+    num_ranks: int
+    device: torch.device
+    store: Any  # of torch, for this alone
+    least: Callable[[int], int]  # of all ranks' numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A buffer of each rank, and what keeps them mapped."""
+
+    buffers: Sequence[Tensor]
+    held: tuple[Any, ...]
+
+
+class Mapping(Protocol):
+    """How buffers of all ranks become known to each."""
+
+    def why_not(self, place: Place) -> str:
+        """Why they cannot be, as far as can be told without trying; else empty."""
+        ...
+
+    def map(self, place: Place, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
+        """Make one of these sizes and map all. Waits for all ranks. Raises RuntimeError."""
+        ...
+
+
+class SymmetricMemory:
+    """Torch's; implements `Mapping`."""
+
+    def why_not(self, place: Place) -> str:
+        """As `Mapping.why_not`."""
+        if not hasattr(c10d, "_SymmetricMemory"):
+            return "this torch has no symmetric memory"
+        directory = tempfile.gettempdir()
+        if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
+            return f"the path of the directory for temporary files is too long: {directory}"
+        # Which GPUs the others have is not known here: all that this process sees have to do.
+        others = {*range(torch.cuda.device_count())} - {place.device.index}
+        if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
+            return "the GPUs have no access to each other's memory"
+        return ""
+
+    def map(self, place: Place, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
+        """As `Mapping.map`."""
+        os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"  # read when memory is mapped
+        group = c10d.ProcessGroup(place.store, place.rank, place.num_ranks)
+        c10d._register_process_group(NAME, group)
+        memory = c10d._SymmetricMemory
+        memory.set_group_info(NAME, place.rank, place.num_ranks, place.store)
+        strides = torch.empty(tuple(sizes), device="meta").stride()
+        own = memory.empty_strided_p2p(tuple(sizes), strides, ints, place.device)
+        handle = memory.rendezvous(own, NAME)
+        buffers = [
+            own if rank == place.rank else handle.get_buffer(rank, tuple(sizes), ints)
+            for rank in range(place.num_ranks)
+        ]
+        return Mapped(buffers, (handle, group))
+
+
+def open_peer_memory(place: Place, shape: RowShape, mapping: Mapping) -> PeerMemory:
+    """Map the buffers of all ranks. All ranks call it, and wait for each other.
+
+    Raises NoPeerMemory, on all ranks alike.
+    """
+    _agree(place, _why_not(shape, place.num_ranks) or mapping.why_not(place))
+    error = ""
+    try:
+        memory = _mapped(place, shape, mapping)
+    except RuntimeError as failed:
+        error = " ".join(str(failed).split())[:LONGEST_REASON] or "it failed"
+    _agree(place, error)
+    return memory
+
+
+def _agree(place: Place, error: str) -> None:
+    """Go on where no rank has an error."""
+    if place.least(0 if error else 1) == 0:
+        raise NoPeerMemory(error or "another rank has none")
+
+
+def _why_not(shape: RowShape, num_ranks: int) -> str:
+    """Of these rows. On GPUs those of 16-bit numbers have run, and no others."""
+    is_served = ints_of(shape.dtype) is not None and shape.dtype.itemsize == 2
+    if not is_served or shape.columns < LEAST_COLUMNS or not shape.most_rows(num_ranks):
+        return f"rows of {shape.columns} {shape.dtype} are not exchanged there"
+    return ""
+
+
+def _mapped(place: Place, shape: RowShape, mapping: Mapping) -> PeerMemory:
+    sizes = (TURNS, shape.most_rows(place.num_ranks), place.num_ranks, shape.columns)
+    ints = ints_of(shape.dtype)
+    assert ints is not None
+    mapped = mapping.map(place, sizes, ints)
+    rows = open_rows(place.rank, mapped.buffers)
+    rows.turns.tolist()  # waits for the device: the mark is there before anybody writes
+    return PeerMemory(rows, mapped.held)

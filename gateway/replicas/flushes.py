@@ -1,0 +1,44 @@
+"""What the state has of flushes, for engines that connect: they do first what they have missed.
+
+Engines are connected to before the state is open, so a reader waits until it has been found. While
+the state does not answer it waits as well: an engine that may have blocks which were flushed is not
+used. No flush can be recorded meanwhile, and a minute later no key is valid either.
+
+Knows: the records. Does not know: which engine has done which flush; each knows that of itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.errors import Unavailable
+from gateway.state.store import FlushLog
+
+RETRY_S = 0.5
+
+
+class FlushReader:
+    """Reads all flushes. For one event loop."""
+
+    def __init__(self) -> None:
+        self._log: FlushLog | None = None
+        self._is_found = asyncio.Event()
+
+    def found(self, log: FlushLog) -> None:
+        """The state is open."""
+        self._log = log
+        self._is_found.set()
+
+    async def read(self) -> dict[str, str | None]:
+        """Id to tenant, None for everything; waits until the state answers."""
+        while True:
+            await self._is_found.wait()
+            try:
+                return await recorded(self._log) if self._log is not None else {}
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+
+
+async def recorded(log: FlushLog) -> dict[str, str | None]:
+    """Id to tenant, None for everything; raises Unavailable."""
+    return {one.id: one.tenant_id for one in await log.flushes()}

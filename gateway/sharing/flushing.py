@@ -1,0 +1,110 @@
+"""Flushes: recorded, then asked of all engines; those that are away do them when they connect.
+
+    recorded in the state --> engines that answer have forgotten, and say how much
+                          `-> others are told by whichever gateway reaches them, before they serve
+
+A gateway tells an engine all that is recorded when it connects to it (`gateway.replicas.flushes`).
+To engines that it is connected to it passes on what others have recorded, at once where they tell
+each other (Redis), within REFRESH_S elsewhere: an engine may be away from the gateway that was
+asked, and not from this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from engine.errors import EngineError, EngineUnavailable
+from engine.link.interface import Engine
+from gateway.bounded_engine import BoundedEngine
+from gateway.errors import Unavailable
+from gateway.periodic import repeated
+from gateway.replicas.flushes import recorded
+from gateway.replicas.queries import NotAllFlushed
+from gateway.state.records import CacheFlush
+from gateway.state.store import FlushLog
+
+REFRESH_S = 2.0
+ALONE = "0"  # the name of an engine that is the only one
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """How many blocks were forgotten, None where no engine has answered.
+
+    `awaited`: the names of the engines that forget when they are back.
+    """
+
+    blocks: int | None
+    awaited: tuple[str, ...] = ()
+
+
+class Flushing:
+    """The flushes of one gateway process. For one event loop."""
+
+    def __init__(self, log: FlushLog, engine: Engine, clock: Callable[[], float]) -> None:
+        """`clock`: seconds since the epoch."""
+        self._log = log
+        self._engine = engine
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._told: dict[str, str | None] = {}
+
+    def forget(self, changed_id: str) -> None:
+        """A flush may have been recorded."""
+        del changed_id
+        self.reload()
+
+    def reload(self) -> None:
+        """Look at what is recorded again, soon."""
+        self._news.set()
+
+    async def flush(self, tenant_id: str | None) -> Flushed:
+        """Forget what is cached of a tenant, or (None) everything, for good.
+
+        Raises Unavailable, and then nothing is forgotten; EngineError other than EngineUnavailable.
+        """
+        flush = CacheFlush.new(tenant_id, at=self._clock())
+        await self._log.add_flush(flush)
+        flushed = await self._asked(flush)
+        await self._changed()
+        return flushed
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Pass on what others record for as long as this is open."""
+        async with repeated(self._keep, "flushes"):
+            yield
+
+    async def _asked(self, flush: CacheFlush) -> Flushed:
+        try:
+            engine = BoundedEngine(self._engine)
+            return Flushed(await engine.flush(flush.tenant_id, flush.id))
+        except NotAllFlushed as error:
+            is_any = len(error.missed) < len(self._engine.replicas)
+            return Flushed(error.blocks if is_any else None, tuple(error.missed))
+        except EngineUnavailable:
+            return Flushed(None, tuple(self._engine.replicas) or (ALONE,))
+
+    async def _changed(self) -> None:
+        """Pass it on to engines that stand still: they do it when they go on."""
+        try:
+            await self._renew()
+        except (Unavailable, EngineError):
+            self.reload()
+
+    async def _renew(self) -> None:
+        flushes = await recorded(self._log)
+        if flushes != self._told:
+            self._engine.forget(flushes)
+            self._told = flushes
+
+    async def _keep(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFRESH_S):
+                await self._news.wait()
+        self._news.clear()
+        with suppress(Unavailable, EngineError):
+            await self._renew()

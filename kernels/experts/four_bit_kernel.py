@@ -1,0 +1,114 @@
+"""Device code of the products of experts whose matrices are of four bits (`four_bit_matrices`).
+
+Knows: one tile, its expert's rows of the matrix, scales and bias. Does not know: how numbers are
+unpacked (`four_bit_numbers`), how tiles are made (`order`), or which sizes they have (`tiles`).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.experts.four_bit_numbers import numbers, scale_of_place
+from kernels.launch.dependent_launch import launch_dependents_and_wait
+from kernels.norms.gate_mul import gated
+
+
+@triton.jit
+def _shifted(
+    acc: tl.tensor,
+    bias: tl.tensor,
+    feature: tl.tensor,
+    inside: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+) -> tl.tensor:
+    """The sum plus the bias of these features."""
+    if HAS_BIAS:
+        acc += tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)[:, None]
+    return acc
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def product_kernel(
+    x: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    bias: tl.tensor,
+    routing: tl.tensor,
+    out: tl.tensor,
+    pairs: tl.tensor,
+    owners: tl.tensor,
+    tokens: tl.tensor,
+    limit: tl.tensor,
+    alpha: tl.tensor,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    TOP_K: tl.constexpr,
+    GATED: tl.constexpr,
+    ACT: tl.constexpr,
+    LIMITED: tl.constexpr,
+    MXFP4: tl.constexpr,
+    GROUP: tl.constexpr,
+    UNPACK: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ROWS: tl.constexpr,
+    FEATURES: tl.constexpr,
+    STAGES: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    """A tile of pairs by FEATURES of the N outputs; GATED: by as many of gate and of up.
+
+    The matrix is the first operand: its numbers go from registers to the product.
+    """
+    launch_dependents_and_wait(DEPENDENT)
+    tile = tl.program_id(1)
+    expert = tl.load(owners + tile).to(tl.int64)
+    if expert < 0:
+        return
+    HEIGHT: tl.constexpr = 2 * N if GATED else N
+    SPANS: tl.constexpr = (K + 127) // 128
+    SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row's span
+    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # places
+    dtype: tl.constexpr = x.dtype.element_ty
+    pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
+    real = pair < tokens * TOP_K
+    row = (pair // TOP_K if GATED else pair).to(tl.int64)
+    feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)
+    inside = feature < N
+    word = tl.arange(0, 32)
+    inputs = x + row[None, :] * K + word[:, None]
+    own = values + expert * (SPANS * HEIGHT * 32) + feature[:, None] * 32 + word[None, :]
+    own_scales = scales + expert * (SPANS * SCALES * HEIGHT) + feature
+    acc = tl.zeros([FEATURES, ROWS], tl.float32)
+    up = tl.zeros([FEATURES, ROWS], tl.float32)
+    for span in tl.range(0, SPANS, num_stages=STAGES):
+        words = tl.load(own + span * (HEIGHT * 32), mask=inside[:, None], other=0)
+        if GATED:
+            up_words = tl.load(own + span * (HEIGHT * 32) + N * 32, mask=inside[:, None], other=0)
+        for place in tl.static_range(4):
+            if place % EVERY == 0:
+                at = (span * SCALES + place // EVERY) * HEIGHT
+                given = tl.load(own_scales + at, mask=inside, other=0)
+                if GATED:
+                    up_given = tl.load(own_scales + at + N, mask=inside, other=0)
+            column = span * 128 + place * 32
+            here = real[None, :] if K % 128 == 0 else real[None, :] & (column + word < K)[:, None]
+            part = tl.load(inputs + column, mask=here, other=0.0)
+            scale, zero = scale_of_place(given, dtype, place, MXFP4, UNPACK)
+            weight = numbers(words, scale, zero, dtype, place, MXFP4, UNPACK)
+            acc = tl.dot(weight, part, acc, input_precision="ieee")
+            if GATED:
+                scale, zero = scale_of_place(up_given, dtype, place, MXFP4, UNPACK)
+                weight = numbers(up_words, scale, zero, dtype, place, MXFP4, UNPACK)
+                up = tl.dot(weight, part, up, input_precision="ieee")
+    own_bias = bias + expert * HEIGHT
+    acc = _shifted(acc, own_bias, feature, inside, HAS_BIAS)
+    if GATED:
+        up = _shifted(up, own_bias + N, feature, inside, HAS_BIAS)
+        acc = gated(acc, up, limit, alpha, ACT, LIMITED)
+        goal = pair.to(tl.int64) * N
+    else:
+        acc *= tl.load(routing + pair, mask=real, other=0.0)[None, :]
+        goal = ((pair % TOP_K).to(tl.int64) * tokens + pair // TOP_K) * N
+    kept = inside[:, None] & real[None, :]
+    tl.store(out + goal[None, :] + feature[:, None], acc.to(out.dtype.element_ty), mask=kept)

@@ -1,0 +1,165 @@
+"""The matrices of all experts of a layer in four bits a number, as their products read them.
+
+    values    (E, K / 128, N, 32) int16    a word has four numbers of a row, 32 columns apart
+    mxfp4     a number is e2m1, and 32 columns share a power of two (e8m0)
+              scales (E, K / 128, N) int32: those of a span's four groups, the first in its low byte
+    int4      (q - zero) * scale, rounded once to `dtype`, in groups of 32, 64 or 128 columns
+              scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
+
+Columns come in spans of 128; behind the last one of a row that is no whole span are zeros. The rows
+of a span lie one after the other: what a program reads at a time, some rows of it, is one run of
+memory. Where the bits of four numbers e2m1 are in a word is said in `four_bit_numbers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kernels.launch.rounding import cdiv
+from kernels.limits import INT4_SPAN
+
+Kind = Literal["mxfp4", "int4"]
+SPAN = INT4_SPAN  # columns
+IN_WORD = 4  # numbers
+STRIDE = SPAN // IN_WORD  # columns between those of a word
+MXFP4_GROUP = 32  # columns that share a power of two
+LARGEST_EXPONENT = 128  # of e8m0, as kernels multiply by it
+ZERO_BITS = 0xFF  # of a scale's word in int4
+_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_EXPONENT_BIAS = 127
+# Where the bits of e2m1 are for each place in a word, from the sign on.
+_E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class FourBitMatrix:
+    """`columns` K of numbers that are of `dtype`; `bias` (E, N) or None."""
+
+    kind: Kind
+    columns: int
+    group: int
+    dtype: torch.dtype
+    values: Tensor
+    scales: Tensor
+    bias: Tensor | None = None
+
+    @property
+    def num_experts(self) -> int:
+        """E."""
+        return self.values.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return self.values.shape[2]
+
+    def dequantised(self, expert: int) -> Tensor:
+        """(N, K) float32 of one expert: numbers of `dtype`. Plain PyTorch."""
+        parts = _numbers_of_words(self.kind, self.values.device)[_as_index(self.values[expert])]
+        steps, zeros = self._of_places(self.scales[expert])
+        if zeros is not None:
+            parts -= zeros[:, :, None]
+        parts *= steps[:, :, None]
+        return _in_columns(parts)[:, : self.columns].to(self.dtype).float()
+
+    def _of_places(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Scales and zero points of each span, row and place in a word, float32."""
+        if self.kind == "mxfp4":
+            exponents = torch.stack([words >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
+            return torch.ldexp(torch.ones_like(exponents).float(), exponents - _EXPONENT_BIAS), None
+        by_span = words.unflatten(0, (-1, SPAN // self.group))
+        by_place = by_span.repeat_interleave(self.group // STRIDE, 1).transpose(1, 2)
+        return scale_of(by_place), (by_place & ZERO_BITS).float()
+
+
+def shapes(
+    kind: Kind, experts: int, rows: int, columns: int, group: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of values and scales."""
+    spans = cdiv(columns, SPAN)
+    words = spans if kind == "mxfp4" else spans * (SPAN // group)
+    return (experts, spans, rows, STRIDE), (experts, words, rows)
+
+
+def words_of(codes: Tensor, kind: Kind) -> Tensor:
+    """codes (N, K) uint8 from 0 to 15 -> values (K / 128, N, 32) int16."""
+    rows, columns = codes.shape
+    spans = cdiv(columns, SPAN)
+    whole = torch.nn.functional.pad(codes, (0, spans * SPAN - columns))
+    parts = whole.reshape(rows, spans, IN_WORD, STRIDE).transpose(0, 1)
+    words = torch.zeros((spans, rows, STRIDE), dtype=torch.int32, device=codes.device)
+    for place in range(IN_WORD):
+        words |= _placed(parts[:, :, place].int(), place, kind)
+    return words.to(torch.int16)
+
+
+def _placed(codes: Tensor, place: int, kind: Kind) -> Tensor:
+    if kind == "int4":
+        return codes << 4 * place
+    found = torch.zeros_like(codes)
+    for index, bit in enumerate(_E2M1_BITS[place]):
+        found |= (codes >> (3 - index) & 1) << bit
+    return found
+
+
+def codes_of(values: Tensor, kind: Kind) -> Tensor:
+    """values (spans, N, 32) int16 -> codes (N, spans * 128) int32."""
+    words = values.int() & 0xFFFF
+    return _in_columns(torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 3))
+
+
+def _in_columns(parts: Tensor) -> Tensor:
+    """parts (spans, N, 32, 4) of words -> (N, spans * 128)."""
+    spans, rows, *_ = parts.shape
+    return parts.permute(1, 0, 3, 2).reshape(rows, spans * SPAN)
+
+
+def _as_index(words: Tensor) -> Tensor:
+    return words.long() & 0xFFFF
+
+
+def _numbers_of_words(kind: Kind, device: torch.device) -> Tensor:
+    """(65536, 4) float32: of each word that there is, without scale and zero point."""
+    words = torch.arange(1 << 16, dtype=torch.int32, device=device)
+    codes = torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 1)
+    if kind == "int4":
+        return codes.float()
+    return torch.tensor([*_MAGNITUDES, *(-one for one in _MAGNITUDES)], device=device)[codes]
+
+
+def _taken(words: Tensor, place: int, kind: Kind) -> Tensor:
+    if kind == "int4":
+        return words >> 4 * place & 15
+    found = torch.zeros_like(words)
+    for index, bit in enumerate(_E2M1_BITS[place]):
+        found |= (words >> bit & 1) << (3 - index)
+    return found
+
+
+def mxfp4_scales(exponents: Tensor) -> Tensor:
+    """exponents (N, K / 32) uint8 -> words (K / 128, N) int32."""
+    rows, groups = exponents.shape
+    spans = cdiv(groups, IN_WORD)
+    whole = torch.nn.functional.pad(exponents, (0, spans * IN_WORD - groups))
+    parts = whole.int().reshape(rows, spans, IN_WORD)
+    words = sum(parts[:, :, place] << 8 * place for place in range(IN_WORD))
+    assert isinstance(words, Tensor)
+    return words.T
+
+
+def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
+    """scales of any float dtype, zeros from 0 to 255 alike -> words int32, of the same shape.
+
+    Exact for scales of 16 bits; those of float32 keep 16 significant bits.
+    """
+    bits = scales.float().view(torch.int32)
+    return (bits + (ZERO_BITS + 1) // 2) & ~ZERO_BITS | zeros
+
+
+def scale_of(words: Tensor) -> Tensor:
+    """The scales in words, float32."""
+    return (words & ~ZERO_BITS).view(torch.float32)

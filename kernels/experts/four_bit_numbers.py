@@ -1,0 +1,152 @@
+"""Device code: numbers of four bits (`four_bit_matrices`), widened by moving their bits.
+
+e2m1, put where a wider type has its sign, the end of its exponent and the begin of its fraction, is
+the same number times a power of two, 0.5 too, which is no normal number. For bfloat16 that power,
+2^-126, goes to the scale. Words are made so that it takes few instructions. Their bits, from the
+highest, with the place of the number and s its sign, e its exponent, f its fraction:
+
+    15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
+    0s 3s 3e 1s 3e 3f 2s 0e 0e 0f 1e 1e 1f 2e 2e 2f       bfloat16    s 000000ee f000000
+
+So the first number takes a mask, the second and third a shift and a mask, the fourth six
+instructions; each one more to be multiplied by its scale: 15 for 4 numbers, and as the words of two
+columns share a register, for 8. Integers are put into the last bits of 128 (of 1024 in float16) by
+a shift and one logical instruction; the difference to the zero point, put there too, is exact.
+
+Whatever the way, the numbers are those of `FourBitMatrix.dequantised` to the bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.experts.four_bit_matrices import FourBitMatrix
+
+BY_OPERATIONS, PACKED = 1, 2
+
+# Registers: $0 the numbers of two columns, $1 their words, $2 (and $3) the scale in both halves.
+# bfloat16 has a product by `fma` on devices before Hopper too; -0 added keeps the sign of zeros.
+FIRST_E2M1 = tl.constexpr("""{ .reg .b32 n, z;
+    mov.b32 z, 0x80008000;
+    and.b32 n, $1, 0x81c081c0;
+    fma.rn.bf16x2 $0, n, $2, z; }""")
+SECOND_E2M1 = tl.constexpr("""{ .reg .b32 n, z;
+    mov.b32 z, 0x80008000;
+    shl.b32 n, $1, 3; and.b32 n, n, 0x81c081c0;
+    fma.rn.bf16x2 $0, n, $2, z; }""")
+THIRD_E2M1 = tl.constexpr("""{ .reg .b32 n, z;
+    mov.b32 z, 0x80008000;
+    shl.b32 n, $1, 6; and.b32 n, n, 0x81c081c0;
+    fma.rn.bf16x2 $0, n, $2, z; }""")
+FOURTH_E2M1 = tl.constexpr("""{ .reg .b32 n, e, f, z;
+    mov.b32 z, 0x80008000;
+    shl.b32 n, $1, 1; and.b32 n, n, 0x80008000;
+    shr.u32 e, $1, 5; and.b32 e, e, 0x01000100; or.b32 n, n, e;
+    shr.u32 f, $1, 4; and.b32 f, f, 0x00c000c0; or.b32 n, n, f;
+    fma.rn.bf16x2 $0, n, $2, z; }""")
+# $4 is less the lifted zero point in both halves, $6 by how many bits the words are shifted; 0xea:
+# (the first & the second) | the third.
+INTEGERS_BFLOAT16 = tl.constexpr("""{ .reg .b32 n, l, o, z;
+    mov.b32 l, 0x43004300; mov.b32 o, 0x3f803f80; mov.b32 z, 0x80008000;
+    shr.u32 n, $1, $6; lop3.b32 n, n, 0x000f000f, l, 0xea;
+    fma.rn.bf16x2 n, n, o, $4;
+    fma.rn.bf16x2 $0, n, $2, z; }""")
+INTEGERS_FLOAT16 = tl.constexpr("""{ .reg .b32 n, l;
+    mov.b32 l, 0x64006400;
+    shr.u32 n, $1, $6; lop3.b32 n, n, 0x000f000f, l, 0xea;
+    add.rn.f16x2 n, n, $4;
+    mul.rn.f16x2 $0, n, $2; }""")
+
+
+def unpacking_of(matrix: FourBitMatrix) -> int:
+    """How a kernel unpacks: PACKED, two in a register, or BY_OPERATIONS, one by one."""
+    packed = (torch.bfloat16, torch.float16) if matrix.kind == "int4" else (torch.bfloat16,)
+    return PACKED if matrix.values.is_cuda and matrix.dtype in packed else BY_OPERATIONS
+
+
+@triton.jit
+def scale_of_place(
+    words: tl.tensor,
+    dtype: tl.constexpr,
+    PLACE: tl.constexpr,
+    MXFP4: tl.constexpr,
+    UNPACK: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """What the numbers at a place are multiplied by, and what is subtracted first: for `numbers`.
+
+    PACKED: their bits in both halves, int32. BY_OPERATIONS: float32.
+    """
+    if MXFP4:
+        exponent = (words >> (8 * PLACE)) & 0xFF
+        if UNPACK == 2:
+            scale = (exponent + 126) * 0x00800080
+        else:
+            scale = ((exponent + 126) << 23).to(tl.float32, bitcast=True)
+        zero = scale  # there is none
+    else:
+        exact = (words & -0x100).to(tl.float32, bitcast=True)
+        point = words & 0xFF
+        if UNPACK == 2:
+            bits = exact.to(dtype).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+            scale = bits * 0x00010001
+            # The bits of -1024 or -128 in both halves.
+            LIFTED: tl.constexpr = (0xE400E400 if dtype == tl.float16 else 0xC300C300) - (1 << 32)
+            zero = point * 0x00010001 + LIFTED
+        else:
+            scale = exact
+            zero = point.to(tl.float32)
+    return scale, zero
+
+
+@triton.jit
+def numbers(
+    words: tl.tensor,
+    scale: tl.tensor,
+    zero: tl.tensor,
+    dtype: tl.constexpr,
+    PLACE: tl.constexpr,
+    MXFP4: tl.constexpr,
+    UNPACK: tl.constexpr,
+) -> tl.tensor:
+    """The numbers at a place of words (features, columns), of `dtype`; scale, zero (features,)."""
+    if UNPACK == 1:
+        return _by_operations(words, scale, zero, PLACE, MXFP4).to(dtype)
+    elif MXFP4:  # noqa: RET505  the compiler wants one type from all
+        FIRST: tl.constexpr = FIRST_E2M1 if PLACE == 0 else SECOND_E2M1
+        LAST: tl.constexpr = THIRD_E2M1 if PLACE == 2 else FOURTH_E2M1
+        ASM: tl.constexpr = FIRST if PLACE < 2 else LAST
+        bits = tl.inline_asm_elementwise(
+            ASM, "=r,r,r,r", [words, scale[:, None]], dtype=tl.int16, is_pure=True, pack=2
+        )
+        return bits.to(dtype, bitcast=True)
+    else:
+        HOW: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
+        shift = tl.full([1, 1], 4 * PLACE, tl.int32)
+        bits = tl.inline_asm_elementwise(
+            HOW,
+            "=r,r,r,r,r,r,r,r",
+            [words, scale[:, None], zero[:, None], shift],
+            dtype=tl.int16,
+            is_pure=True,
+            pack=2,
+        )
+        return bits.to(dtype, bitcast=True)
+
+
+@triton.jit
+def _by_operations(
+    words: tl.tensor, scale: tl.tensor, zero: tl.tensor, PLACE: tl.constexpr, MXFP4: tl.constexpr
+) -> tl.tensor:
+    """The same in float32, not rounded yet."""
+    wide = words.to(tl.int32)
+    if MXFP4:
+        if PLACE == 3:
+            bits = ((wide << 1) & 0x8000) | ((wide >> 5) & 0x0100) | ((wide >> 4) & 0x00C0)
+        else:
+            bits = (wide << (3 * PLACE)) & 0x81C0
+        return (bits << 16).to(tl.float32, bitcast=True) * scale[:, None]
+    else:  # noqa: RET505
+        integers = ((wide >> (4 * PLACE)) & 15).to(tl.float32)
+        return (integers - zero[:, None]) * scale[:, None]

@@ -1,0 +1,1 @@
+"""Ranks that are not there, or have no GPUs."""

@@ -1,0 +1,37 @@
+"""A rank of a group that is not there: its kernels are compiled for peer memory, and never run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.exchange import peer_gather
+from kernels.exchange.peer_rows import PeerProduct, ints_of
+from tests.doubles.ranks.plain_peers import PlainPeers
+
+
+class PaperRanks:
+    """One of `num_ranks`, whose products are rows of `columns` numbers of `dtype`."""
+
+    def __init__(self, rank: int, num_ranks: int, columns: int, dtype: torch.dtype) -> None:
+        ints = ints_of(dtype)
+        assert ints is not None
+        self.rank = rank
+        self.num_ranks = num_ranks
+        self._rows = PlainPeers(num_ranks, 256, columns, ints).rows[rank]
+
+    def total(
+        self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
+    ) -> Tensor | PeerProduct:
+        """As `RankGroup.total`."""
+        if in_parts:
+            return PeerProduct(product, self._rows)
+        return product.new_empty(product.shape[-2:], dtype=dtype)
+
+    def gather_columns(self, x: Tensor) -> Tensor:
+        """As `RankGroup.gather_columns`."""
+        return peer_gather.gather(x, self._rows)
+
+    def share(self, x: Tensor) -> None:
+        """As `RankGroup.share`."""
+        peer_gather.share(x, self._rows)

@@ -1,0 +1,90 @@
+"""What is sent and when: bytes as far as a window reaches, slots of a pool many at a time."""
+
+from __future__ import annotations
+
+from engine.exchange.seal import SealedPlace
+from engine.exchange.sending import SLOTS_AT_ONCE, SLOTS_UNTAKEN, BlockToSend, Sending
+from engine.exchange.wire import Ask, Block, Ended, PoolHandle, Slots
+from prefix_cache.namespace import Namespace
+
+ASK = Ask(
+    number=1,
+    fingerprint=bytes(32),
+    salt=bytes(16),
+    spans=(),
+    token_ids=b"",
+    first=2,
+    window=3,
+    flow="flow",
+)
+WINDOW = 100  # of the source itself
+POOL = PoolHandle(b"handle", 0, 4096)
+
+
+class Reader:
+    """A block's bytes are its slot."""
+
+    def read(self, slot: int) -> memoryview:
+        return memoryview(slot.to_bytes(4, "little"))
+
+
+def blocks(first: int, end: int) -> list[BlockToSend]:
+    namespace = Namespace(bytes(16))
+    return [
+        BlockToSend(SealedPlace(at, namespace, bytes(16), bytes(64)), 10 + at)
+        for at in range(first, end)
+    ]
+
+
+def sent(sending: Sending) -> list[Block | Slots]:
+    """All that may be sent now."""
+    found = []
+    while (one := sending.next(Reader())) is not None:
+        message = one[0]
+        assert isinstance(message, Block | Slots)
+        found.append(message)
+        sending.done(one[2])
+    return found
+
+
+def test_blocks_are_sent_as_far_as_the_window_reaches() -> None:
+    sending = Sending(ASK, 0.0, None, window=WINDOW)
+    sending.add(blocks(2, 7))
+    assert sent(sending) == [Block(1, 2), Block(1, 3), Block(1, 4)]
+    assert sending.take(3) == 3
+    assert sent(sending) == [Block(1, 5)]
+    sending.stop(Ended(1, "", is_all=True))
+    assert not sending.is_over
+    assert sending.take(1000) == 6, "no more than was sent"
+    assert sent(sending) == [Block(1, 6)]
+    assert not sending.is_over
+    sending.take(7)
+    assert sending.is_over
+
+
+def test_an_ask_for_a_larger_window_than_the_source_has_is_not_heeded() -> None:
+    sending = Sending(ASK, 0.0, None, window=2)
+    sending.add(blocks(2, 7))
+    assert sent(sending) == [Block(1, 2), Block(1, 3)]
+
+
+def test_slots_do_not_wait_for_a_window_of_bytes() -> None:
+    sending = Sending(ASK, 0.0, POOL, window=WINDOW)
+    sending.add(blocks(2, 2 + SLOTS_UNTAKEN + 5))
+    messages = [one for one in sent(sending) if isinstance(one, Slots)]
+    assert [len(one.slots) // 4 for one in messages] == [SLOTS_AT_ONCE] * 8
+    assert [one.first for one in messages] == [2 + SLOTS_AT_ONCE * at for at in range(8)]
+    assert not sent(sending)
+    sending.take(2 + SLOTS_AT_ONCE)
+    [last] = sent(sending)
+    assert isinstance(last, Slots)
+    assert len(last.slots) // 4 == 5
+
+
+def test_what_is_not_to_be_sent_to_its_end_is_over_at_once() -> None:
+    sending = Sending(ASK, 0.0, None, window=WINDOW)
+    sending.add(blocks(2, 7))
+    sent(sending)
+    sending.stop(Ended(1, "it takes too long", is_all=False))
+    assert sending.is_over
+    assert not sent(sending)

@@ -1,0 +1,114 @@
+"""Two GPUs exchange over peer memory what they exchange over NCCL, bit for bit, also in graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.multiprocessing.spawn import spawn
+
+from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.peer_memory import RowShape
+from kernels.exchange.peer_rows import PeerProduct
+from kernels.norms import add_rms_norm
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
+
+H, DTYPE, EPS, RANKS = 1024, torch.bfloat16, 1e-5, 2
+ROUNDS = 50
+ROWS = (1, 8, 3, 300, 1, 9000)  # the last in two goes
+PATIENCE = timedelta(seconds=60)
+
+
+class Pair:
+    """Both groups of one rank: one with peer memory, and one without."""
+
+    def __init__(self, rank: int, directory: str) -> None:
+        self.rank = rank
+        self.device = torch.device("cuda", rank)
+        torch.cuda.set_device(self.device)
+        self.plain, self.peers = (
+            Collectives(Meeting(f"{directory}/{name}", rank, RANKS, PATIENCE), self.device)
+            for name in ("plain", "peers")
+        )
+        self.peers.open_peer_memory(RowShape(H, DTYPE))
+        self._weight = torch.ones(H, dtype=DTYPE, device=self.device)
+
+    def drawn(self, *shape: int, seed: int) -> Tensor:
+        generator = torch.Generator(self.device).manual_seed(seed)
+        return torch.randn(*shape, device=self.device, generator=generator)
+
+    def added(self, group: Collectives, product: Tensor, residual: Tensor) -> Tensor:
+        read = group.total(product, DTYPE)
+        assert isinstance(read, PeerProduct) == (group is self.peers)
+        return torch.cat(add_rms_norm.launch(read, residual, self._weight, EPS))
+
+
+def on_gpus(compute: Callable[[int, str], None], directory: Path) -> None:
+    """Both ranks; where one fails, the other is killed."""
+    spawn(compute, (str(directory),), RANKS)  # type: ignore[no-untyped-call]
+
+
+def compare(rank: int, directory: str) -> None:
+    pair = Pair(rank, directory)
+    for round_ in range(ROUNDS):
+        for rows in ROWS:
+            residual = pair.drawn(rows, H, seed=round_).to(DTYPE)
+            product = pair.drawn(4, rows, H, seed=1000 * rank + round_)
+            for one in (product, product[0].to(DTYPE)):
+                wanted = pair.added(pair.plain, one, residual)
+                assert torch.equal(pair.added(pair.peers, one, residual), wanted)
+            logits = pair.drawn(min(rows, 300), 5000, seed=1000 * rank + round_).to(DTYPE)
+            wanted = pair.plain.gather_columns(logits)
+            assert torch.equal(pair.peers.gather_columns(logits), wanted)
+            tokens = torch.arange(rows, device=pair.device) + 60_000 * (rank + round_)
+            pair.peers.share(tokens)
+            assert torch.equal(tokens, torch.arange(rows, device=pair.device) + 60_000 * round_)
+
+
+def replay(rank: int, directory: str) -> None:
+    pair = Pair(rank, directory)
+    product, residual = (pair.drawn(5, H, seed=seed).to(DTYPE) for seed in (rank, 9))
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        pair.added(pair.peers, product, residual)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for _ in range(64):
+            out = pair.added(pair.peers, product, residual)
+            residual = out[5:]
+    for number in range(ROUNDS):
+        product.copy_(pair.drawn(5, H, seed=100 * number + rank))
+        graph.replay()
+        ranks = pair.plain.gather(out)
+        assert torch.equal(ranks[0], ranks[1])
+        assert out.isfinite().all()
+
+
+def leave(rank: int, directory: str) -> None:
+    """Rank 1 does not come, and rank 0 gives it up."""
+    pair = Pair(rank, directory)
+    if rank == 0:
+        product = pair.drawn(5, H, seed=0).to(DTYPE)
+        for _ in range(5):
+            pair.added(pair.peers, product, product)
+        waiting = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        waiting.record()
+        assert not bool(waiting.query()), "the control: it waits"  # type: ignore[no-untyped-call]
+        pair.peers.close()
+        torch.cuda.synchronize()
+    pair.plain.least(0)
+
+
+@pytest.mark.parametrize("compute", [compare, replay, leave])
+def test_two_gpus(compute: Callable[[int, str], None], tmp_path: Path) -> None:
+    on_gpus(compute, tmp_path)

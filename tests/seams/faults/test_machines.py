@@ -1,0 +1,224 @@
+"""Three engines over networks that fail, before two gateways on one Redis, under load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from cli.isolation.cases import CASES
+from cli.options.gateway_options import PRICES
+from tests.doubles.gateway.redis_server import redis_server
+from tests.doubles.replicas.proxied_link import BOTH, Direction, ProxiedLink
+from tests.doubles.waiting import until, wait_for
+from tests.seams.support.installation import (
+    BothLoads,
+    Installation,
+    admin,
+    asked,
+    delete_tenants,
+    flush,
+    found_by,
+    has_noted,
+    heavy,
+    is_warm,
+    limit,
+    most_cached,
+    newest,
+    started,
+    verified,
+)
+from tests.seams.support.machines import machines
+from tests.seams.support.replica_load import (
+    AT_ONCE,
+    PROMPTS,
+    TOKENS,
+    WITHIN_S,
+    body,
+    cached,
+    has_ended,
+    hit_rate,
+    is_in,
+    lost,
+    shares,
+    states,
+    used,
+    wrong,
+)
+
+FEW = 6  # prompts, which fit into any engine
+ONE_WAY: tuple[Direction, ...] = ("back",)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    directory = tmp_path_factory.mktemp("machines")
+    with ExitStack() as stack:
+        redis = stack.enter_context(redis_server(tmp_path_factory.mktemp("redis")))
+        started = stack.enter_context(machines(directory, redis, 3))
+        one = stack.enter_context(started.gateway("gateway-1"))
+        two = stack.enter_context(started.gateway("gateway-2"))
+        installation = Installation(started, one, two)
+        wait_for(installation.all_ready, WITHIN_S)
+        yield installation
+
+
+@pytest.fixture(scope="module")
+def right(installed: Installation) -> list[list[str]]:
+    """What each prompt gives, one after the other."""
+    with installed.one.client() as client:
+        answers = [client.post("/v1/completions", json=body(n, TOKENS)) for n in range(PROMPTS)]
+    return [one.json()["choices"][0]["logprobs"]["tokens"] for one in answers]
+
+
+def expect_served_once(installed: Installation, loads: BothLoads, right: list[list[str]]) -> None:
+    """Nothing lost or wrong, and what is charged is what was sent."""
+    streams = loads.streams
+    assert wrong(streams, right) == []
+    assert lost(streams) == []
+    wait_for(lambda: used(installed.two, loads.key)["requests"] == len(streams), 20)
+    generated = used(installed.two, loads.key)["generated_tokens"]
+    assert generated == sum(len(one.tokens) for one in streams)
+
+
+async def test_what_a_network_holds_back_moves_or_waits_and_is_served_once(
+    installed: Installation, right: list[list[str]]
+) -> None:
+    loads, repeating, before = BothLoads(installed), heavy(installed.one), installed.moved()
+    rate = hit_rate(installed.one, repeating, FEW)
+    assert rate > 0.5
+    for link, directions in zip(installed.links, [BOTH, ONE_WAY, BOTH], strict=True):
+        running = await loads.until_waits_in(link)
+        link.hold(*directions)
+        try:
+            await until(partial(installed.is_away, link), 20)
+            assert installed.one.is_ready(), "the others serve"
+            # At most those go on waiting that it had begun: two run at once.
+            await until(partial(has_ended, running, len(running) - 2), WITHIN_S)
+        finally:
+            link.heal()
+        await asyncio.gather(*running)
+        await until(installed.all_ready, 20)
+    await loads.close()
+    expect_served_once(installed, loads, right)
+    # What is held for more than 10 s counts as gone: on a busy machine that may come to pass.
+    assert {one.error for one in loads.streams} <= {None, "engine_died"}
+    moves = installed.moved() - before
+    assert moves >= 3, "the control: some had not begun"
+    begun = started(installed.one, loads.tenant)
+    assert len(loads.streams) <= begun <= len(loads.streams) + moves, "by the engines' own counts"
+    assert hit_rate(installed.two, repeating, FEW) >= rate - 0.02
+
+
+async def cut_off(installed: Installation, loads: BothLoads, link: ProxiedLink) -> None:
+    running = await loads.until_waits_in(link)
+    await asyncio.sleep(0.2)
+    link.hold()
+    link.cut()
+    await until(partial(installed.is_away, link), 20)
+    await asyncio.gather(*running)
+    link.heal()
+    await until(installed.all_ready, 30)
+
+
+async def test_a_connection_that_breaks_is_a_death_and_an_engine_that_hears_nothing_is_left(
+    installed: Installation, right: list[list[str]]
+) -> None:
+    loads, repeating = BothLoads(installed), heavy(installed.one)
+    rate, before = hit_rate(installed.one, repeating, FEW), installed.moved()
+    broken, deaf, slow = installed.links
+    for _ in range(3):
+        if not any(one.error for one in loads.streams):  # none had begun there
+            await cut_off(installed, loads, broken)
+    deaf.hold("toward")
+    # Its heartbeats come: what is sent to it now is moved when no ping has been answered.
+    late = await asyncio.gather(*(loads.loads[0].ask(number) for number in range(AT_ONCE)))
+    assert [one.error for one in late] == [None] * AT_ONCE
+    deaf.heal()
+    await until(installed.all_ready, 30)
+    slow.delay_s = 0.05
+    streams = await asyncio.gather(*await loads.until_waits_in(slow))
+    assert [one.error for one in streams] == [None] * len(streams)
+    slow.delay_s = 0.0
+    await loads.close()
+    expect_served_once(installed, loads, right)
+    begun = {one.error for one in loads.streams if one.error is not None}
+    assert begun == {"engine_died"}, "the control: some had begun"
+    assert installed.moved() > before, "the control: some had not"
+    assert all(floor == ceiling for floor, ceiling in shares(installed.two)), "parts, in all"
+    assert max(shares(installed.two)) > (0, 0)
+    assert hit_rate(installed.two, repeating, FEW) >= rate - 0.02
+
+
+def test_limits_and_budgets_hold_over_all_gateways_and_engines(installed: Installation) -> None:
+    limited = installed.one.new_tenant()
+    limit(installed.two, requests_per_minute=6)
+    assert asked(installed, limited, 10) == [200] * 6 + [429] * 4
+    poor = installed.two.new_tenant()
+    price = 68 * PRICES.computed + PRICES.generated  # of a request
+    limit(installed.one, budget={"units": 3.5 * price / 1e6, "period": "total"})
+    assert asked(installed, poor, 10) == [200] * 3 + [429] * 7
+    limit(installed.one)
+    assert asked(installed, poor, 2) == [200] * 2, "the control"
+
+
+def test_what_is_published_and_flushed_is_so_in_all(installed: Installation) -> None:
+    text = "The harbour master keeps the ledger. " * 3
+    source = {"name": "rules", "scope": "all", "text": text}
+    prefix = admin(installed.one, "POST", "/admin/prefixes", json=source)
+    for front in (installed.one, installed.two):
+        wait_for(partial(is_warm, front, prefix["id"]), WITHIN_S)
+    strangers = [installed.one.new_tenant() for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(partial(found_by, installed.two, text + "Then"), strangers))
+    assert all(tokens >= prefix["tokens"] // 16 * 16 > 0 for tokens in found), found
+
+    key, other = heavy(installed.one), heavy(installed.two)
+    for one in (key, other):
+        hit_rate(installed.one, one)
+        hit_rate(installed.two, one)
+    flushed = flush(installed.two, newest(installed.one))
+    assert flushed["flushed_blocks"] > 0
+    assert flushed["awaited"] == []
+    assert [cached(installed.one, n, other) for n in range(PROMPTS)] == [0] * PROMPTS
+    assert min(cached(installed.one, n, key) for n in range(PROMPTS)) >= 64, "the control"
+
+
+def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
+    delete_tenants(installed.one)  # whose parts are large
+    few = ("--tiers", "device", "--samples", "10", "--timing-tokens", "64")
+    record = verified(installed.two, *few, "--eviction-trials", "1")
+    findings = record["findings"]
+    assert len([f for f in findings if f["tier"] == "device"]) >= len(CASES)
+    assert {f["outcome"] for f in findings if f["tier"] == "device"} == {"passed", "allowed"}
+    assert all(f["control_full"] for f in findings if f["tier"] == "device")
+    assert record["timing"]["across"]["samples"] == 10
+    assert record["eviction"]["across"]["trials"] == 10
+    assert not any(f["outcome"] == "leaks" for f in findings)
+    # A gateway that shares everything, before the same engines, is found out.
+    with installed.machines.gateway("gateway-3", "--share-all") as open_to_all:
+        wait_for(lambda: states(open_to_all) == states(installed.one), WITHIN_S)
+        paired = ("--tiers", "device", "--samples", "0", "--eviction-trials", "0")
+        assert verified(open_to_all, *paired)["verdict"] == "leaks"
+
+
+async def test_an_engine_that_was_away_forgets_what_was_flushed(installed: Installation) -> None:
+    back, *others = installed.machines.engines
+    for machine in others:
+        installed.machines.stop(machine)
+    kept, gone = heavy(installed.one), heavy(installed.one)
+    for key in (gone, kept):
+        hit_rate(installed.one, key)
+        assert most_cached(installed.one, key) >= 64
+    installed.machines.stop(back)
+    wait_for(lambda: states(installed.one) == states(installed.two) == {}, WITHIN_S)
+    assert flush(installed.two, newest(installed.one)) == {"flushed_blocks": 0, "awaited": []}
+    installed.machines.start(back)
+    wait_for(partial(is_in, installed.one, back.link.name, "ready"), WITHIN_S)
+    assert most_cached(installed.one, gone) == 0
+    assert most_cached(installed.one, kept) >= 64, "the control: its disk is as it was"
+    wait_for(partial(has_noted, installed.machines.disk(back)), 20)
