@@ -54,6 +54,7 @@ from engine.scheduling.unready import Unready
 from engine.stats.report import report
 from engine.stats.tree_views import PACE_S
 from engine.stats.views import view
+from prefix_cache.quotas.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts
@@ -247,6 +248,9 @@ class EngineCore:
                 self._settler.take_fetched(sequence, end, now)
             if is_only:
                 self._clients.post([self._settler.end_fetched(sequence, now)])
+                if sequence.flow == PUBLISHED:
+                    keys, ids = sequence.block_keys, sequence.token_ids
+                    self.components.pins.await_pin(sequence.path, ids, keys, now)
 
     def _take_constraints(self) -> None:
         """Let sequences start whose constraints are made, and end those whose cannot be."""

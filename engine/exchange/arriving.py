@@ -4,8 +4,8 @@
     by slots  Slots: copied from the neighbour's pool, Taken is said   copied
               Still: they were held until after that                   they have arrived
 
-Blocks come in order. One that does not open, or is out of order, ends the fetch: what has arrived
-before is sound.
+Blocks come in order. One that does not open, or is out of order, ends the fetch, and so does what
+cannot be true: what has arrived before is sound.
 
 Knows: messages, seals, places. Does not know: sockets or time.
 """
@@ -22,6 +22,7 @@ from engine.exchange.wire import Block, Ended, Found, FromSource, Slots, Still
 from engine.link.address import is_tcp
 from storage.errors import CopyFailed
 
+SLOT_BYTES = 4
 NOT_SOUND = "a block is not what was asked for"
 
 
@@ -69,6 +70,9 @@ class Arriving:
                 self.fetch.end("" if message.is_all else f"refused: {message.why}")
 
     def _begin(self, found: Found) -> None:
+        counts = found.first_reads.values()
+        if min(counts, default=0) < 0 or sum(counts) > self.fetch.wanted.end:
+            raise NotSound
         for label, blocks in found.first_reads.items():
             self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks
         if self._seal is None:
@@ -95,10 +99,12 @@ class Arriving:
 
     def _copy(self, message: Slots) -> None:
         fetch, wanted = self.fetch, self.fetch.wanted
-        slots = np.frombuffer(message.slots, "<i4").astype(np.int64)
-        end = message.first + len(slots)
         if self._seal is None or self._pool is None or message.first != self.taken:
             raise NotSound
+        if len(message.slots) % SLOT_BYTES:
+            raise NotSound
+        slots = np.frombuffer(message.slots, "<i4").astype(np.int64)
+        end = message.first + len(slots)
         if end > wanted.end or len(message.seals) != SEAL_BYTES * len(slots):
             raise NotSound
         for at, slot in enumerate(slots.tolist()):

@@ -35,6 +35,7 @@ from engine.link.messages import Event, Failed, Finished, Generate, SamplingPara
 from engine.link.query_messages import Pin, Pinned
 from engine.link.stats_messages import PinStats
 from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.quotas.shares import PUBLISHED
@@ -43,6 +44,7 @@ from prefix_cache.tree.node import Node
 OURSELVES = b""  # no connection has an empty name
 PINNED_PART = 2  # one device block in this many may be pinned
 TRIES = 3  # warmings in a row after which a prefix that does not stay is given up
+AWAITED_S = 5.0  # for which what was fetched of a prefix is held until it is pinned
 RETRY_S = 1.0  # before a pin whose warming failed is warmed again
 
 PinReply = tuple[bytes, Pinned]  # with the client that asked for the pin
@@ -71,6 +73,7 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
+        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # by block keys; until when
 
     def stats(self) -> PinStats:
         """What is pinned now."""
@@ -97,7 +100,22 @@ class Pins:
         except EngineError as error:
             return [_refusal(client, pin.query_id, error)]
         entry.waiting.append((client, pin.query_id))
+        self._drop_awaited(now)
         return self._try_to_lease(entry, now)
+
+    def await_pin(self, path: NamespacePath, token_ids: TokenIds, keys: bytes, now: float) -> None:
+        """Hold what was fetched of a prefix, which the gateway pins next, for a moment.
+
+        Where tiers are partitioned, blocks of published prefixes are kept by their pins alone.
+        """
+        lease = self._cache.read(path, token_ids, owner=PUBLISHED, now=now)
+        if lease is None:
+            return
+        before = self._awaited.pop(keys, None)
+        if before is not None:
+            self._cache.release(before[1], now=now)
+        self._awaited[keys] = (now + AWAITED_S, lease)
+        self._drop_awaited(now)
 
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[PinReply]]:
         """Forget a pin.
@@ -116,6 +134,7 @@ class Pins:
     def due(self, now: float) -> list[Generate]:
         """The requests to begin now: for pins that are neither leased nor being computed."""
         self._drop_lost(now)
+        self._drop_awaited(now)
         found = [
             entry
             for entry in self._entries.values()
@@ -164,6 +183,9 @@ class Pins:
         if entry.lease is None:
             return []
         entry.tries = 0
+        awaited = self._awaited.pop(entry.pin.block_keys, None)
+        if awaited is not None:
+            self._cache.release(awaited[1], now=now)
         return _tell(entry, None)
 
     def _begin(self, entry: _PinnedEntry) -> Generate:
@@ -186,6 +208,16 @@ class Pins:
             del self._entries[entry.pin.pin_id]
         entry.tries, entry.not_before = 0, now + RETRY_S
         return answers
+
+    def _drop_awaited(self, now: float) -> None:
+        """Release what is not pinned in time, or what there is no room for beside the pins."""
+        pinned = {entry.pin.block_keys for entry in self._entries.values()}
+        room = self._most_blocks - self._claimed()
+        for keys, (until, lease) in list(self._awaited.items()):
+            room -= 0 if keys in pinned else lease.num_blocks
+            if now > until or room < 0 or not lease.node.attached:
+                del self._awaited[keys]
+                self._cache.release(lease, now=now)
 
     def _drop_lost(self, now: float) -> None:
         """Release the leases on blocks that a flush or a loss has taken out of the tree."""

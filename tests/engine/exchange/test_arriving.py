@@ -139,6 +139,18 @@ def test_blocks_go_to_their_slots_until_all_are_there(
     assert fetch.first_reads == {"label": 2}
 
 
+@pytest.mark.parametrize(
+    "first_reads", [{"label": END + 1}, {"label": 2**63 - 1}, {"label": -1}, {"a": END, "b": 1}]
+)
+def test_more_first_reads_than_there_are_blocks_end_it(
+    fetch: Fetch, arriving: Arriving, first_reads: dict[str, int]
+) -> None:
+    """They are passed on to gateways, as tokens. The control: `FOUND` has some."""
+    said = Found(number=1, salt=ANSWERING, blocks=END, first_reads=first_reads)
+    arriving.take(said, None)
+    assert (fetch.why, fetch.first_reads) == ("a block is not what was asked for", {})
+
+
 def test_the_source_may_have_less(fetch: Fetch, arriving: Arriving) -> None:
     arriving.take(FOUND, None)
     arriving.take(*Source(fetch).block(FIRST))
@@ -219,6 +231,7 @@ def test_slots_that_are_not_those_of_the_blocks_are_not_copied(
     for said in (
         Slots(number=1, first=FIRST, slots=sound.slots[::-1], seals=sound.seals),
         Slots(number=1, first=FIRST, slots=sound.slots, seals=sound.seals[:-1]),
+        Slots(number=1, first=FIRST, slots=sound.slots[:-1], seals=sound.seals),
         source.slots(FIRST + 1, END),
     ):
         one = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")

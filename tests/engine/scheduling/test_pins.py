@@ -12,7 +12,8 @@ from engine.errors import NumericFailure
 from engine.link.messages import pack_token_ids
 from engine.link.query_messages import Flush, Pin, Pinned, Unpin, Unpinned
 from engine.link.stats_messages import PinStats
-from engine.scheduling.pins import RETRY_S, TRIES, most_pinned
+from engine.scheduling.pins import AWAITED_S, RETRY_S, TRIES, Pins, most_pinned
+from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
@@ -341,3 +342,50 @@ def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) 
     assert pins(warm).pinned == {"rules-1": 4}
     assert ask(warm, "after", [60, 61, 62]) == 16
     warm.cache.check_invariants()
+
+
+class Awaited:
+    """Pins of a cache in which prefixes of four blocks have been put for them."""
+
+    def __init__(self, most_blocks: int) -> None:
+        self.cache = PrefixCache(num_blocks=32, block_size=4)
+        self.pins = Pins(self.cache, most_blocks)
+
+    def fetched(self, begin: int, now: float) -> Pin:
+        """A prefix comes; returns what is to be said to pin it."""
+        path, ids = NamespacePath.single(PUBLISHED), np.arange(begin, begin + 16, dtype=np.int32)
+        said = pin(f"{begin}", ids.tolist())
+        tokens = np.append(ids, np.int32(0))
+        lease = self.cache.acquire(path, tokens, owner="published", now=now)
+        assert lease is not None
+        self.cache.commit(lease, tokens, len(ids), said.block_keys, now=now)
+        self.cache.release(lease, now=now)
+        self.pins.await_pin(path, ids, said.block_keys, now)
+        return said
+
+    @property
+    def leased(self) -> int:
+        self.cache.check_invariants()
+        return self.cache.capacity.pool().leased
+
+
+def test_what_was_fetched_is_held_until_it_is_pinned_or_for_a_moment() -> None:
+    rig = Awaited(most_blocks=16)
+    said = rig.fetched(0, now=0.0)
+    rig.fetched(100, now=0.0)
+    rig.fetched(100, now=0.0)  # again: by another gateway
+    assert rig.leased == 8
+    [(_, pinned)] = rig.pins.ask(CLIENT, said, 0.0)
+    assert pinned.blocks == 4
+    rig.pins.due(AWAITED_S)
+    assert rig.leased == 8
+    rig.pins.due(AWAITED_S + 1)
+    assert rig.leased == 4, "what is pinned stays"
+
+
+def test_no_more_is_held_for_pins_than_may_be_pinned() -> None:
+    rig = Awaited(most_blocks=8)
+    others = [rig.fetched(begin, now=0.0) for begin in (0, 100, 200)]
+    assert rig.leased == 8
+    rig.pins.ask(CLIENT, others[2], 0.0)
+    assert rig.leased == 8, "one that is pinned takes the place of one that is awaited"
