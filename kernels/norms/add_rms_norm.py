@@ -126,9 +126,12 @@ def _launch(
     check_hidden_size(hidden)
     total = torch.empty((tokens, hidden), dtype=residual.dtype, device=residual.device)
     part, peers = (x.part, x.peers) if isinstance(x, PeerProduct) else (x, None)
-    at_once = tokens if peers is None else peers.num_rows
-    for start in range(0, tokens, max(at_once, 1)):
-        rows = slice(start, start + at_once)
+    if peers is None or tokens <= peers.num_rows:
+        if tokens:
+            _launch_rows(part, residual, weight, eps, (normed, scales, total), by, peers)
+        return total
+    for start in range(0, tokens, peers.num_rows):
+        rows = slice(start, start + peers.num_rows)
         outputs = normed[rows], scales[rows], total[rows]
         _launch_rows(part[..., rows, :], residual[rows], weight, eps, outputs, by, peers)
     return total
