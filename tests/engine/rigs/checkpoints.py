@@ -194,6 +194,16 @@ def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoin
     return Checkpoint(model_dir, model)
 
 
+def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
+    """Draw the matrices of a model that also sees, and save it."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)
+    model.save_pretrained(model_dir)
+    return Checkpoint(model_dir, model)
+
+
 def config_of(recipe: Recipe) -> Any:
     """In `transformers`."""
     fields = {**SHAPE, **recipe.fields}

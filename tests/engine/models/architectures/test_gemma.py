@@ -19,7 +19,7 @@ from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.mlp import MlpConfig
 from engine.models.parameters import Parameters
 from engine.models.rope import LinearScaling, RopeConfig
-from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint
+from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 # What config.json of google/gemma-3-4b-it says of its text model.
@@ -60,12 +60,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
         image_token_index=297,
     )
     model = transformers.Gemma3ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)
-    model.save_pretrained(model_dir)
-    return Checkpoint(model_dir, model)
+    return saved_seeing(model, model_dir)
 
 
 def test_of_a_gemma_3_that_sees_the_text_model_is_served(

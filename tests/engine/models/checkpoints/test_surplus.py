@@ -18,7 +18,7 @@ from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.checkpoints import SHAPE, Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import SHAPE, Checkpoint, Recipe, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 CPU = torch.device("cpu")
@@ -126,12 +126,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
         tie_word_embeddings=False,
     )
     model = transformers.Mistral3ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)
-    model.save_pretrained(model_dir)
-    return Checkpoint(model_dir, model)
+    return saved_seeing(model, model_dir)
 
 
 def test_of_mistral_3_the_text_model_is_served(
