@@ -22,7 +22,7 @@ from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
-from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
+from engine.models.errors import ModelError, ModelNotServed
 from engine.no_core import leave_no_core
 from engine.process import (
     EXIT_CANNOT_START,
@@ -64,12 +64,12 @@ def main(arguments: list[str]) -> int:
         try:
             with enough_memory():
                 loaded = _opened(config, opened)
-        except (ModelError, BadLinkKey, OSError) as error:
+        except (ModelError, BadLinkKey, OSError, RankGone) as error:
             return _cannot_start(error)
         try:
             with enough_memory(), why_not_started(loaded.team):
                 core = _warm_core(config, loaded, opened)
-        except (NotEnoughMemory, RankGone) as error:
+        except (ModelError, RankGone) as error:
             return _cannot_start(error)
         code = _run(config, core)
         if loaded.team is not None and code == EXIT_STOPPED:

@@ -1,7 +1,7 @@
 """What rank 0 tells the other ranks, and what they report.
 
     ring      Launch, LaunchForward, SampleRows, CopyBlocks, ForgetOwner, ScanDisk, Close
-    socket    Start -->   <-- Started | NotStarted, Ended, DiskReport, Scanned
+    socket    Start -->   <-- Joined, Started | NotStarted, Ended, DiskReport, Scanned
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
 process that got it.
@@ -29,13 +29,14 @@ class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Start(RankMessage, frozen=True):
     """The first message on the socket: what to load, as which rank, and where the ranks meet.
 
-    `meeting` is the descriptor, inherited, of an empty file.
+    `meeting` and `host` are those of `Meeting`; a file is one that the rank inherits.
     """
 
     config: EngineConfig
     rank: int
     ring: ReaderEnds
-    meeting: int
+    meeting: str
+    host: str
 
 
 class Launch(RankMessage, frozen=True):
@@ -88,6 +89,10 @@ class Close(RankMessage, frozen=True):
     """Let what was written reach the disk, and end."""
 
 
+class Joined(RankMessage, frozen=True):
+    """The machine of a rank has come. Of ranks on rank 0's own nothing says so."""
+
+
 class Started(RankMessage, frozen=True):
     """Ready for steps."""
 
@@ -124,7 +129,7 @@ class Scanned(RankMessage, frozen=True):
 
 
 Command = Launch | LaunchForward | SampleRows | CopyBlocks | ForgetOwner | ScanDisk | Close
-Report = Started | NotStarted | Ended | DiskReport | Scanned
+Report = Joined | Started | NotStarted | Ended | DiskReport | Scanned
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from engine.config import EngineConfig
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.leader import OtherRanks
@@ -66,15 +66,16 @@ class ThreadRanks:
         num_ranks, outline = config.num_ranks, outline_model(config)
         self.parts: list[RankParts] = []
         self._meeting = os.memfd_create("ranks", os.MFD_CLOEXEC)
+        place = f"/proc/self/fd/{self._meeting}"
         ring = RingWriter(num_ranks - 1)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in ring.ends]
         self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
         self._threads = ThreadPoolExecutor(num_ranks - 1)
         self._ends = [
-            self._threads.submit(self._follow, Start(config, rank, ends, self._meeting), theirs)
+            self._threads.submit(self._follow, Start(config, rank, ends, place, LOOPBACK), theirs)
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
-        meeting = Meeting(f"/proc/self/fd/{self._meeting}", 0, num_ranks, PATIENCE)
+        meeting = Meeting(place, 0, num_ranks, PATIENCE)
         self.groups = meet(meeting, outline.grid, outline.stage, CPU)
 
     def await_started(self) -> None:

@@ -42,6 +42,7 @@ from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
 from tests.engine.rigs.hand_driven import with_graphs
+from tests.engine.rigs.nodes import NodeRanks, NodesAt
 from tests.engine.rigs.ranks import ThreadRanks
 
 CLIENT = b"gateway"
@@ -113,18 +114,25 @@ class RealEngine:
         masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
         exchange: ExchangeAt | None = None,
+        nodes: NodesAt | None = None,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
         `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
         ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
+        With `nodes` its other stages are elsewhere; else other ranks are threads.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = _config(model_dir, bounds, disk)
-        self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
+        config = config_of(model_dir, bounds, disk)
+        self.ranks: ThreadRanks | NodeRanks | None = None
+        if nodes is not None:
+            config = nodes.over(config)
+            self.ranks = NodeRanks(config)
+        elif config.num_ranks > 1:
+            self.ranks = ThreadRanks(config)
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
@@ -243,7 +251,8 @@ class RealEngine:
         self.cache.check_invariants()
 
 
-def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+def config_of(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+    """What presses on an engine as its config, with a disk tier in `disk`."""
     return EngineConfig(
         model_dir=model_dir,
         socket="",

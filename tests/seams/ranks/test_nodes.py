@@ -1,0 +1,154 @@
+"""An engine whose first stage is on another machine: two processes that share no memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.link.address import host_and_port
+from engine.models.errors import WrongSetting
+from engine.ranks.team import RankNotStarted, Team, started_ranks, why_not_started
+from engine.startup.loading import open_model
+from engine.startup.lower_tiers import RANK_PREFIX
+from engine.startup.outline import outline_model
+from engine.startup.warm_up import warm_up
+from tests.doubles.processes import descendants
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.nodes import HERE, THERE, NodeRanks, NodesAt, nodes_at, running_node
+from tests.seams.ranks.test_stages import STAGES
+from tests.seams.ranks.test_tiers import DOWN, FURTHER_DOWN, ask_for
+from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
+from tests.seams.support.real_engine import Bounds, RealEngine, config_of
+
+
+@dataclass(frozen=True)
+class TwoMachines:
+    """Where the second one comes to, and its process."""
+
+    at: NodesAt
+    node: subprocess.Popen[bytes]
+    directory: Path
+
+    def engine(self, checkpoint: Checkpoint, pressing: Bounds = STAGES) -> RealEngine:
+        """An engine on both, with its own disk on each."""
+        disk = self.directory / "blocks"
+        return RealEngine(str(checkpoint.model_dir), pressing, disk=disk, nodes=self.at)
+
+    @property
+    def rank(self) -> int:
+        """The process id of the rank on the second one."""
+        [found] = [pid for pid, line in descendants(self.node.pid) if "engine.ranks\0" in line]
+        return found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> Iterator[TwoMachines]:
+    directory = tmp_path_factory.mktemp("nodes")
+    at = nodes_at(directory)
+    with running_node(at, checkpoint.model_dir, directory / "there") as node:
+        yield TwoMachines(at, node, directory)
+
+
+def rings_of(pid: int) -> set[int]:
+    """The rings that a process has mapped, by their inodes."""
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {int(line.split()[4]) for line in maps if "ratoon-ring" in line}
+
+
+def listening_of(pid: int) -> set[str]:
+    """The addresses at which a process listens over TCP."""
+    listed = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True)
+    lines = [line.split() for line in listed.stdout.splitlines() if f"pid={pid}," in line]
+    return {fields[3].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for fields in lines}
+
+
+def test_the_tokens_are_those_of_one_process_and_a_restart_is_warm(
+    two: TwoMachines, checkpoint: Checkpoint, alone: Alone
+) -> None:
+    mix = [Ask(i % 8, 30 + i % 10, (5, 6, i % 7), 12, NAMESPACES[i % 2], None) for i in range(16)]
+    with closing(two.engine(checkpoint, replace(STAGES, num_blocks=6, host_blocks=5))) as engine:
+        expect_nothing_in_common(two)
+        assert listening_of(two.rank) == {THERE}
+        run_mix(engine, mix)
+        assert [engine.tokens(str(n)) for n in range(16)] == [alone(ask) for ask in mix]
+        moved = {(way.source, way.target): way.blocks for way in engine.core.stats().tiers.ways}
+        assert all(moved.get(way) for way in (DOWN, FURTHER_DOWN)), moved
+        tokens = ask_for(engine, "first")
+        engine.core.spill(5.0)
+    assert two.node.poll() is None, "the node stays, for the next engine"
+    assert not (two.directory / "blocks" / f"{RANK_PREFIX}1").exists()
+    assert (two.directory / "there" / "blocks" / f"{RANK_PREFIX}1").exists()
+    with closing(two.engine(checkpoint)) as engine:
+        warm_up(engine.core.components)
+        assert ask_for(engine, "again") == tokens
+        assert engine.finished("again").reused.tokens == 64
+
+
+def expect_nothing_in_common(two: TwoMachines) -> None:
+    """Neither the ring nor its memory: what reaches the rank came over TCP."""
+    [relay] = [pid for pid, line in descendants(os.getpid()) if "nodes.relay" in line]
+    ours, theirs = rings_of(os.getpid()), rings_of(two.rank)
+    assert rings_of(relay) <= ours
+    assert rings_of(relay), "the control: what is shared is seen"
+    assert theirs
+    assert not theirs & ours
+
+
+class TestRefused:
+    """In one line that says why."""
+
+    def test_a_machine_that_does_not_come(self, tmp_path: Path, checkpoint: Checkpoint) -> None:
+        at = replace(nodes_at(tmp_path), wait_s=0.3)
+        line = f"^rank 1: node 1 has not come to {at.place} within 0.3 s$"
+        with pytest.raises(RankNotStarted, match=line):
+            NodeRanks(config_on(checkpoint, at))
+
+    def test_an_address_that_is_not_of_here_or_is_taken(
+        self, tmp_path: Path, checkpoint: Checkpoint
+    ) -> None:
+        at = nodes_at(tmp_path)
+        elsewhere = replace(at, place="tcp://192.0.2.1:7400")
+        with pytest.raises(WrongSetting, match=r"^node_address 192\.0\.2\.1: Cannot assign"):
+            NodeRanks(config_on(checkpoint, elsewhere))
+        _, port = host_and_port(at.place)
+        line = f"^rank 1: .*{at.place}: Address already"
+        with socket.create_server((HERE, port)), pytest.raises(RankNotStarted, match=line):
+            NodeRanks(config_on(checkpoint, at))
+
+    def test_other_files_of_the_model(self, tmp_path: Path, checkpoint: Checkpoint) -> None:
+        """The control is every test here of a machine that has the same."""
+        other = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "other"))
+        [weights] = other.glob("*.safetensors")
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        at = nodes_at(tmp_path)
+        config = config_on(checkpoint, at)
+        line = f"^rank 1: {other} has not the files that"
+        with (
+            running_node(at, other, tmp_path / "there"),
+            started_ranks(config, outline_model(config), lambda status: None) as team,
+        ):
+            assert team is not None
+            with pytest.raises(RankNotStarted, match=line):
+                open_with(team, config)
+
+
+def open_with(team: Team, config: EngineConfig) -> None:
+    """Load rank 0's part, and wait for the others."""
+    with why_not_started(team):
+        open_model(config, None, team)
+        team.await_started()
+
+
+def config_on(checkpoint: Checkpoint, at: NodesAt) -> EngineConfig:
+    return at.over(config_of(str(checkpoint.model_dir), STAGES, None))
