@@ -15,6 +15,7 @@ import torch
 
 from engine.models.grid import RankGrid
 from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
+from engine.ranks.interface import keep_nccl_on
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
 
@@ -55,6 +56,8 @@ def meet(place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> 
 
     `place` is that of all; `stage` the one that this rank computes.
     """
+    if device.type == "cuda" and grid.nodes > 1:
+        keep_nccl_on(place.host)
     if grid.stages == 1:
         every = Collectives(place, device)
         return RankGroups(every, every, None, None)
