@@ -107,8 +107,9 @@ class Door:
         if message.versions != versions():
             text = f"node {number} runs {message.versions}, and rank 0's machine {versions()}"
             self._refuse(node, Refused(text, is_final=True))
-            raise OtherVersion(text)
-        if not 0 < number < self._num_nodes:
+            if self._is_open:  # else all have come, whoever this is
+                raise OtherVersion(text)
+        elif not 0 < number < self._num_nodes:
             text = f"there are {self._num_nodes} nodes, and none is number {number}"
             self._refuse(node, Refused(text, is_final=True))
         elif not self._is_open or (number in self._nodes and number not in self.look()):

@@ -47,7 +47,8 @@ def serve(config: NodeConfig) -> None:
         try:
             with closing(_connection(context, config, key)) as connection:
                 starts = _joined(connection, config)
-                _log.info("ranks %s run", ", ".join(str(one.rank) for one in starts))
+                ranks = ", ".join(str(one.rank) for one in starts)
+                _log.info("an engine has come: rank %s is started", ranks)
                 said = ""
                 run_session(connection, [localised(one, config, host) for one in starts])
         except LinkBroken as error:

@@ -66,6 +66,7 @@ class Relay:
     def await_nodes(self) -> None:
         """Wait until all have come. Raises NotCome, OtherVersion, LinkBroken, WireBroken."""
         config = self._config
+        _log.info("waiting for %d nodes at %s", len(self._door.missing), config.node_address)
         give_up = time.monotonic() + config.node_wait_s
         while self._door.missing:
             if time.monotonic() > give_up:

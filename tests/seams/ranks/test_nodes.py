@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,18 +15,18 @@ import pytest
 from engine.config import EngineConfig
 from engine.link.address import host_and_port
 from engine.models.errors import WrongSetting
-from engine.ranks.team import RankNotStarted, Team, started_ranks, why_not_started
-from engine.startup.loading import open_model
+from engine.ranks.team import RankNotStarted
 from engine.startup.lower_tiers import RANK_PREFIX
-from engine.startup.outline import outline_model
 from engine.startup.warm_up import warm_up
 from tests.doubles.processes import descendants
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.nodes import HERE, THERE, NodeRanks, NodesAt, nodes_at, running_node
 from tests.seams.ranks.test_stages import STAGES
-from tests.seams.ranks.test_tiers import DOWN, FURTHER_DOWN, ask_for
+from tests.seams.ranks.test_tiers import DOWN, ask_for
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine, config_of
+
+BOTH = replace(STAGES, ranks=2)  # each machine has a stage, of two ranks that divide its layers
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,16 @@ class TwoMachines:
     node: subprocess.Popen[bytes]
     directory: Path
 
-    def engine(self, checkpoint: Checkpoint, pressing: Bounds = STAGES) -> RealEngine:
+    def engine(self, checkpoint: Checkpoint, pressing: Bounds = BOTH) -> RealEngine:
         """An engine on both, with its own disk on each."""
         disk = self.directory / "blocks"
         return RealEngine(str(checkpoint.model_dir), pressing, disk=disk, nodes=self.at)
 
     @property
-    def rank(self) -> int:
-        """The process id of the rank on the second one."""
-        [found] = [pid for pid, line in descendants(self.node.pid) if "engine.ranks\0" in line]
+    def ranks(self) -> list[int]:
+        """The process ids of the two ranks on the second one."""
+        found = [pid for pid, line in descendants(self.node.pid) if "engine.ranks\0" in line]
+        assert len(found) == 2
         return found
 
 
@@ -75,28 +75,35 @@ def test_the_tokens_are_those_of_one_process_and_a_restart_is_warm(
     two: TwoMachines, checkpoint: Checkpoint, alone: Alone
 ) -> None:
     mix = [Ask(i % 8, 30 + i % 10, (5, 6, i % 7), 12, NAMESPACES[i % 2], None) for i in range(16)]
-    with closing(two.engine(checkpoint, replace(STAGES, num_blocks=6, host_blocks=5))) as engine:
+    with closing(two.engine(checkpoint, replace(BOTH, num_blocks=6, host_blocks=5))) as engine:
         expect_nothing_in_common(two)
-        assert listening_of(two.rank) == {THERE}
+        for rank in two.ranks:
+            assert listening_of(rank) == {THERE, HERE}, "ranks of a stage are on one machine"
         run_mix(engine, mix)
         assert [engine.tokens(str(n)) for n in range(16)] == [alone(ask) for ask in mix]
         moved = {(way.source, way.target): way.blocks for way in engine.core.stats().tiers.ways}
-        assert all(moved.get(way) for way in (DOWN, FURTHER_DOWN)), moved
+        assert moved[DOWN] > 0
         tokens = ask_for(engine, "first")
         engine.core.spill(5.0)
     assert two.node.poll() is None, "the node stays, for the next engine"
-    assert not (two.directory / "blocks" / f"{RANK_PREFIX}1").exists()
-    assert (two.directory / "there" / "blocks" / f"{RANK_PREFIX}1").exists()
+    assert ranks_in(two.directory / "blocks") == {"rank-1"}
+    assert ranks_in(two.directory / "there" / "blocks") == {"rank-2", "rank-3"}
     with closing(two.engine(checkpoint)) as engine:
         warm_up(engine.core.components)
         assert ask_for(engine, "again") == tokens
         assert engine.finished("again").reused.tokens == 64
 
 
+def ranks_in(blocks: Path) -> set[str]:
+    """Those that have a disk there, beside rank 0."""
+    return {path.name for path in blocks.glob(f"{RANK_PREFIX}*")}
+
+
 def expect_nothing_in_common(two: TwoMachines) -> None:
     """Neither the ring nor its memory: what reaches the rank came over TCP."""
     [relay] = [pid for pid, line in descendants(os.getpid()) if "nodes.relay" in line]
-    ours, theirs = rings_of(os.getpid()), rings_of(two.rank)
+    ours, theirs = rings_of(os.getpid()), rings_of(two.ranks[0])
+    assert rings_of(two.ranks[1]) == theirs, "the control: these have one in common"
     assert rings_of(relay) <= ours
     assert rings_of(relay), "the control: what is shared is seen"
     assert theirs
@@ -123,31 +130,6 @@ class TestRefused:
         line = f"^rank 1: .*{at.place}: Address already"
         with socket.create_server((HERE, port)), pytest.raises(RankNotStarted, match=line):
             NodeRanks(config_on(checkpoint, at))
-
-    def test_other_files_of_the_model(self, tmp_path: Path, checkpoint: Checkpoint) -> None:
-        """The control is every test here of a machine that has the same."""
-        other = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "other"))
-        [weights] = other.glob("*.safetensors")
-        content = bytearray(weights.read_bytes())
-        content[-1] ^= 1
-        weights.write_bytes(content)
-        at = nodes_at(tmp_path)
-        config = config_on(checkpoint, at)
-        line = f"^rank 1: {other} has not the files that"
-        with (
-            running_node(at, other, tmp_path / "there"),
-            started_ranks(config, outline_model(config), lambda status: None) as team,
-        ):
-            assert team is not None
-            with pytest.raises(RankNotStarted, match=line):
-                open_with(team, config)
-
-
-def open_with(team: Team, config: EngineConfig) -> None:
-    """Load rank 0's part, and wait for the others."""
-    with why_not_started(team):
-        open_model(config, None, team)
-        team.await_started()
 
 
 def config_on(checkpoint: Checkpoint, at: NodesAt) -> EngineConfig:
