@@ -18,6 +18,7 @@ from engine.ranks.nodes.wire import (
     LinkBroken,
     NodeMessage,
     Numbered,
+    Run,
     ToNode,
 )
 
@@ -37,6 +38,7 @@ class NodeConnection:
     ) -> None:
         """Connects as soon as somebody listens at `endpoint`."""
         self._numbered = Numbered()
+        self._is_let_in = False
         self._socket = context.socket(zmq.DEALER)
         self._socket.set(zmq.SNDHWM, 0)
         self._socket.set(zmq.IPV6, 1)
@@ -65,16 +67,17 @@ class NodeConnection:
                 frame = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            received.append(self._numbered.message(frame, TO_NODE))
+            received.append(message := self._numbered.message(frame, TO_NODE))
+            self._is_let_in = self._is_let_in or isinstance(message, Run)
         if not received and self._has_ended():
             raise LinkBroken("rank 0's machine is gone, does not answer, or has another key")
         return received
 
     def close(self) -> None:
-        """What was sent last may still leave."""
+        """What ranks have reported may still leave; a wish to be let in is forgotten."""
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close(linger=LINGER_MS)
+        self._socket.close(linger=LINGER_MS if self._is_let_in else 0)
 
     def _has_ended(self) -> bool:
         try:

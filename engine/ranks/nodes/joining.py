@@ -42,6 +42,13 @@ def serve(config: NodeConfig) -> None:
     key = read_link_key(Path(config.key_file))
     host = config.host or reached_by(config.join)
     context: zmq.Context[Socket] = zmq.Context()
+    try:
+        _serve(context, config, key, host)
+    finally:
+        context.destroy(linger=0)
+
+
+def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host: str) -> None:
     said = ""
     while True:
         try:

@@ -66,13 +66,12 @@ class Relay:
     def await_nodes(self) -> None:
         """Wait until all have come. Raises NotCome, OtherVersion, LinkBroken, WireBroken."""
         config = self._config
-        _log.info("waiting for %d nodes at %s", len(self._door.missing), config.node_address)
+        _log.info("waiting for node %s at %s", _listed(self._door.missing), config.node_address)
         give_up = time.monotonic() + config.node_wait_s
         while self._door.missing:
             if time.monotonic() > give_up:
-                missing = ", ".join(map(str, self._door.missing))
                 raise NotCome(
-                    f"node {missing} has not come to {config.node_address} "
+                    f"node {_listed(self._door.missing)} has not come to {config.node_address} "
                     f"within {config.node_wait_s:g} s"
                 )
             self._wait()
@@ -157,6 +156,10 @@ def _serve(starts: Sequence[Start], channels: Mapping[int, Channel]) -> int:
         relay.await_nodes()
         relay.start(starts)
         return relay.run()
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes))
 
 
 def _first_message(channel: Channel) -> Start:
