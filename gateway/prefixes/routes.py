@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from gateway.bounded_engine import BoundedEngine
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import json_response
+from gateway.dialects.dialect_request import json_response
 from gateway.dialects.finished_choice import gather
 from gateway.dialects.openai_shape import limit_headers
 from gateway.errors import NotFound

@@ -13,7 +13,7 @@ from torch.multiprocessing.spawn import spawn
 
 from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.peer_memory import RowShape
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.norms import add_rms_norm
 
 pytestmark = [

@@ -80,7 +80,7 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Exchange:
+class DialectRequest:
     """One request that has been read: what it asks for, and how its answer is rendered.
 
     `ending` is awaited before the end of the answer is rendered, with the choices of a whole one.

@@ -16,7 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.exchange.peer_rows import PeerRows, ints_of, mark_again, row_of_turn, send, take, wait
+from kernels.collectives.peer_rows import (
+    PeerRows,
+    ints_of,
+    mark_again,
+    row_of_turn,
+    send,
+    take,
+    wait,
+)
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps

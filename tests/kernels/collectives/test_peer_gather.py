@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.exchange import peer_gather
+from kernels.collectives import peer_gather
 from tests.doubles.ranks.plain_peers import PlainPeers
 
 pytestmark = pytest.mark.skipif(

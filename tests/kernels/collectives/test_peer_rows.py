@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.exchange.peer_rows import PeerProduct, PeerRows, ints_of
+from kernels.collectives.peer_rows import PeerProduct, PeerRows, ints_of
 from kernels.linear import split_k as parts
 from kernels.norms import add_rms_norm
 from tests.doubles.ranks.plain_peers import PlainPeers

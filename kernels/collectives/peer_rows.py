@@ -7,11 +7,11 @@
 
 The mark is a number with all bits set: a NaN that no kernel computes (one that comes in is sent as
 another NaN), or an integer that is never sent. So each number says by itself that it is there, in
-whatever order and pieces writes arrive: there are no flags and no fences, and an exchange takes one
-way over the link. NCCL's LL and TensorRT-LLM's Lamport kernels do alike.
+whatever order and pieces writes arrive: there are no flags and no fences, and a collective takes
+one way over the link. NCCL's LL and TensorRT-LLM's Lamport kernels do alike.
 
 Each row counts its own turns, on each rank, so what is captured in a graph goes on where the last
-one has stopped, and exchanges need not have as many rows as each other.
+one has stopped, and collectives need not have as many rows as each other.
 
 Three turns: what is filled with the mark in turn t has been read in turn t - 1. Another rank writes
 there in turn t + 2, after it has seen this rank's row of turn t + 1, sent after the kernel of turn
@@ -55,7 +55,7 @@ class PeerRows:
 
     @property
     def num_ranks(self) -> int:
-        """How many exchange."""
+        """How many there are."""
         return self.own.shape[2]
 
     @property
@@ -105,7 +105,7 @@ def ints_of(dtype: torch.dtype) -> torch.dtype | None:
 def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
     """From the buffers of all ranks, as they are mapped here; fills this rank's with the mark.
 
-    All ranks have to have done so, on the device too, before the first exchange.
+    All ranks have to have done so, on the device too, before the first collective.
     """
     own = buffers[rank].fill_(_MARK)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
