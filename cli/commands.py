@@ -277,7 +277,7 @@ COMMANDS: Mapping[str, Commands] = {
             "estimated TTFT.",
         ),
         "plan": Command(
-            "cli.simulation.plan:plan",
+            "cli.plan.plan:plan",
             "Show what a model costs, what fits each tier, and when loading beats computing.",
         ),
         "lint": Command(
