@@ -205,7 +205,7 @@ CACHE = CommandGroup(
         ),
         "flush": Command(
             "cli.operating.cache:flush",
-            "Forget cached prefixes, and compiled grammars, of one tenant or of all.",
+            "Drop cached prefixes, and compiled grammars, of one tenant or of all.",
         ),
     },
 )
