@@ -42,7 +42,7 @@ def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> 
         blocks = _flush(components, message.flow, alive)
     else:
         _flush_all(components, {message.flush_id: message.flow}, alive)
-        blocks = components.recorded_flushes.blocks(message.flush_id)
+        blocks = components.done_flushes.blocks(message.flush_id)
     return Flushed(query_id=message.query_id, blocks=blocks)
 
 
@@ -56,9 +56,9 @@ def flush_recorded(
 def _flush_all(
     components: Components, flushes: Mapping[str, str | None], alive: Iterable[Sequence]
 ) -> None:
-    due = components.recorded_flushes.due(flushes)
+    due = components.done_flushes.due(flushes)
     for flush_id, flow in due.items():
-        components.recorded_flushes.note(flush_id, _flush(components, flow, alive))
+        components.done_flushes.note(flush_id, _flush(components, flow, alive))
     components.copies.flushed(due)
 
 
