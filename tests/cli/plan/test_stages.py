@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from cli.errors import BadSetting
-from cli.simulation.decoder import read_decoder
-from cli.simulation.machine import GIB, MachineModel
-from cli.simulation.options import MemoryFlags, RequestFlags
-from cli.simulation.plan import CachePlan, make_plan
-from cli.simulation.stages import checked_ranks, stages_of
+from cli.plan.decoder import read_decoder
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.plan import CachePlan, make_plan
+from cli.plan.stages import checked_ranks, stages_of
 from engine.models.architectures.registry import read_model_config
 from engine.models.stages import split_model
 from tests.cli.console import Console
-from tests.cli.simulation.checkpoint import config
+from tests.cli.plan.checkpoint import config
 
 TABLE = 2 * 128256 * 4096  # bytes of the embedding, and of the head
 

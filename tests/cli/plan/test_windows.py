@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.simulation.decoder import DecoderCounts, read_decoder
-from cli.simulation.machine import MachineModel, break_even_tokens
-from cli.simulation.windows import WindowFit, window_fit
+from cli.plan.decoder import DecoderCounts, read_decoder
+from cli.plan.machine import MachineModel, break_even_tokens
+from cli.plan.windows import WindowFit, window_fit
 from tests.cli.console import Console
-from tests.cli.simulation.checkpoint import config
+from tests.cli.plan.checkpoint import config
 
 HALF: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],

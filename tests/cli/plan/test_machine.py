@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cli.errors import ModelNotFound
-from cli.simulation.decoder import read_decoder
-from cli.simulation.machine import MachineModel, ModelShape, break_even_tokens
-from tests.cli.simulation.checkpoint import config
+from cli.plan.decoder import read_decoder
+from cli.plan.machine import MachineModel, ModelShape, break_even_tokens
+from tests.cli.plan.checkpoint import config
 
 PLAIN = ModelShape(parameters=1e9, kv_bytes_per_token=1000, attention_flops=0.0)
 

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from cli.errors import BadSetting
-from cli.simulation.decoder import DecoderCounts, read_decoder
-from cli.simulation.machine import MachineModel
-from cli.simulation.offload import LayerCopies
-from cli.simulation.options import MemoryFlags, RequestFlags
-from cli.simulation.plan import CachePlan, make_plan
+from cli.plan.decoder import DecoderCounts, read_decoder
+from cli.plan.machine import MachineModel
+from cli.plan.offload import LayerCopies
+from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.plan import CachePlan, make_plan
 from engine.offload.placement import GIB
 from tests.cli.console import Console
-from tests.cli.simulation.checkpoint import config
+from tests.cli.plan.checkpoint import config
 
 LAYER = 2 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336)  # bytes of one of the 32
 TABLES = 2 * 2 * 128256 * 4096

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.simulation.decoder import read_decoder
-from cli.simulation.fits import weights_fits
-from cli.simulation.options import MemoryFlags
+from cli.plan.decoder import read_decoder
+from cli.plan.fits import weights_fits
+from cli.plan.options import MemoryFlags
 from engine.models.architectures.registry import read_model_config
 from engine.models.checks import check_geometry
 from tests.doubles.engine.shapes import SHAPES

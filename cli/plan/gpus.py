@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from cli.errors import BadSetting
-from cli.simulation.machine import MachineModel
-from cli.simulation.options import MemoryFlags
+from cli.plan.machine import MachineModel
+from cli.plan.options import MemoryFlags
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cli.simulation.decoder import DecoderCounts
-from cli.simulation.machine import MachineModel
-from cli.simulation.offload import LayerCopies
-from cli.simulation.options import RequestFlags
+from cli.plan.decoder import DecoderCounts
+from cli.plan.machine import MachineModel
+from cli.plan.offload import LayerCopies
+from cli.plan.options import RequestFlags
 from engine.models.weight_formats.plain import PLAIN
 
 

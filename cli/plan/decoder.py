@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.errors import ModelNotFound
-from cli.simulation.machine import ModelShape, WindowShape
+from cli.plan.machine import ModelShape, WindowShape
 from engine.models.architectures.registry import (
     check_format,
     planned_format,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cli.simulation.decoder import DecoderCounts
+from cli.plan.decoder import DecoderCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,18 @@ import msgspec
 import pytest
 
 from cli.errors import BadSetting
-from cli.simulation.decoder import DecoderCounts, read_decoder
-from cli.simulation.estimates import model_costs, model_rows
-from cli.simulation.fits import WeightsFit, kv_fits, tier_rows, weights_fits
-from cli.simulation.gpus import GPUS, on_gpu
-from cli.simulation.machine import GIB, MachineModel
-from cli.simulation.options import MemoryFlags, RequestFlags
-from cli.simulation.plan import make_plan
+from cli.plan.decoder import DecoderCounts, read_decoder
+from cli.plan.estimates import model_costs, model_rows
+from cli.plan.fits import WeightsFit, kv_fits, tier_rows, weights_fits
+from cli.plan.gpus import GPUS, on_gpu
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.plan import make_plan
 from engine.models.mlp import MlpConfig
 from engine.models.modules import LinearConfig
 from storage.kv_layout import FP8
 from tests.cli.console import Console
-from tests.cli.simulation.checkpoint import config
+from tests.cli.plan.checkpoint import config
 from tests.doubles import int8_weights
 from tests.doubles.engine.shapes import SHAPES
 from tests.engine.rigs.int4_checkpoints import AWQ

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from cli.simulation.decoder import DecoderCounts
-from cli.simulation.machine import MachineModel
-from cli.simulation.options import MemoryFlags
+from cli.plan.decoder import DecoderCounts
+from cli.plan.machine import MachineModel
+from cli.plan.options import MemoryFlags
 from engine.offload.placement import Placement, place, step_seconds
 
 STEP_TOKENS = 8192  # of a step of prompts, as engines have by default on a GPU

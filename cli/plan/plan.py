@@ -14,9 +14,8 @@ from cli.errors import BadSetting
 from cli.options.flags import flag
 from cli.options.options import EMBEDDED, MODEL, Json
 from cli.output import print_result, print_table
-from cli.serving.model_source import resolve
-from cli.simulation.decoder import DecoderCounts, read_decoder
-from cli.simulation.estimates import (
+from cli.plan.decoder import DecoderCounts, read_decoder
+from cli.plan.estimates import (
     BatchCosts,
     ModelCosts,
     batch_costs,
@@ -24,7 +23,7 @@ from cli.simulation.estimates import (
     model_costs,
     model_rows,
 )
-from cli.simulation.fits import (
+from cli.plan.fits import (
     KvFit,
     RankFit,
     WeightsFit,
@@ -36,10 +35,10 @@ from cli.simulation.fits import (
     weight_rows,
     weights_fits,
 )
-from cli.simulation.gpus import on_gpu
-from cli.simulation.machine import GIB, MachineModel
-from cli.simulation.offload import LayerCopies, copies_of, placement_of
-from cli.simulation.offload_fits import (
+from cli.plan.gpus import on_gpu
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.offload import LayerCopies, copies_of, placement_of
+from cli.plan.offload_fits import (
     OffloadFit,
     all_needs,
     need_line,
@@ -47,8 +46,8 @@ from cli.simulation.offload_fits import (
     offload_needs,
     offload_rows,
 )
-from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
-from cli.simulation.stages import (
+from cli.plan.options import MemoryFlags, PlanMachineFlags, RequestFlags
+from cli.plan.stages import (
     PipelineFit,
     checked_ranks,
     in_stages,
@@ -56,7 +55,8 @@ from cli.simulation.stages import (
     pipeline_line,
     stage_rows,
 )
-from cli.simulation.windows import WindowFit, window_fit, window_line
+from cli.plan.windows import WindowFit, window_fit, window_line
+from cli.serving.model_source import resolve
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.errors import WrongSetting
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cli.errors import BadSetting
-from cli.simulation.decoder import DecoderCounts
-from cli.simulation.estimates import BatchCosts
-from cli.simulation.machine import GIB, MachineModel
-from cli.simulation.options import MemoryFlags, RequestFlags
+from cli.plan.decoder import DecoderCounts
+from cli.plan.estimates import BatchCosts
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.options import MemoryFlags, RequestFlags
 from engine.models.checks import check_grid
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.simulation.decoder import DecoderCounts, read_decoder
-from cli.simulation.estimates import batch_costs, batch_rows, model_costs, model_rows
-from cli.simulation.machine import MachineModel
-from cli.simulation.options import RequestFlags
+from cli.plan.decoder import DecoderCounts, read_decoder
+from cli.plan.estimates import batch_costs, batch_rows, model_costs, model_rows
+from cli.plan.machine import MachineModel
+from cli.plan.options import RequestFlags
 from tests.cli.console import Console
 from tests.doubles.engine.shapes import write_shape
 

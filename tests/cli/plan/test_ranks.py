@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from cli.errors import BadSetting
-from cli.simulation.decoder import read_decoder
-from cli.simulation.fits import rank_fit
-from cli.simulation.machine import GIB, MachineModel
-from cli.simulation.options import MemoryFlags, RequestFlags
-from cli.simulation.plan import make_plan
-from cli.simulation.stages import checked_ranks
+from cli.plan.decoder import read_decoder
+from cli.plan.fits import rank_fit
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.plan import make_plan
+from cli.plan.stages import checked_ranks
 from tests.cli.console import Console
-from tests.cli.simulation.checkpoint import config
+from tests.cli.plan.checkpoint import config
 
 TABLE = 2 * 128256 * 4096  # bytes of the embedding, and of the head
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cli.simulation.decoder import DecoderCounts
-from cli.simulation.machine import GIB, MachineModel, break_even_tokens
-from cli.simulation.offload import placement_of
-from cli.simulation.options import MemoryFlags
-from cli.simulation.stages import stages_of
+from cli.plan.decoder import DecoderCounts
+from cli.plan.machine import GIB, MachineModel, break_even_tokens
+from cli.plan.offload import placement_of
+from cli.plan.options import MemoryFlags
+from cli.plan.stages import stages_of
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 

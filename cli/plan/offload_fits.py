@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cli.simulation.decoder import DecoderCounts
-from cli.simulation.fits import device_tokens, in_formats
-from cli.simulation.machine import GIB, MachineModel
-from cli.simulation.offload import copies_of, placement_of
-from cli.simulation.options import MemoryFlags, RequestFlags
+from cli.plan.decoder import DecoderCounts
+from cli.plan.fits import device_tokens, in_formats
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.offload import copies_of, placement_of
+from cli.plan.options import MemoryFlags, RequestFlags
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.offload.placement import Placement, as_gib, least_placement
 
