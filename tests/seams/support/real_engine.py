@@ -14,7 +14,7 @@ from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.exchange.asking import SILENCE_S
 from engine.exchange.exchange import OpenedExchange, open_exchange
-from engine.exchange.fetches import Patience
+from engine.exchange.fetch import Patience
 from engine.execution.runner import ModelRunner
 from engine.link.curve import LinkKey
 from engine.link.messages import (
