@@ -22,10 +22,14 @@ from engine.copies import BlockMover, Disk
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import (
     DIGEST_BYTES,
+    MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
     Ended,
+    FlushesDone,
     ForgetOwner,
+    ListFlushes,
+    NoteFlushes,
     ScanDisk,
     Scanned,
 )
@@ -158,12 +162,17 @@ class RanksDisk:
         self._own.forget_owner(owner)
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """As `Disk.note_flushes`, on this rank's: without its records the others' are not found."""
+        """As `Disk.note_flushes`, on all ranks. Raises RankGone."""
+        for start in range(0, len(flushes), MOST_FLUSHES):
+            self._others.tell(NoteFlushes(tuple(flushes[start : start + MOST_FLUSHES])))
         self._own.note_flushes(flushes)
 
     def done_flushes(self) -> Sequence[str]:
-        """As `Disk.done_flushes`."""
-        return self._own.done_flushes()
+        """As `Disk.done_flushes`: those that are done on all ranks. Raises RankGone."""
+        self._others.tell(ListFlushes())
+        done = list(self._own.done_flushes())
+        theirs = [self._flushes_of(place) for place in range(len(self._others))]
+        return [one for one in done if all(one in others for others in theirs)]
 
     def _scanned(self, place: int) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
@@ -173,6 +182,15 @@ class RanksDisk:
             starts = range(0, len(part.digests), DIGEST_BYTES)
             digests = (part.digests[start : start + DIGEST_BYTES] for start in starts)
             found |= zip(part.slots, digests, strict=True)
+            is_last = part.is_last
+        return found
+
+    def _flushes_of(self, place: int) -> set[str]:
+        found: set[str] = set()
+        is_last = False
+        while not is_last:
+            part = self._others.wait_for(FlushesDone, place, SCAN_PATIENCE_S)
+            found.update(part.flushes)
             is_last = part.is_last
         return found
 

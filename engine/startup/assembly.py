@@ -15,7 +15,8 @@ import msgspec
 from engine.components import Components
 from engine.copies import TierCopies
 from engine.core import EngineCore
-from engine.exchange.exchange import Exchange, OpenedExchange
+from engine.exchange.exchange import Exchange
+from engine.exchange.parts import OpenExchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
@@ -85,7 +86,7 @@ def assemble(
     link: Link,
     limits: EngineLimits,
     cache_parts: CacheParts | None = None,
-    exchange: OpenedExchange | None = None,
+    exchange: OpenExchange | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:

@@ -77,10 +77,10 @@ class ThreadRanks:
         meeting = Meeting(f"/proc/self/fd/{self._meeting}", 0, num_ranks, PATIENCE)
         self.groups = meet(meeting, outline.grid, outline.stage, CPU)
 
-    def await_started(self) -> None:
-        """Wait until all are ready."""
-        for place in range(len(self.others)):
-            self.others.wait_for(Started, place, PATIENCE.total_seconds())
+    def await_started(self) -> list[Started]:
+        """Wait until all are ready; what each says."""
+        places = range(len(self.others))
+        return [self.others.wait_for(Started, place, PATIENCE.total_seconds()) for place in places]
 
     def catch_up(self) -> None:
         """Wait until the others have done what they were told."""
@@ -104,5 +104,6 @@ class ThreadRanks:
             channel = Channel(end)
             parts = opened_rank(start, opened)
             self.parts.append(parts)
-            channel.send(ENCODER.encode(Started()))
+            exchange = parts.exchange
+            channel.send(ENCODER.encode(Started(exchange.block_bytes, exchange.address)))
             Follower(parts, RingReader(start.ring), channel).run()

@@ -15,6 +15,7 @@ from engine.core import EngineCore
 from engine.exchange.asking import SILENCE_S
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.fetch import Patience
+from engine.exchange.parts import OpenExchange
 from engine.execution.runner import ModelRunner
 from engine.link.curve import LinkKey
 from engine.link.messages import (
@@ -26,6 +27,8 @@ from engine.link.messages import (
     pack_token_ids,
 )
 from engine.models.architectures.registry import SERVED, ServedModels
+from engine.ranks.exchange import ranks_exchange
+from engine.ranks.follower import RankParts
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
@@ -97,6 +100,11 @@ class ExchangeAt:
         opened.patience, opened.silence_s = self.patience, self.silence_s
         return opened
 
+    def make_patient(self, others: Sequence[RankParts]) -> None:
+        """The same of the other ranks, which opened theirs by their config."""
+        for parts in others:
+            parts.exchange.silence_s = self.silence_s
+
 
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
@@ -123,7 +131,7 @@ class RealEngine:
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = _config(model_dir, bounds, disk)
+        config = _config(model_dir, bounds, disk, None if exchange is None else exchange.where)
         self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
@@ -139,13 +147,19 @@ class RealEngine:
             share=outline.share,
         )
         lower = self.tiers.lower
+        self.exchange = None if exchange is None else exchange.open(opened.pool)
+        opened_exchange: OpenExchange | None = self.exchange
         if self.ranks is not None:
             lower = ranks_tiers(lower, self.ranks.others, opened.runner)
-            self.ranks.await_started()
+            started = self.ranks.await_started()
+            if exchange is not None and self.exchange is not None:
+                exchange.make_patient(self.ranks.parts)
+                opened_exchange = ranks_exchange(
+                    self.exchange, self.ranks.others, started, opened.runner
+                )
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
         self.pool = opened.pool
-        self.exchange = None if exchange is None else exchange.open(opened.pool)
         self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
@@ -164,7 +178,7 @@ class RealEngine:
                 bounds.overlap_scheduling,
             ),
             CacheParts(digest=digest, lower=lower),
-            self.exchange,
+            opened_exchange,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -243,10 +257,13 @@ class RealEngine:
         self.cache.check_invariants()
 
 
-def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+def _config(
+    model_dir: str, bounds: Bounds, disk: Path | None, exchange: str | None
+) -> EngineConfig:
     return EngineConfig(
         model_dir=model_dir,
         socket="",
+        exchange=exchange,
         device=bounds.device,
         dtype="float32",
         graph_tokens=bounds.graph_tokens,
