@@ -26,7 +26,6 @@ from engine.ranks.messages import (
     MOST_MOVES,
     MOST_SCANNED,
     Close,
-    Command,
     CopyBlocks,
     DiskReport,
     Ended,
@@ -41,6 +40,7 @@ from engine.ranks.messages import (
     SampleRows,
     ScanDisk,
     Scanned,
+    Work,
 )
 from engine.ranks.ring import RingReader
 from engine.ranks.slices import SliceExchange
@@ -96,7 +96,7 @@ class Follower:
                 return
             self._do(command)
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: Work) -> None:
         match command:
             case Launch(step):
                 self._parts.runner.launch(step)

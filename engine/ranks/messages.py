@@ -211,7 +211,8 @@ class SlicesFetched(RankMessage, frozen=True):
 
 Exchanged = Lend | LendBlocks | EndLending | FetchSlices | LeaveSlices
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
-Command = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged | Close
+Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged
+Command = Work | Close
 Report = (
     Started | NotStarted | Ended | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
 )

@@ -25,7 +25,7 @@ from engine.exchange.wire import Ask
 from engine.ranks.lending import unpacked
 from engine.ranks.messages import EndLending, LendBlocks, LendingEnded, RankMessage
 
-OTHER_HALF_S = 10.0  # for which a lending waits for its ask, and an ask for its lending
+OTHER_HALF_S = 5.0  # for which a lending waits for its ask, and an ask for its lending
 UNKNOWN = "nothing is lent under this ticket"
 
 

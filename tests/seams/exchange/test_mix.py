@@ -67,15 +67,17 @@ mixed = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
 def both(
-    checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    checkpoint: Checkpoint,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[RealEngine]]:
     directory, patience = tmp_path_factory.mktemp("mix"), Patience(least=5.0, unmeasured=5.0)
     engines = [
         RealEngine(
             str(checkpoint.model_dir),
-            BOUNDS,
+            replace(BOUNDS, ranks=request.param),
             exchange=ExchangeAt(str(Path(directory, f"{name}.x")), None, patience),
         )
         for name in "ab"

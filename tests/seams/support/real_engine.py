@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -45,7 +45,7 @@ from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
 from tests.engine.rigs.hand_driven import with_graphs
-from tests.engine.rigs.ranks import ThreadRanks
+from tests.engine.rigs.ranks import StartedRanks, ThreadRanks
 
 CLIENT = b"gateway"
 
@@ -121,6 +121,7 @@ class RealEngine:
         masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
         exchange: ExchangeAt | None = None,
+        start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
@@ -132,7 +133,7 @@ class RealEngine:
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
         config = _config(model_dir, bounds, disk, None if exchange is None else exchange.where)
-        self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
+        self.ranks = start_ranks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
