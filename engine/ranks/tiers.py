@@ -4,7 +4,8 @@ Each rank has a slice of every block, in tiers of its own, with the same slots. 
 all ranks and carried out by all. A move has ended when it has on every rank: done where it is done
 on all, lost where one has lost the block, else failed.
 
-    disk     a record is found again where all ranks have it
+    disk     a record is found again where all ranks have it, and else erased on those that have it
+    flush    done where it is done on all ranks, else it is done again
     lost     all records, once one rank has lost its own
 
 Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move.
@@ -120,9 +121,11 @@ class RanksMover:
 class RanksDisk:
     """The disks of all ranks; implements `Disk`. `own` is this rank's."""
 
-    def __init__(self, own: Disk, others: OtherRanks) -> None:
+    def __init__(self, own: Disk, others: OtherRanks, erase: Callable[[Plan], None]) -> None:
+        """`erase` carries out plans on all ranks."""
         self._own = own
         self._others = others
+        self._erase = erase
         self._reports: dict[int, DiskReport] = {}  # the last, by the place of the rank
 
     @property
@@ -147,14 +150,21 @@ class RanksDisk:
         return replace(stats, forgetting=max(stats.forgetting, forgetting))
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """As `Disk.scan`: the records that all ranks have. Raises RankGone."""
+        """As `Disk.scan`: the records that all ranks have. Raises RankGone.
+
+        What is left of others is erased: no tree knows of it, so no flush would reach it.
+        """
         self._others.tell(ScanDisk())
         own = list(self._own.scan())
         theirs = [self._scanned(place) for place in range(len(self._others))]
+        left = {slot for slot, _ in own}.union(*theirs)
         for slot, record in own:
             digest = digest_of(record)
             if all(one.get(slot) == digest for one in theirs):
+                left.discard(slot)
                 yield slot, record
+        if left:
+            self._erase(Plan(erase=tuple(sorted(left))))
 
     def forget_owner(self, owner: str) -> None:
         """As `Disk.forget_owner`, on all ranks. Raises RankGone."""
@@ -205,8 +215,10 @@ def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTie
     `runner` is that of all ranks.
     """
     assert isinstance(runner, RanksRunner), "one rank has tiers of its own"
-    disk = None if own.disk is None or not own.tiers.disk_blocks else RanksDisk(own.disk, others)
-    return replace(own, mover=RanksMover(own.mover, others, runner.catch_up), disk=disk)
+    mover, disk = RanksMover(own.mover, others, runner.catch_up), None
+    if own.disk is not None and own.tiers.disk_blocks:
+        disk = RanksDisk(own.disk, others, mover.start)
+    return replace(own, mover=mover, disk=disk)
 
 
 def digest_of(record: BlockRecord) -> bytes:
