@@ -128,7 +128,7 @@ def assemble(
         cache=cache,
         pins=pins,
         recorded_flushes=RecordedFlushes(() if disk is None else disk.done_flushes()),
-        prefix_queries=PrefixQueries(cache, times),
+        prefix_queries=PrefixQueries(cache, times, exchanged),
         tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,
         exchange=exchanged,
