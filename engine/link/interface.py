@@ -145,6 +145,11 @@ class Engine(Protocol):
         """The prefixes that a flow has marked and that are retained, the last one first."""
         ...
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
-        """Forget a marked prefix; returns the blocks that went, None where there is none."""
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
+        """Forget a marked prefix; returns the blocks that went, None where there is none.
+
+        `is_marked` false: also one that is not marked; for what another engine had marked.
+        """
         ...

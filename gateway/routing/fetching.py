@@ -83,9 +83,13 @@ class Fetching:
         rates: ReplicaRates,
         uncached: int,
         offers: Sequence[Offer],
+        namespace: bytes,
         now: float,
     ) -> Fetch | None:
-        """What a replica that has all but `uncached` tokens is to fetch; None: it computes them."""
+        """What a replica that has all but `uncached` tokens is to fetch; None: it computes them.
+
+        `namespace` is the prompt's own. `now`: seconds, monotonic.
+        """
         offer = offers[0]
         if offer.replica == replica:
             if len(offers) == 1:
@@ -96,7 +100,9 @@ class Fetching:
             return None
         seconds = tokens * rates.fetch[offer.is_over_tcp].per_token * offer.shared_by
         seconds += offer.begins_s
-        if seconds * limits.margin > tokens * rates.compute.per_token or now < rates.no_fetch_until:
+        if seconds * limits.margin > tokens * rates.compute.per_token:
+            return None
+        if not rates.may_fetch(namespace, now):
             return None
         return Fetch(offer.source, tokens, seconds)
 

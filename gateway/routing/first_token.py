@@ -59,7 +59,8 @@ class FirstTokenRouter:
             uncached = prompt.uncached(cached) if cached else prompt.tokens
             fetch = None
             if offers:
-                fetch = self._fetching.chosen(replica, load.rates, uncached, offers, now)
+                rates, own = load.rates, prompt.namespace
+                fetch = self._fetching.chosen(replica, rates, uncached, offers, own, now)
                 if fetch is not None:
                     fetches[replica] = fetch
             candidates[replica] = _candidate(replica, load, prompt, uncached, here, fetch)

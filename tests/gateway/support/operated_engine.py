@@ -213,7 +213,9 @@ class OperatedEngine:
         await self._answer()
         return []
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
         await self._answer()
         return None
 
