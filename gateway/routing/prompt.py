@@ -30,7 +30,7 @@ def keys_of(block_keys: bytes) -> Keys:
     """
     halves = len(block_keys) // KEY_BYTES * 2
     firsts = np.frombuffer(block_keys, np.uint64, halves)[::2]
-    return memoryview(firsts & np.uint64(SHORT))
+    return (firsts & np.uint64(SHORT)).data
 
 
 @dataclass(slots=True)
