@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
-from engine.ranks.collectives import Meeting
+from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
@@ -42,17 +42,27 @@ def serve(channel: Channel) -> int:
             is_refused = isinstance(error, ModelNotServed)
             _send(channel, NotStarted(" ".join(str(error).split()), is_refused))
             return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
+        except RankLeft as error:
+            return _left(error)
         _send(channel, Started())
         try:
             Follower(parts, ring, channel).run()
         except WireBroken:
             _log.error("this rank ends: rank 0 is gone")
             return EXIT_BROKEN
+        except RankLeft as error:
+            return _left(error)
     return EXIT_STOPPED
 
 
+def _left(error: RankLeft) -> int:
+    """This one ends with another, which has said why, or of which rank 0 says it."""
+    _log.error("this rank ends: another one is gone (%s)", error)
+    return EXIT_BROKEN
+
+
 def opened_rank(start: Start, opened: ExitStack) -> RankParts:
-    """Load a rank's part of the model and open its tiers. Raises ModelError, OSError."""
+    """Load a rank's part of the model and open its tiers. Raises ModelError, OSError, RankLeft."""
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
     place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.num_ranks)
