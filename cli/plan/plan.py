@@ -36,7 +36,7 @@ from cli.plan.fits import (
     weights_fits,
 )
 from cli.plan.gpus import on_gpu
-from cli.plan.machine import GIB, MachineModel
+from cli.plan.machine import MachineModel
 from cli.plan.offload import LayerCopies, copies_of, placement_of
 from cli.plan.offload_fits import (
     OffloadFit,
@@ -55,6 +55,7 @@ from cli.plan.stages import (
     pipeline_line,
     stage_rows,
 )
+from cli.plan.units import gib
 from cli.plan.windows import WindowFit, window_fit, window_line
 from cli.serving.model_source import resolve
 from engine.models.architectures.registry import SERVED, ServedModels
@@ -229,11 +230,9 @@ def _too_large(
     decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit], needs: list[str]
 ) -> str:
     """What the weights take, which formats would fit, and what else could be in host memory."""
-    fitting = [
-        f"in {one.format} {one.weight_bytes / GIB:.1f}" for one in weights if one.device_tokens
-    ]
+    fitting = [f"in {one.format} {gib(one.weight_bytes)}" for one in weights if one.device_tokens]
     gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
-    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {gpus}"
+    taken = f"the weights take {gib(decoder.weight_bytes)} on {gpus}"
     return "; ".join([taken, *needs, *fitting])
 
 
@@ -274,7 +273,7 @@ def _show(made: CachePlan) -> None:
     _show_offload(made)
     print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
-        f"{made.weight_bytes / GIB:.1f} GiB of weights",
+        f"{gib(made.weight_bytes)} of weights",
         ("tier", "KV", "tokens that fit", "tokens/s", "beats computing from"),
         tier_rows(made.kv, made.prefill_tokens_per_s),
     )

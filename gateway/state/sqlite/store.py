@@ -254,6 +254,24 @@ class SqliteStore(SqliteResponses):
         return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
 
     @on_worker
+    def fold_flushes(
+        self, connection: sqlite3.Connection, into: CacheFlush, tenant_ids: Sequence[str]
+    ) -> None:
+        """Put `into`, of everything, in the place of these; not where all was flushed later."""
+        with transaction(connection):
+            later = connection.execute(
+                "SELECT 1 FROM flushes WHERE flow = '' AND at > ?", (into.at,)
+            ).fetchone()
+            if later is None:
+                connection.executemany(
+                    "DELETE FROM flushes WHERE flow = ?", [(one,) for one in tenant_ids]
+                )
+                connection.execute(
+                    "INSERT OR REPLACE INTO flushes (flow, at, record) VALUES ('', ?, ?)",
+                    (into.at, msgspec.json.encode(into)),
+                )
+
+    @on_worker
     def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:
         """Remove it; NotFound when it is not there."""
         statement = "DELETE FROM engines WHERE address = ?"
