@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from cli.errors import BadSetting
+from cli.plan.cache_plan import make_plan
 from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.estimates import model_costs, model_rows
 from cli.plan.fits import WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.plan.gpus import GPUS, on_gpu
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
-from cli.plan.plan import make_plan
 from engine.models.mlp import MlpConfig
 from engine.models.modules import LinearConfig
 from storage.kv_layout import FP8

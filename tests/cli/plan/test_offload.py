@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from cli.errors import BadSetting
+from cli.plan.cache_plan import CachePlan, make_plan
 from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.machine import MachineModel
 from cli.plan.offload import LayerCopies
 from cli.plan.options import MemoryFlags, RequestFlags
-from cli.plan.plan import CachePlan, make_plan
 from engine.offload.placement import GIB
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
