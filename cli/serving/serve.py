@@ -78,7 +78,7 @@ def serve(
         ratoon serve --pipeline-parallel 2 --nnodes 2 --node-address tcp://10.0.0.1:7400
     """
     del config_file  # its settings are the flags' defaults by now
-    source = checked_source(model.model, engine)
+    source = checked_source(model.model, engine, of=machine().shared_by(replicas.replicas))
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
     check_ports(gateway)
@@ -169,7 +169,7 @@ def engine(
         ratoon engine --model ~/models/qwen3-8b --socket tcp://10.0.0.7:7300 --register --redis-url redis://redis:6379/0
     """
     del config_file  # its settings are the flags' defaults by now
-    source = checked_source(model.model, engine)
+    source = checked_source(model.model, engine, of=machine())
     place = meeting_place(model, socket)
     given = socket.link_key_file
     config = with_node_key(

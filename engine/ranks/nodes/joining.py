@@ -20,7 +20,7 @@ from pathlib import Path
 import zmq
 from msgspec.structs import replace
 
-from engine.link.address import address, host_and_port
+from engine.link.address import TCP, address, host_and_port, is_tcp
 from engine.link.curve import LinkKey, Socket, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
@@ -67,13 +67,23 @@ def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host:
 
 def localised(start: Start, config: NodeConfig, host: str) -> Start:
     """The start with what is this machine's own."""
+    given = start.config
     own = replace(
-        start.config,
+        given,
         model_dir=config.model_dir,
         disk_cache_dir=config.disk_cache_dir,
         host_memory_bytes=None,
+        link_key_file=None if given.link_key_file is None else config.key_file,
+        exchange=_door(given.exchange, host),
     )
     return replace(start, config=own, host=host)
+
+
+def _door(exchange: str | None, host: str) -> str | None:
+    """Where this machine's ranks are asked for blocks; nowhere, if rank 0 is by a path."""
+    if exchange is None or not is_tcp(exchange):
+        return None
+    return f"{TCP}{host}:{exchange.rpartition(':')[2]}"
 
 
 def reached_by(place: str) -> str:

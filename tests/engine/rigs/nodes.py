@@ -8,22 +8,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 import msgspec
 import zmq
 from msgspec.structs import replace
 
 from engine.config import EngineConfig
-from engine.ranks.groups import RankGroups
-from engine.ranks.leader import OtherRanks
 from engine.ranks.nodes.config import NodeConfig
-from engine.ranks.team import Team, started_ranks
-from engine.startup.outline import outline_model
 from tests.doubles.ports import two_free_ports
+from tests.engine.rigs.ranks import ProcessRanks
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 
@@ -62,38 +58,9 @@ def new_key_file(directory: Path) -> Path:
     return path
 
 
-class NodeRanks:
-    """The ranks of an engine of which some are on other machines; as `Team`, which ends nobody."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        """Wait for the machines. Raises ModelError, RankGone."""
-        self.ended = SimpleQueue[int]()
-        with ExitStack() as opened:
-            team = opened.enter_context(
-                started_ranks(config, outline_model(config), self.ended.put)
-            )
-            assert team is not None
-            self._team: Team = team
-            self._opened = opened.pop_all()
-
-    @property
-    def groups(self) -> RankGroups:
-        """As of a team."""
-        return self._team.groups
-
-    @property
-    def others(self) -> OtherRanks:
-        """As of a team."""
-        return self._team.others
-
-    def await_started(self) -> None:
-        """As of a team."""
-        self._team.await_started()
-
-    def close(self) -> None:
-        """End them in peace."""
-        self._team.dismiss()
-        self._opened.close()
+def node_ranks(config: EngineConfig) -> ProcessRanks:
+    """Ranks of which some are elsewhere. The death of one is that of no test."""
+    return ProcessRanks(config, lambda status: None)
 
 
 @contextmanager

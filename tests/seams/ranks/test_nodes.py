@@ -20,7 +20,7 @@ from engine.startup.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
 from tests.doubles.processes import descendants
 from tests.engine.rigs.checkpoints import Checkpoint
-from tests.engine.rigs.nodes import HERE, THERE, NodeRanks, NodesAt, nodes_at, running_node
+from tests.engine.rigs.nodes import HERE, THERE, NodesAt, node_ranks, nodes_at, running_node
 from tests.seams.ranks.test_stages import STAGES
 from tests.seams.ranks.test_tiers import DOWN, ask_for
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
@@ -40,7 +40,13 @@ class TwoMachines:
     def engine(self, checkpoint: Checkpoint, pressing: Bounds = BOTH) -> RealEngine:
         """An engine on both, with its own disk on each."""
         disk = self.directory / "blocks"
-        return RealEngine(str(checkpoint.model_dir), pressing, disk=disk, nodes=self.at)
+        return RealEngine(
+            str(checkpoint.model_dir),
+            pressing,
+            disk=disk,
+            start_ranks=node_ranks,
+            over=self.at.over,
+        )
 
     @property
     def ranks(self) -> list[int]:
@@ -117,7 +123,7 @@ class TestRefused:
         at = replace(nodes_at(tmp_path), wait_s=0.3)
         line = f"^rank 1: node 1 has not come to {at.place} within 0.3 s$"
         with pytest.raises(RankNotStarted, match=line):
-            NodeRanks(config_on(checkpoint, at))
+            node_ranks(config_on(checkpoint, at))
 
     def test_an_address_that_is_not_of_here_or_is_taken(
         self, tmp_path: Path, checkpoint: Checkpoint
@@ -125,12 +131,12 @@ class TestRefused:
         at = nodes_at(tmp_path)
         elsewhere = replace(at, place="tcp://192.0.2.1:7400")
         with pytest.raises(WrongSetting, match=r"^node_address 192\.0\.2\.1: Cannot assign"):
-            NodeRanks(config_on(checkpoint, elsewhere))
+            node_ranks(config_on(checkpoint, elsewhere))
         _, port = host_and_port(at.place)
         line = f"^rank 1: .*{at.place}: Address already"
         with socket.create_server((HERE, port)), pytest.raises(RankNotStarted, match=line):
-            NodeRanks(config_on(checkpoint, at))
+            node_ranks(config_on(checkpoint, at))
 
 
 def config_on(checkpoint: Checkpoint, at: NodesAt) -> EngineConfig:
-    return at.over(config_of(str(checkpoint.model_dir), STAGES, None))
+    return at.over(config_of(str(checkpoint.model_dir), STAGES, None, None))

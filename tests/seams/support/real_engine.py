@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.exchange.asking import SILENCE_S
 from engine.exchange.exchange import OpenedExchange, open_exchange
-from engine.exchange.fetches import Patience
+from engine.exchange.fetch import Patience
+from engine.exchange.parts import OpenExchange
 from engine.execution.runner import ModelRunner
 from engine.link.curve import LinkKey
 from engine.link.messages import (
@@ -26,6 +27,8 @@ from engine.link.messages import (
     pack_token_ids,
 )
 from engine.models.architectures.registry import SERVED, ServedModels
+from engine.ranks.exchange import ranks_exchange
+from engine.ranks.follower import RankParts
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
@@ -42,8 +45,7 @@ from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
 from tests.engine.rigs.hand_driven import with_graphs
-from tests.engine.rigs.nodes import NodeRanks, NodesAt
-from tests.engine.rigs.ranks import ThreadRanks
+from tests.engine.rigs.ranks import StartedRanks, ThreadRanks
 
 CLIENT = b"gateway"
 
@@ -98,6 +100,16 @@ class ExchangeAt:
         opened.patience, opened.silence_s = self.patience, self.silence_s
         return opened
 
+    def make_patient(self, others: Sequence[RankParts]) -> None:
+        """The same of the other ranks, which opened theirs by their config."""
+        for parts in others:
+            parts.exchange.silence_s = self.silence_s
+
+
+def as_it_is(config: EngineConfig) -> EngineConfig:
+    """The same."""
+    return config
+
 
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
@@ -114,25 +126,22 @@ class RealEngine:
         masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
         exchange: ExchangeAt | None = None,
-        nodes: NodesAt | None = None,
+        start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
+        over: Callable[[EngineConfig], EngineConfig] = as_it_is,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
         `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
         ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
-        With `nodes` its other stages are elsewhere; else other ranks are threads.
+        Other ranks are threads, unless `start_ranks` has them elsewhere; `over` changes the config.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = config_of(model_dir, bounds, disk)
-        self.ranks: ThreadRanks | NodeRanks | None = None
-        if nodes is not None:
-            config = nodes.over(config)
-            self.ranks = NodeRanks(config)
-        elif config.num_ranks > 1:
-            self.ranks = ThreadRanks(config)
+        config = config_of(model_dir, bounds, disk, None if exchange is None else exchange.where)
+        config = over(config)
+        self.ranks = start_ranks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
@@ -147,13 +156,19 @@ class RealEngine:
             share=outline.share,
         )
         lower = self.tiers.lower
+        self.exchange = None if exchange is None else exchange.open(opened.pool)
+        opened_exchange: OpenExchange | None = self.exchange
         if self.ranks is not None:
             lower = ranks_tiers(lower, self.ranks.others, opened.runner)
-            self.ranks.await_started()
+            started = self.ranks.await_started()
+            if exchange is not None and self.exchange is not None:
+                exchange.make_patient(self.ranks.parts)
+                opened_exchange = ranks_exchange(
+                    self.exchange, self.ranks.others, started, opened.runner
+                )
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
         self.pool = opened.pool
-        self.exchange = None if exchange is None else exchange.open(opened.pool)
         self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
@@ -172,7 +187,7 @@ class RealEngine:
                 bounds.overlap_scheduling,
             ),
             CacheParts(digest=digest, lower=lower),
-            self.exchange,
+            opened_exchange,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -251,11 +266,14 @@ class RealEngine:
         self.cache.check_invariants()
 
 
-def config_of(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+def config_of(
+    model_dir: str, bounds: Bounds, disk: Path | None, exchange: str | None
+) -> EngineConfig:
     """What presses on an engine as its config, with a disk tier in `disk`."""
     return EngineConfig(
         model_dir=model_dir,
         socket="",
+        exchange=exchange,
         device=bounds.device,
         dtype="float32",
         graph_tokens=bounds.graph_tokens,
