@@ -1,7 +1,7 @@
 """Says in the engine's log that somebody connects who has not the key of the link.
 
-Else a gateway with another key would be silent at both ends. It tries again for as long as it runs,
-so only the first one is told, and after that one each time that a while has passed.
+Else a gateway or node with another key would be silent at both ends. It tries again for as long as
+it runs, so only the first one is told, and after that one each time that a while has passed.
 
 Knows: failed handshakes of a socket. Does not know: who it was, since ZMQ does not say.
 """
@@ -49,7 +49,7 @@ class Strangers:
             self._told_at = self._clock()
             _log.error(
                 "%s: somebody connects who has another link key, or none: it is not heard. "
-                "Gateways need a copy of this engine's --link-key-file",
+                "Gateways and nodes need a copy of this engine's --link-key-file",
                 self._engine,
             )
 

@@ -17,6 +17,7 @@ import zmq
 
 from engine.link.binding import bind
 from engine.link.curve import LinkKey, Socket, only_holders, serve_with
+from engine.link.strangers import Strangers
 from engine.ranks.nodes.wire import (
     FROM_NODE,
     MAX_FRAME_BYTES,
@@ -49,9 +50,10 @@ class _Node:
 class Door:
     """The nodes from 1 on, as far as they have come. One owner thread."""
 
-    def __init__(self, socket: Socket, num_nodes: int) -> None:
+    def __init__(self, socket: Socket, num_nodes: int, strangers: Strangers) -> None:
         """`num_nodes` includes rank 0's own."""
         self.socket = socket
+        self._strangers = strangers
         self._num_nodes = num_nodes
         self._nodes: dict[int, _Node] = {}
         self._is_open = True
@@ -84,6 +86,7 @@ class Door:
     def receive(self) -> list[tuple[int, FromNode]]:
         """What nodes have sent. Never waits. Raises LinkBroken, OtherVersion."""
         received: list[tuple[int, FromNode]] = []
+        self._strangers.look()
         while True:
             try:
                 identity, frame = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -146,8 +149,10 @@ def open_door(endpoint: str, key: LinkKey, num_nodes: int, silence_s: float) -> 
         socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         serve_with(socket, key)
         notice_silence(socket, silence_s)
+        strangers = Strangers(socket, endpoint)
+        opened.callback(strangers.close)
         bind(socket, endpoint, None)
-        yield Door(socket, num_nodes)
+        yield Door(socket, num_nodes, strangers)
 
 
 def notice_silence(socket: Socket, silence_s: float) -> None:

@@ -101,13 +101,16 @@ def arrived(receive: Callable[[], list[T]], count: int) -> list[T]:
     return got
 
 
-def test_who_holds_the_key_is_let_in_and_nobody_else(door: Door, port: int, key: LinkKey) -> None:
+def test_who_holds_the_key_is_let_in_and_nobody_else(
+    door: Door, port: int, key: LinkKey, caplog: pytest.LogCaptureFixture
+) -> None:
     other = LinkKey(zmq.curve_keypair()[1])
     with coming(port, other, SAME) as [stranger]:
         with pytest.raises(TimeoutError):
             missing_after(door, lambda: door.missing == [2], NEVER_S)
         with pytest.raises(LinkBroken, match="another key"):
             wait_for(lambda: bool(stranger.receive()), WAIT_S)
+        assert "somebody connects who has another link key" in caplog.text
         with coming(port, key, SAME):
             assert missing_after(door, lambda: door.missing == [2]) == [2], "the control"
 
