@@ -232,10 +232,11 @@ def product_kernel(
             first, second = _multiply_span(
                 first, second, memory, span % STAGES, A, MXFP4, SCALES, EVERY, 4
             )
-            # All warps are past the products of span - 2, whose memory this is.
-            if span + 2 < WHOLE:
+            # All warps are past the products of span - 2, whose memory this is. Copies that are
+            # never made do not compile: what they are aligned by is not known.
+            if WHOLE > 2 and span + 2 < WHOLE:
                 _copy_span(memory, sources, span + 2, HEIGHT, SCALES, STAGES, 4)
-            if LEFT > 0 and span + 2 == WHOLE:
+            if LEFT > 0 and WHOLE > 1 and span + 2 == WHOLE:
                 _copy_span(memory, sources, span + 2, HEIGHT, SCALES, STAGES, LEFT)
             async_copy.commit_group()
         if LEFT > 0:
