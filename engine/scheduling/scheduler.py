@@ -109,9 +109,10 @@ class Scheduler:
         """Whether a flow has anything that runs, loads or waits."""
         return self._arrivals.is_alive(flow) or self.queue.num_waiting(flow) > 0
 
-    def may_come(self, now: float) -> bool:
-        """Whether a flow may return that waits for no more than the step under way."""
-        return self._limits.max_step_s is not None and self._expected(now) is not None
+    @property
+    def is_bounded(self) -> bool:
+        """Whether steps are bounded by how long who waits for them can wait."""
+        return self._limits.max_step_s is not None
 
     def _expected(self, now: float) -> int | None:
         return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
