@@ -190,13 +190,16 @@ class PrefixCache:
         self._at(now)
         return self._retained.blocks()
 
-    def forget_prefix(self, owner: str, prefix_id: bytes, *, now: float) -> int | None:
+    def forget_prefix(
+        self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
+    ) -> int | None:
         """Forget a marked prefix, as far as no other one needs it, and all that builds on it.
 
-        Returns how many blocks the tree forgot; None: `owner` has no such prefix.
+        Returns how many blocks the tree forgot; None: `owner` has no such prefix. `is_marked`
+        false: also one of `owner`'s that is not marked, which takes longer.
         """
         self._at(now)
-        return self._retained.forget(owner, prefix_id)
+        return self._retained.forget(owner, prefix_id, is_listed=is_marked)
 
     def commit(
         self,

@@ -10,11 +10,12 @@ from cli.errors import BadSetting
 from cli.plan.decoder import DecoderCounts
 from cli.plan.estimates import BatchCosts, ModelCosts, batch_costs, model_costs
 from cli.plan.fits import KvFit, RankFit, WeightsFit, free_bytes, kv_fits, rank_fit, weights_fits
-from cli.plan.machine import GIB, MachineModel
+from cli.plan.machine import MachineModel
 from cli.plan.offload import LayerCopies, copies_of, placement_of
 from cli.plan.offload_fits import OffloadFit, all_needs, need_line, offload_fit, offload_needs
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.stages import PipelineFit, in_stages, pipeline_fit
+from cli.plan.units import gib
 from cli.plan.windows import WindowFit, window_fit
 from engine.models.architectures.registry import SERVED, ServedModels
 
@@ -117,9 +118,7 @@ def _too_large(
     decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit], needs: list[str]
 ) -> str:
     """What the weights take, which formats would fit, and what else could be in host memory."""
-    fitting = [
-        f"in {one.format} {one.weight_bytes / GIB:.1f}" for one in weights if one.device_tokens
-    ]
+    fitting = [f"in {one.format} {gib(one.weight_bytes)}" for one in weights if one.device_tokens]
     gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
-    taken = f"the weights take {decoder.weight_bytes / GIB:.1f} GiB on {gpus}"
+    taken = f"the weights take {gib(decoder.weight_bytes)} on {gpus}"
     return "; ".join([taken, *needs, *fitting])

@@ -24,7 +24,7 @@ from cli.plan.fits import (
     weight_rows,
 )
 from cli.plan.gpus import on_gpu
-from cli.plan.machine import GIB, MachineModel
+from cli.plan.machine import MachineModel
 from cli.plan.offload import placement_of
 from cli.plan.offload_fits import (
     offload_rows,
@@ -35,6 +35,7 @@ from cli.plan.stages import (
     pipeline_line,
     stage_rows,
 )
+from cli.plan.units import gib
 from cli.plan.windows import window_line
 from cli.serving.model_source import resolve
 from engine.models.errors import WrongSetting
@@ -151,7 +152,7 @@ def _show(made: CachePlan) -> None:
     _show_offload(made)
     print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
-        f"{made.weight_bytes / GIB:.1f} GiB of weights",
+        f"{gib(made.weight_bytes)} of weights",
         ("tier", "KV", "tokens that fit", "tokens/s", "beats computing from"),
         tier_rows(made.kv, made.prefill_tokens_per_s),
     )

@@ -13,6 +13,7 @@ sockets, and when an engine counts as gone (`connection.py`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 
@@ -52,7 +53,11 @@ from engine.link.messages import (
 from engine.link.queries import EngineQueries
 from engine.link.query_messages import Query
 
+_log = logging.getLogger(__name__)
+
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
+HANDSHAKE_RETRY_S = 0.5  # after one that failed
+HANDSHAKES = 3  # that fail one after the other: then no engine has died within each
 
 
 class EngineClient(EngineQueries):
@@ -90,6 +95,7 @@ class EngineClient(EngineQueries):
         self._on_cache_events = on_cache_events
         self._subscription: CacheSubscription | None = None  # of this connection
         self._flushes = FlushTelling(flushes, self._send)
+        self._failed_handshakes = 0  # one after the other
 
     @property
     def is_stalled(self) -> bool:
@@ -101,6 +107,15 @@ class EngineClient(EngineQueries):
     def welcome(self) -> Welcome | None:
         """What the connected engine is; None while none is connected."""
         return self._welcome
+
+    @property
+    def handshake_error(self) -> str | None:
+        """Why the other end does not hear this one; None where it does, or nobody answers."""
+        connection = self._connection
+        has_key = self._key is not None
+        if not has_key or self._failed_handshakes < HANDSHAKES or connection is None:
+            return None
+        return None if connection.handshake_failed is False else _handshake_error(self._engine)
 
     @property
     def is_idle(self) -> bool:
@@ -256,6 +271,16 @@ class EngineClient(EngineQueries):
             await connection.run()
         finally:
             self._fail_all(connection.why_closed)
+        await self._after_handshake(failed=connection.handshake_failed is True)
+
+    async def _after_handshake(self, *, failed: bool) -> None:
+        """Count those that fail, say once that they do, and wait a little before the next one."""
+        self._failed_handshakes = self._failed_handshakes + 1 if failed else 0
+        if not failed:
+            return
+        if self._failed_handshakes == HANDSHAKES and self.handshake_error is not None:
+            _log.error("%s", self.handshake_error)
+        await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
@@ -266,6 +291,13 @@ class EngineClient(EngineQueries):
         for event_queue in requests.values():
             event_queue.put(EngineDied(why, retry_after_s=RETRY_AFTER_S))
         self._fail_queries(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
+
+
+def _handshake_error(engine: str) -> str:
+    return (
+        f"{engine}: the handshake fails: the engine's link key is another one than that of "
+        "--link-key-file, or what listens there is no engine"
+    )
 
 
 def _as_reached(welcome: Welcome, engine: str) -> Welcome:

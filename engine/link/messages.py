@@ -191,6 +191,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     dtype: str
     exchange_address: str | None = None  # where other engines fetch blocks; None: from nowhere
     role: Role = "both"  # for gateways: the engine itself serves whatever it is sent
+    tensor_parallel: int = 1  # ranks of each stage
+    pipeline_parallel: int = 1  # stages
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

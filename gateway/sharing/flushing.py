@@ -12,20 +12,27 @@ asked, and not from this one.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
 from gateway.bounded_engine import BoundedEngine
+from gateway.errors import Unavailable
 from gateway.periodic import repeated
 from gateway.replicas.flushes import recorded
 from gateway.replicas.queries import NotAllFlushed
+from gateway.sharing.flush_folding import folding
 from gateway.sharing.renewed import Renewed
-from gateway.state.records import CacheFlush
-from gateway.state.store import FlushLog
+from gateway.state.records import CacheFlush, Tenant
+from gateway.state.store import FlushLog, Records
 
 ALONE = "0"  # the name of an engine that is the only one
+
+
+class FlushState(FlushLog, Records, Protocol):
+    """What of the state is used here; tenants are those that are not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +49,10 @@ class Flushed:
 class Flushing(Renewed):
     """The flushes of one gateway process. For one event loop."""
 
-    def __init__(self, log: FlushLog, engine: Engine, clock: Callable[[], float]) -> None:
+    def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
         """`clock`: seconds since the epoch."""
         super().__init__()
-        self._log = log
+        self._state = state
         self._engine = engine
         self._clock = clock
         self._told: dict[str, str | None] = {}
@@ -56,9 +63,10 @@ class Flushing(Renewed):
         Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
         """
         flush = CacheFlush.new(tenant_id, at=self._clock())
-        await self._log.add_flush(flush)
+        await self._state.add_flush(flush)
         flushed = await self._asked(flush)
         await self.changed()  # for engines that stand still: they do it when they go on
+        await self._fold()
         return flushed
 
     @asynccontextmanager
@@ -77,9 +85,17 @@ class Flushing(Renewed):
         except EngineUnavailable:
             return Flushed(None, tuple(self._engine.replicas) or (ALONE,))
 
+    async def _fold(self) -> None:
+        """Have no more records of deleted tenants than are of use."""
+        with suppress(Unavailable):
+            tenants = {one.id for one in await self._state.every(Tenant)}
+            found = folding(await self._state.flushes(), tenants, self._clock())
+            if found is not None:
+                await self._state.fold_flushes(*found)
+
     async def renew(self) -> None:
         """Pass on what is recorded and was not passed on yet; raises Unavailable."""
-        flushes = await recorded(self._log)
+        flushes = await recorded(self._state)
         if flushes != self._told:
             self._engine.flush_recorded(flushes)
             self._told = flushes

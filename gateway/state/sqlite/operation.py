@@ -6,6 +6,7 @@ Knows: the tables `audit`, `reports`, `engines` and `flushes`. Does not know: te
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
@@ -82,6 +83,24 @@ class SqliteOperation(SqliteResponses):
         """All of them, the oldest first."""
         found = connection.execute("SELECT record FROM flushes ORDER BY at")
         return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
+
+    @on_worker
+    def fold_flushes(
+        self, connection: sqlite3.Connection, into: CacheFlush, tenant_ids: Sequence[str]
+    ) -> None:
+        """Put `into`, of everything, in the place of these; not where all was flushed later."""
+        with transaction(connection):
+            later = connection.execute(
+                "SELECT 1 FROM flushes WHERE flow = '' AND at > ?", (into.at,)
+            ).fetchone()
+            if later is None:
+                connection.executemany(
+                    "DELETE FROM flushes WHERE flow = ?", [(one,) for one in tenant_ids]
+                )
+                connection.execute(
+                    "INSERT OR REPLACE INTO flushes (flow, at, record) VALUES ('', ?, ?)",
+                    (into.at, msgspec.json.encode(into)),
+                )
 
     @on_worker
     def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:
