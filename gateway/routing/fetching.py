@@ -22,7 +22,6 @@ from gateway.routing.loads import Loads, ReplicaLoad
 from gateway.routing.prompt import Prompt
 from gateway.routing.router import Sources
 
-
 Lacking: TypeAlias = tuple[str, ReplicaLoad, int]
 """A replica, and how many tokens of a prompt it has to compute or fetch."""
 
