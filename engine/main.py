@@ -19,6 +19,7 @@ import msgspec
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.exchange.exchange import OpenedExchange, open_exchange
+from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
@@ -32,6 +33,7 @@ from engine.process import (
     StopSignal,
     serve,
 )
+from engine.ranks.exchange import ranks_exchange
 from engine.ranks.leader import RankGone
 from engine.ranks.team import Team, started_ranks, why_not_started
 from engine.ranks.tiers import ranks_tiers
@@ -81,7 +83,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: OpenedExchange | None
+    exchange: OpenedExchange
     ahead: HostAhead | None
     team: Team | None  # None: this rank is alone
     share: Fraction  # of every tier below the device, what is this rank's
@@ -105,13 +107,8 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     opened.enter_context(closing(model.grammars))
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
-    exchange = None
-    if team is not None:
-        if config.exchange is not None:
-            _log.warning("no exchange: blocks of several ranks do not go between engines")
-    else:
-        exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
-        link.wake_by(exchange.waker)
+    exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
+    link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, outline.share)
 
 
@@ -127,11 +124,13 @@ def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> Engi
         loaded.share,
     )
     opened.enter_context(closing(tiers))
-    lower = tiers.lower
-    if team is not None:
+    lower, exchange = tiers.lower, loaded.exchange
+    if team is None:
+        core = build_core(config, model, loaded.link, lower, exchange)
+    else:
         lower = ranks_tiers(lower, team.others, model.runner)
-        team.await_started()
-    core = build_core(config, model, loaded.link, lower, loaded.exchange)
+        joined = ranks_exchange(exchange, team.others, team.await_started(), model.runner)
+        core = build_core(config, model, loaded.link, lower, joined)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
@@ -152,7 +151,7 @@ def build_core(
     model: OpenedModel,
     link: Link,
     lower: LowerTiers | None = None,
-    exchange: OpenedExchange | None = None,
+    exchange: OpenExchange | None = None,
 ) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device

@@ -78,9 +78,12 @@ class Fetching:
         return [self._offer(prompt, one, found[one], sources[one], loads) for one in chosen]
 
     def chosen(
-        self, lacking: Sequence[Lacking], offers: Sequence[Offer], now: float
+        self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
     ) -> dict[str, Fetch]:
-        """What replicas are to fetch, by their names; the others compute what they lack."""
+        """What replicas are to fetch, by their names; the others compute what they lack.
+
+        `namespace` is the prompt's own. `now`: seconds, monotonic.
+        """
         fetches: dict[str, Fetch] = {}
         if not offers:
             return fetches
@@ -88,11 +91,13 @@ class Fetching:
         for replica, load, uncached in lacking:
             offer = offers[-1] if replica == first.replica else first
             tokens, rates = uncached - offer.uncached, load.rates
-            if tokens < least or now < rates.no_fetch_until:
+            if tokens < least:
                 continue
             seconds = tokens * rates.fetch[offer.is_over_tcp].per_token * offer.shared_by
             seconds += offer.begins_s
-            if seconds * margin <= tokens * rates.compute.per_token:
+            if seconds * margin > tokens * rates.compute.per_token:
+                continue
+            if rates.may_fetch(namespace, now):
                 fetches[replica] = Fetch(offer.source, tokens, seconds)
         return fetches
 

@@ -50,7 +50,7 @@ class FirstTokenRouter:
         found = self._index.find(prompt.keys, looked_at)
         offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
         lacking = self._lacking(prompt, ready, found)
-        fetches = self._fetching.chosen(lacking, offers, self._clock())
+        fetches = self._fetching.chosen(lacking, offers, prompt.namespace, self._clock())
         candidates = _candidates(prompt, lacking, found, fetches)
         cache_tokens = self._cache_tokens(prompt, ready)
         chosen = choose_replica([*candidates.values()], cache_tokens, self._balance)

@@ -40,6 +40,7 @@ class Prompt:
     tokens: int
     blocks: int  # whole ones, that may be cached
     keys: Keys
+    namespace: bytes = b""  # its own: the last one of its path
     _marks: list[tuple[int, int]] | None = field(
         default=None, repr=False
     )  # once they are asked for
@@ -73,4 +74,5 @@ class Prompt:
 def prompt_of(request: Generate) -> Prompt:
     """The prompt of a request; one that does without the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
-    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys), keys)
+    own = request.namespaces[-1][1] if request.namespaces else b""
+    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys), keys, own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from engine.recorded_flushes import RecordedFlushes
+from engine.done_flushes import DoneFlushes
 from gateway.sharing.flush_folding import APART_S, KEPT_S, MOST_KEPT, folding
 from gateway.sharing.flushing import Flushing
 from gateway.state.records import CacheFlush, Tenant
@@ -52,7 +52,7 @@ class Away:
 
     def __init__(self) -> None:
         self.blocks = dict[str, float]()
-        self.done = RecordedFlushes()
+        self.done = DoneFlushes()
         self.is_here = True
 
     def told(self, recorded: list[CacheFlush]) -> None:
