@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from engine.no_core import leave_no_core
+from engine.core_dumps import prevent_core_dumps
 
 _PR_SET_PDEATHSIG = 1
 
@@ -23,7 +23,7 @@ def tie_to(parent: int, name: str) -> bool:
         return False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    leave_no_core()
+    prevent_core_dumps()
     line = f"%(levelname)s {name}: %(message)s"
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=line)
     return True

@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
+from engine.core_dumps import prevent_core_dumps
 from engine.link.curve import BadLinkKey
-from engine.no_core import leave_no_core
 from engine.process import EXIT_CANNOT_START
 from engine.ranks.nodes.config import NodeConfig
 from engine.ranks.nodes.joining import JoinRefused, serve
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Serve one engine after the other, until a signal ends this process and its ranks."""
-    leave_no_core()
+    prevent_core_dumps()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments

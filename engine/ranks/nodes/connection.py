@@ -11,7 +11,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine.link.curve import LinkKey, Socket, connect_with
-from engine.ranks.nodes.door import LINGER_MS, notice_silence
+from engine.ranks.nodes.listener import LINGER_MS, notice_silence
 from engine.ranks.nodes.wire import (
     MAX_FRAME_BYTES,
     TO_NODE,

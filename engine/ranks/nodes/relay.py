@@ -31,7 +31,7 @@ from engine.models.grid import RankGrid
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_STOPPED
 from engine.ranks.child import tie_to
 from engine.ranks.messages import ENCODER, STARTS, Joined, NotStarted, RankMessage, Start
-from engine.ranks.nodes.door import BEATS, Door, OtherVersion, open_door
+from engine.ranks.nodes.listener import BEATS, NodeListener, OtherVersion, open_listener
 from engine.ranks.nodes.wire import Command, FromNode, LinkBroken, RankEnded, Report, Run
 from engine.ranks.ring import RingReader
 from storage.disk.wire import Channel, WireBroken
@@ -49,58 +49,62 @@ class Relay:
     def __init__(
         self,
         config: EngineConfig,
-        door: Door,
+        listener: NodeListener,
         ring: RingReader,
         channels: Mapping[int, Channel],
     ) -> None:
         self._config = config
         self._grid = RankGrid(config.tensor_parallel, config.pipeline_parallel, config.nnodes)
-        self._door = door
+        self._listener = listener
         self._ring = ring
         self._channels = channels
         self._running = set(channels)
         self._poller = zmq.Poller()
-        for readable in (door.socket, ring.fileno(), *(one.socket for one in channels.values())):
+        for readable in (
+            listener.socket,
+            ring.fileno(),
+            *(one.socket for one in channels.values()),
+        ):
             self._poller.register(readable, zmq.POLLIN)
 
     def await_nodes(self) -> None:
         """Wait until all have come. Raises NotCome, OtherVersion, LinkBroken, WireBroken."""
         config = self._config
-        _log.info("waiting for node %s at %s", _listed(self._door.missing), config.node_address)
+        _log.info("waiting for node %s at %s", _listed(self._listener.missing), config.node_address)
         give_up = time.monotonic() + config.node_wait_s
-        while self._door.missing:
+        while self._listener.missing:
             if time.monotonic() > give_up:
                 raise NotCome(
-                    f"node {_listed(self._door.missing)} has not come to {config.node_address} "
+                    f"node {_listed(self._listener.missing)} has not come to {config.node_address} "
                     f"within {config.node_wait_s:g} s"
                 )
             self._wait()
-            self._door.receive()
-            self._door.look()
-        self._door.shut()
+            self._listener.receive()
+            self._listener.look()
+        self._listener.shut()
 
     def start(self, starts: Sequence[Start]) -> None:
         """Have every node run its ranks. Raises LinkBroken, WireBroken."""
         for node in range(1, self._grid.nodes):
             ranks = self._grid.ranks_of(node)
-            self._door.send(node, Run(tuple(one for one in starts if one.rank in ranks)))
+            self._listener.send(node, Run(tuple(one for one in starts if one.rank in ranks)))
         for channel in self._channels.values():
             _report(channel, Joined())
 
     def run(self) -> int:
-        """Carry messages to the end; its status. Raises LinkBroken, WireBroken, OtherVersion."""
+        """Carry messages to the end; its status. Raises LinkBroken, WireBroken."""
         looked = time.monotonic()
         while self._running:
             while (content := self._ring.read()) is not None:
                 for node in range(1, self._grid.nodes):
-                    self._door.send(node, Command(content))
-            for _, message in self._door.receive():
+                    self._listener.send(node, Command(content))
+            for _, message in self._listener.receive():
                 status = self._take(message)
                 if status != EXIT_STOPPED:
                     return status
             if time.monotonic() - looked > self._beat_s:
                 looked = time.monotonic()
-                if gone := self._door.look():
+                if gone := self._listener.look():
                     raise LinkBroken(f"node {gone[0]} is gone")
             self._wait()
         return EXIT_STOPPED
@@ -150,9 +154,11 @@ def _serve(starts: Sequence[Start], channels: Mapping[int, Channel]) -> int:
     key = read_link_key(Path(config.node_key_file))
     endpoint = address(config.node_address).messages
     with ExitStack() as opened:
-        door = opened.enter_context(open_door(endpoint, key, config.nnodes, config.node_silence_s))
+        listener = opened.enter_context(
+            open_listener(endpoint, key, config.nnodes, config.node_silence_s)
+        )
         ring = opened.enter_context(closing(RingReader(starts[0].ring)))
-        relay = Relay(config, door, ring, channels)
+        relay = Relay(config, listener, ring, channels)
         relay.await_nodes()
         relay.start(starts)
         return relay.run()

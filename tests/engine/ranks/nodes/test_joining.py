@@ -13,8 +13,8 @@ from engine.config import EngineConfig
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
-from engine.ranks.nodes.door import open_door
 from engine.ranks.nodes.joining import JoinRefused, localised, reached_by, serve
+from engine.ranks.nodes.listener import open_listener
 from engine.ranks.ring import ReaderEnds
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.nodes import NodesAt, nodes_at
@@ -79,8 +79,8 @@ def test_one_that_there_is_not_ends(tmp_path: Path) -> None:
 
     node = threading.Thread(target=run, daemon=True)
     node.start()
-    with open_door(at.place, key, 2, at.silence_s) as door:
-        wait_for(lambda: not door.receive() and bool(ended), 20)
+    with open_listener(at.place, key, 2, at.silence_s) as listener:
+        wait_for(lambda: not listener.receive() and bool(ended), 20)
     assert str(ended[0]) == "there are 2 nodes, and none is number 5"
 
 

@@ -47,7 +47,7 @@ class _Node:
     numbered: Numbered = field(default_factory=Numbered)
 
 
-class Door:
+class NodeListener:
     """The nodes from 1 on, as far as they have come. One owner thread."""
 
     def __init__(self, socket: Socket, num_nodes: int, strangers: Strangers) -> None:
@@ -137,7 +137,9 @@ class Door:
 
 
 @contextmanager
-def open_door(endpoint: str, key: LinkKey, num_nodes: int, silence_s: float) -> Iterator[Door]:
+def open_listener(
+    endpoint: str, key: LinkKey, num_nodes: int, silence_s: float
+) -> Iterator[NodeListener]:
     """Listen at `endpoint`. Raises OSError where that cannot be."""
     context: zmq.Context[Socket] = zmq.Context()
     with ExitStack() as opened:
@@ -152,7 +154,7 @@ def open_door(endpoint: str, key: LinkKey, num_nodes: int, silence_s: float) -> 
         strangers = Strangers(socket, endpoint)
         opened.callback(strangers.close)
         bind(socket, endpoint, None)
-        yield Door(socket, num_nodes, strangers)
+        yield NodeListener(socket, num_nodes, strangers)
 
 
 def notice_silence(socket: Socket, silence_s: float) -> None:
