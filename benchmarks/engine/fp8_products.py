@@ -106,7 +106,7 @@ def forms(product: Product, rows: int, *, by_block: bool) -> Iterator[Form]:
         fill = max(min(8, product.width // BLOCK // 8, PROCESSORS // programs), 1)
         for shares in sorted({1, cdiv(fill, 2), fill} if product.in_parts else {1}):
             yield Form(at_once, shares, 1)
-        if programs > PROCESSORS and at_once <= 64:
+        if programs > PROCESSORS and at_once <= (32 if by_block else 64):
             yield Form(at_once, 1, 2)
 
 

@@ -5,8 +5,9 @@ A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `s
     N / 128 strips  x  T / rows passes over x  x  shares of K  =  programs, for 132 multiprocessors
 
 More rows in a program read the weight fewer times, more shares use more multiprocessors, but leave
-more parts for the next kernel to add. Each multiprocessor has one program at once, with all shared
-memory and many registers, or two with half of both.
+more parts for the next kernel to add. A multiprocessor has one program at once, with all shared
+memory, or two with half of it. Registers are as few as the compiler can do with: beside a program
+there is room for one of the kernel before, so the weight is read while that runs.
 """
 
 from __future__ import annotations
@@ -44,12 +45,16 @@ class Form:
         tile = (STRIP + self.rows) * _TILE_ROW_BYTES
         return min(MOST_STAGES, _SHARED_BYTES // self.resident // tile)
 
-    @property
-    def registers(self) -> tuple[int, int]:
-        """Of a thread at launch, and of one that multiplies; one that copies keeps 40."""
-        if self.resident == 2:
+    def registers(self, *, by_block: bool) -> tuple[int, int]:
+        """Of a thread at launch, and of one that multiplies; one that copies keeps 40.
+
+        `by_block`: scales are multiplied by in the loop, which takes some.
+        """
+        if self.rows <= (32 if by_block else 64):
             return 80, 104
-        return (152, 152) if self.rows <= 64 else (168, 232)
+        if self.rows <= 64:
+            return 104, 136
+        return (128, 176) if self.rows <= _HALF and not by_block else (168, 232)
 
     def programs(self, rows: int, features: int) -> int:
         """How many a product of x (rows, K) by a weight (features, K) takes."""

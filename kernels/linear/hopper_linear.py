@@ -110,7 +110,7 @@ def _launch(
         out = torch.empty((rows, features), dtype=dtype, device=x.device)
     else:
         out = torch.empty((form.shares, rows, features), dtype=torch.float32, device=x.device)
-    at_launch, of_consumer = form.registers
+    at_launch, of_consumer = form.registers(by_block=scaling == _BY_BLOCK)
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
     x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)

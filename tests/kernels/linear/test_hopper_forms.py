@@ -52,7 +52,7 @@ def test_what_a_multiprocessor_has_is_enough(shape: tuple[int, int], by_block: b
         tiles = made.stages * (128 + made.rows) * 128
         assert made.stages >= 4
         assert made.resident * tiles <= SHARED_BYTES
-        assert made.resident * 12 * 32 * made.registers[0] <= REGISTERS
+        assert made.resident * 12 * 32 * made.registers(by_block=by_block)[0] <= REGISTERS
         assert made.rows <= (128 if by_block else 256)
         assert 4 * made.shares * rows * shape[0] <= 8 << 20 or made.shares == 1
         assert made.shares == 1 or made.programs(rows, shape[0]) <= PROCESSORS
