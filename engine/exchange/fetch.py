@@ -19,12 +19,26 @@ from threading import Lock
 from typing import Literal
 
 from engine.exchange.seal import SealedPlace
+from engine.exchange.wire import Slices
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import BlockIds
 from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a fetch may take, in seconds."""
+
+    least: float = 1.0
+    times: float = 2.0  # as long as computing the blocks is predicted to take
+    unmeasured: float = 10.0  # where nothing is predicted yet
+    stream: float = 30.0  # in place of `least`, for blocks that are being computed there
+    # How long nothing is fetched after a flush: longer than gateways wait for all engines to have
+    # flushed, before they call it failed.
+    flush: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,7 @@ class Wanted:
     request_id: str | None
     deadline: float  # seconds, of time.monotonic
     mark: CopyEvent  # the blocks may be written after it
+    ticket: bytes | None = None  # of slices of blocks that another rank asks for
 
     def place(self, position: int) -> SealedPlace:
         """What the block at `position` is bound to."""
@@ -67,6 +82,7 @@ class Fetch:
     answered: float | None = None  # when the first word came
     ended: float | None = None  # when it ended
     first_reads: dict[str, int] = field(default_factory=dict)  # blocks by label
+    slices: Slices | None = None  # where other ranks' parts of the blocks are, once found
     lock: Lock = field(default_factory=Lock, repr=False)
     writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
 

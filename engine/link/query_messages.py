@@ -111,11 +111,15 @@ class MarkedPrefixes(msgspec.Struct, frozen=True, kw_only=True, tag="marked"):
 
 
 class ForgetMarked(msgspec.Struct, frozen=True, kw_only=True, tag="forget_marked"):
-    """Forget a marked prefix of a flow: what no other one needs leaves the cache."""
+    """Forget a marked prefix of a flow: what no other one needs leaves the cache.
+
+    For a while nothing is fetched for the flow: another engine may still have it.
+    """
 
     query_id: str
     flow: str
     prefix_id: bytes
+    is_marked: bool = True  # False: another engine had it marked, so forget it here as well
 
 
 class MarkedForgotten(msgspec.Struct, frozen=True, kw_only=True, tag="marked_forgotten"):

@@ -16,7 +16,8 @@ from engine.components import Components
 from engine.copies import TierCopies
 from engine.core import EngineCore
 from engine.done_flushes import DoneFlushes
-from engine.exchange.exchange import Exchange, OpenedExchange
+from engine.exchange.exchange import Exchange
+from engine.exchange.parts import OpenExchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
@@ -85,7 +86,7 @@ def assemble(
     link: Link,
     limits: EngineLimits,
     cache_parts: CacheParts | None = None,
-    exchange: OpenedExchange | None = None,
+    exchange: OpenExchange | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
@@ -122,7 +123,7 @@ def assemble(
         cache=cache,
         pins=pins,
         done_flushes=DoneFlushes(() if disk is None else disk.done_flushes()),
-        prefix_queries=PrefixQueries(cache, times),
+        prefix_queries=PrefixQueries(cache, times, exchanged),
         tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,
         exchange=exchanged,

@@ -128,6 +128,7 @@ class OperatedEngine:
     def __init__(self) -> None:
         self.connected = True
         self.is_stalled = False
+        self.handshake_error: str | None = None
         self.replicas: dict[str, ReplicaHealth] = {}
         self.hangs = False
         self.counters = some_stats()
@@ -213,7 +214,9 @@ class OperatedEngine:
         await self._answer()
         return []
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
         await self._answer()
         return None
 
