@@ -1,20 +1,22 @@
 """Products in fp8 in each form there is, beside the library's, at up to 256 rows.
 
-    python -m benchmarks.engine.fp8_products [--model llama-3.1-8b] [--by-block] [--quick]
+    python -m benchmarks.engine.fp8_products [--model llama-3.1-8b] [--several] [--by-block]
+        [--quick]
 
 Each is timed between its neighbours in a layer: the kernel that quantises its input, and the one
 that reads its result and adds its parts. So what is launched early is seen, and what parts cost.
 `neighbours_us` is the time of these two alone, `floor_us` the weight at the measured bandwidth of
 copies. Launches are replayed from a graph over several weights, none of which stays in the cache.
 A form is "rows in a program x shares of K / programs on a multiprocessor"; `serves` names that of
-the engine. `error` is the largest of any form against float32. Needs a Hopper GPU: elsewhere it
-says what would be measured.
+the engine. With `--several` those of more programs than multiprocessors alone, each beside one
+whose programs take one piece after the other ("several"). `error` is the largest of any form
+against float32. Needs a Hopper GPU: elsewhere it says what would be measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -77,7 +79,9 @@ MODELS = {
 }
 
 
-def main(model: str | None = None, by_block: bool = False, quick: bool = False) -> None:
+def main(
+    model: str | None = None, several: bool = False, by_block: bool = False, quick: bool = False
+) -> None:
     """Print one JSON line for each number of rows of each product."""
     chosen = MODELS if model is None else {model: MODELS[model]}
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -88,12 +92,14 @@ def main(model: str | None = None, by_block: bool = False, quick: bool = False) 
     ceilings, replays = measured_ceilings("cuda", small=False), Replays()
     for name, products in chosen.items():
         for product in products:
+            if several and strips_of(product.features) <= PROCESSORS:
+                continue
             progress(f"{name} {product.name}")
-            bench = Bench(product, device, replays, by_block=by_block)
+            bench = Bench(product, device, replays, by_block=by_block, several=several)
             compile_ahead(partial(bench.each_once, all_rows))
             for rows in all_rows:
                 bench.emit(name, rows, ceilings)
-            if product.name == "gate and up" and not by_block:
+            if product.name == "gate and up" and not by_block and not several:
                 _emit_16_bits(name, product, device, replays)
 
 
@@ -112,7 +118,7 @@ def forms(product: Product, rows: int, *, by_block: bool) -> Iterator[Form]:
 
 def named(form: Form) -> str:
     """Short, as a key of a line."""
-    return f"{form.rows}x{form.shares}/{form.resident}"
+    return f"{form.rows}x{form.shares}/{form.resident}" + " several" * form.several
 
 
 class Replays:
@@ -154,10 +160,16 @@ class Bench:
     """A product's weights and its neighbours, for up to the most rows."""
 
     def __init__(
-        self, product: Product, device: torch.device, replays: Replays, *, by_block: bool
+        self,
+        product: Product,
+        device: torch.device,
+        replays: Replays,
+        *,
+        by_block: bool,
+        several: bool,
     ) -> None:
         self._product, self._by_block = product, by_block
-        self._replays = replays
+        self._replays, self._several = replays, several
         self._by: Scaling = "group" if by_block else "token"
         size = product.features * product.width
         self._weights = [
@@ -200,7 +212,9 @@ class Bench:
                 read(way(x, self._weights[0]))
 
     def _ways(self, rows: int) -> dict[str, Way]:
-        tried = forms(self._product, rows, by_block=self._by_block)
+        tried = list(forms(self._product, rows, by_block=self._by_block))
+        if self._several:
+            tried += [replace(form, several=True) for form in tried if form.resident == 1]
         ways: dict[str, Way] = {named(form): partial(_by_form, form) for form in tried}
         return {**ways, "library": _by_library}
 

@@ -33,11 +33,16 @@ _HALF = 128  # rows of x of one WGMMA instruction: more would leave too few regi
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Rows of x in a program, shares of K, and programs on a multiprocessor (1 or 2)."""
+    """Rows of x in a program, shares of K, and programs on a multiprocessor (1 or 2).
+
+    `several`: a program for each multiprocessor takes one piece of all of K after the other, and
+    copies the next one's tiles while it writes the last one's result.
+    """
 
     rows: int
     shares: int
     resident: int
+    several: bool = False
 
     @property
     def stages(self) -> int:
@@ -54,7 +59,8 @@ class Form:
             return 80, 104
         if self.rows <= 64:
             return 104, 136
-        return (128, 176) if self.rows <= _HALF and not by_block else (168, 232)
+        is_lean = self.rows <= _HALF and not by_block and not self.several
+        return (128, 176) if is_lean else (168, 232)
 
     def programs(self, rows: int, features: int) -> int:
         """How many a product of x (rows, K) by a weight (features, K) takes."""

@@ -114,7 +114,9 @@ def _launch(
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
     x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)
-    gemm_kernel[(strips, form.shares, cdiv(rows, form.rows))](
+    grid = strips, form.shares, cdiv(rows, form.rows)
+    pieces = grid[0] * grid[2]
+    gemm_kernel[(min(pieces, PROCESSORS), 1, 1) if form.several else grid](
         weight_boxes,
         x_boxes,
         out,
@@ -124,6 +126,8 @@ def _launch(
         rows,
         features,
         width // tile,
+        strips,
+        pieces,
         STRIP=STRIP,
         ROWS=form.rows,
         TILE=tile,
@@ -131,6 +135,7 @@ def _launch(
         SCALES=scaling,
         HAS_BIAS=bias is not None,
         REGISTERS=of_consumer,
+        SEVERAL=form.several,
         num_warps=4,
         maxnreg=at_launch,
         launch_pdl=True,
