@@ -205,7 +205,7 @@ CACHE = CommandGroup(
         ),
         "flush": Command(
             "cli.operating.cache:flush",
-            "Forget cached prefixes, and compiled grammars, of one tenant or of all.",
+            "Drop cached prefixes, and compiled grammars, of one tenant or of all.",
         ),
     },
 )
@@ -277,7 +277,7 @@ COMMANDS: Mapping[str, Commands] = {
             "estimated TTFT.",
         ),
         "plan": Command(
-            "cli.simulation.plan:plan",
+            "cli.plan.plan:plan",
             "Show what a model costs, what fits each tier, and when loading beats computing.",
         ),
         "lint": Command(

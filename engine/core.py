@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.cache_feed import SNAPSHOT_PACE_S, CacheFeed
-from engine.cache_orders import divide, flush, forget
+from engine.cache_orders import divide, flush, flush_recorded
 from engine.clients import Clients
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable
 from engine.launches import Launches
 from engine.link.cache_events import EventsTaken, Subscribe
-from engine.link.messages import Cancel, Forget, Generate, Hello, Partition
+from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
 from engine.link.query_messages import (
     Flush,
     ForgetMarked,
@@ -172,8 +172,8 @@ class EngineCore:
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:
             match message:
-                case Forget():
-                    forget(self.components, message, self._clients.alive)
+                case RecordedFlushes():
+                    flush_recorded(self.components, message, self._clients.alive)
                 case Partition():
                     divide(self.components, message)
                 case Generate():

@@ -66,7 +66,7 @@ class BoundedEngine:
         return await self._in_time(self._engine.prefixes(order, limit))
 
     async def flush(self, flow: str | None, flush_id: str = UNRECORDED) -> int:
-        """Forget the prefixes of a flow, or all; returns the blocks forgotten."""
+        """Drop the prefixes of a flow, or all; returns how many blocks."""
         return await self._in_time(self._engine.flush(flow=flow, flush_id=flush_id))
 
     async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:

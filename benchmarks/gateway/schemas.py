@@ -29,15 +29,16 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import httpx
 import typer
-from jsonschema import exceptions, validators
-from referencing.exceptions import Unresolvable
 
 from benchmarks.gateway.bounded_schemas import bounded
 from benchmarks.record import emit
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 CLOSERS = ('"', '"}', '"]', '",', "}", "]", "}}", "]}")
 _KEYS = re.compile(r"Unimplemented keys: \[(.*?)\]")
@@ -64,6 +65,9 @@ def causes(message: str) -> list[str]:
 
 def judged(schema: Any, text: str, finish_reason: str) -> Outcome:
     """What an answer is worth."""
+    from jsonschema import exceptions, validators  # slow to load
+    from referencing.exceptions import Unresolvable
+
     if finish_reason != "stop":
         return Outcome("cut")
     validator = validators.validator_for(schema, default=validators.Draft202012Validator)
@@ -78,7 +82,7 @@ def judged(schema: Any, text: str, finish_reason: str) -> Outcome:
     return Outcome("invalid", f"{error.json_path}: {error.message[:200]} ({error.validator})")
 
 
-def _is_a_multiple(error: exceptions.ValidationError) -> bool:
+def _is_a_multiple(error: ValidationError) -> bool:
     """Whether the library misses a multiple, since 2119.6 / 0.1 is no whole number in binary."""
     if error.validator != "multipleOf":
         return False

@@ -41,10 +41,10 @@ from engine.link.messages import (
     Failed,
     Finished,
     FlowQuota,
-    Forget,
     FromEngine,
     Generate,
     Partition,
+    RecordedFlushes,
     StepReply,
     ToEngine,
     Tokens,
@@ -172,12 +172,12 @@ class EngineClient(EngineQueries):
         if self._welcome is not None:
             self._send(self._partition)
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
-        """As `Engine.forget`; an engine that connects later is told as well."""
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
+        """As `Engine.flush_recorded`; an engine that connects later is told as well."""
         new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
         if new and self._welcome is not None:
-            self._send(Forget(flushes=new))
+            self._send(RecordedFlushes(flushes=new))
 
     # From callers to the engine
 
@@ -248,7 +248,7 @@ class EngineClient(EngineQueries):
         flushes = await read()
         self._flushes |= flushes
         if self._flushes:
-            self._send(Forget(flushes=self._flushes))
+            self._send(RecordedFlushes(flushes=self._flushes))
         self._begin_use(welcome)
 
     def _begin_use(self, welcome: Welcome) -> None:

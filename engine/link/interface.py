@@ -110,13 +110,13 @@ class Engine(Protocol):
         namespace: bytes | None = None,
         flush_id: str = UNRECORDED,
     ) -> int:
-        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten.
+        """Drop cached prefixes of a flow, a namespace, or all; returns how many blocks.
 
-        A `flush_id` says that it is one of those that `forget` names.
+        A `flush_id` says that it is one of those that `flush_recorded` names.
         """
         ...
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         """Do those of all recorded flushes that are not done: id to flow, None is everything.
 
         Not waited for: an engine that is connected does them before what is asked of it later.

@@ -1,10 +1,10 @@
 """What crosses the link between gateway and engine.
 
-Forward go `Hello`, `Forget`, `Partition`, `Generate`, `Cancel` and queries; back come one `Welcome`
-per `Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). To
-gateways that subscribe, `CacheEvents` come as well (`cache_events.py`). Every `Generate` is
-answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when it was
-cancelled.
+Forward go `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries; back come one
+`Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
+(`query_messages.py`). To gateways that subscribe, `CacheEvents` come as well (`cache_events.py`).
+Every `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also
+when it was cancelled.
 
 Knows: field names, types, units. Does not know: sockets (`socket_link.py`, `client.py`) or how the
 bytes are bounded (`codec.py`).
@@ -162,7 +162,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
     flows: dict[str, FlowQuota]
 
 
-class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
+class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="recorded_flushes"):
     """Flushes that were ordered at any time, by their ids; None: of everything.
 
     The engine does those that its cache, its disk included, has not done. The first message of a
@@ -178,7 +178,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     request_id: str
 
 
-ToEngine = Hello | Forget | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
+ToEngine = Hello | RecordedFlushes | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):

@@ -36,8 +36,8 @@ from engine.ranks.peer_memory import (
     SymmetricMemory,
     open_peer_memory,
 )
-from kernels.exchange import peer_gather
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives import peer_gather
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 
 c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types

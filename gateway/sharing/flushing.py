@@ -1,6 +1,6 @@
 """Flushes: recorded, then asked of all engines; those that are away do them when they connect.
 
-    recorded in the state --> engines that answer have forgotten, and say how much
+    recorded in the state --> engines that answer have dropped it, and say how much
                           `-> others are told by whichever gateway reaches them, before they serve
 
 A gateway tells an engine all that is recorded when it connects to it (`gateway.replicas.flushes`).
@@ -32,7 +32,7 @@ ALONE = "0"  # the name of an engine that is the only one
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How many blocks were forgotten, None where no engine has answered.
+    """How many blocks were dropped, None where no engine has answered.
 
     `awaited`: the names of the engines that forget when they are back.
     """
@@ -62,9 +62,9 @@ class Flushing:
         self._news.set()
 
     async def flush(self, tenant_id: str | None) -> Flushed:
-        """Forget what is cached of a tenant, or (None) everything, for good.
+        """Drop what is cached of a tenant, or (None) everything, for good.
 
-        Raises Unavailable, and then nothing is forgotten; EngineError other than EngineUnavailable.
+        Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
         """
         flush = CacheFlush.new(tenant_id, at=self._clock())
         await self._log.add_flush(flush)
@@ -98,7 +98,7 @@ class Flushing:
     async def _renew(self) -> None:
         flushes = await recorded(self._log)
         if flushes != self._told:
-            self._engine.forget(flushes)
+            self._engine.flush_recorded(flushes)
             self._told = flushes
 
     async def _keep(self) -> None:

@@ -255,8 +255,8 @@ class FakeEngine:
             self._changed.notify_all()
         return len(keys)
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
-        """Note them; nothing is forgotten here."""
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
+        """Note them; nothing is dropped here."""
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.ranks import collectives
 from engine.ranks.collectives import Collectives
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.rigs.ranks import on_ranks

@@ -195,7 +195,7 @@ class OperatedEngine:
         self.pinned[prefix.pin_id] = len(prefix.block_keys) // 16
         return self.pinned[prefix.pin_id]
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:

@@ -25,8 +25,8 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn, moved
 
-NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 8, 2, 160, 96  # neither is whole spans of 128
-OF_EACH_TILE = (1, 20, 90, 300, 700)  # tokens
+NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 4, 2, 160, 96  # neither is whole spans of 128
+OF_EACH_TILE = (1, 10, 45, 150, 350)  # tokens
 LIMITED = Gate(limit=1.0, alpha=1.702)
 KINDS: list[tuple[Kind, int]] = [("mxfp4", 32), ("int4", 32), ("int4", 64), ("int4", 128)]
 FORMS = pytest.mark.parametrize(("kind", "group"), KINDS)
@@ -80,7 +80,7 @@ def test_each_number_of_tokens_has_another_tile() -> None:
 def test_every_tile(ops: Ops, kind: Kind, group: int, dtype: torch.dtype) -> None:
     gate = LIMITED if kind == "mxfp4" else SILU
     gate_up, down = layer(kind, group, dtype, bias=kind == "mxfp4")
-    for tokens in OF_EACH_TILE if kind == "mxfp4" and dtype == torch.float16 else (1, 20):
+    for tokens in OF_EACH_TILE if kind == "mxfp4" and dtype == torch.float16 else (1, 10):
         x, routed = inputs(tokens, gate_up.columns, dtype)
         got = whole(ops.mixture(x, routed, gate_up, down, gate), dtype)
         wanted = mixture.reference(x, routed, gate_up, down, gate)
@@ -140,7 +140,7 @@ def test_numbers_on_the_device_are_the_references_to_the_bit(
 def test_every_tile_on_the_device(kind: Kind, group: int, dtype: torch.dtype) -> None:
     gate = LIMITED if kind == "mxfp4" else SILU
     gate_up, down = (moved(one, "cuda") for one in layer(kind, group, dtype, bias=True))
-    for tokens in OF_EACH_TILE if dtype != torch.float32 else (20,):
+    for tokens in OF_EACH_TILE if dtype != torch.float32 else (10,):
         x, chosen = inputs(tokens, gate_up.columns, dtype)
         x, routed = x.cuda(), Routed(chosen.experts.cuda(), chosen.weights.cuda())
         with poisoned_memory():

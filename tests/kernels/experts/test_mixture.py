@@ -15,7 +15,7 @@ from kernels.experts import add_experts, mixture, order, products, route
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
 from kernels.experts.route import Routed
-from kernels.experts.tiles import tile_for
+from kernels.experts.tiles import FEW, MANY, MORE, SOME, tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, scaled_to_e4m3
 from kernels.linear.split_k import whole
@@ -23,7 +23,8 @@ from kernels.norms import gate_mul
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
-NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 8, 2, 256, 128
+NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 4, 2, 256, 128
+OF_EACH_TILE = (9, 20, 60, 200)  # tokens
 LIMITED = Gate(limit=1.0, alpha=1.702)
 Keep = Callable[[Tensor], ExpertMatrix]
 
@@ -109,9 +110,14 @@ def test_experts_are_added_in_their_order() -> None:
     assert add_experts.reference(products_[[0, 2, 1]]).tolist() == [[2.0**-24]]
 
 
+def test_each_number_of_tokens_has_another_tile() -> None:
+    tiles = [tile_for(tokens * TOP_K, NUM_EXPERTS) for tokens in OF_EACH_TILE]
+    assert tiles == [FEW, SOME, MORE, MANY]
+
+
 @pytest.mark.parametrize("gate", [SILU, LIMITED])
 @pytest.mark.parametrize("keep", [plain, with_bias])
-@pytest.mark.parametrize("tokens", [1, 9, 40, 120, 420])
+@pytest.mark.parametrize("tokens", [1, *OF_EACH_TILE])
 def test_every_tile(ops: Ops, tokens: int, keep: Keep, gate: Gate) -> None:
     gate_up, down = matrices(keep)
     x, routed = draw(tokens, HIDDEN), routed_for(tokens)
@@ -122,7 +128,7 @@ def test_every_tile(ops: Ops, tokens: int, keep: Keep, gate: Gate) -> None:
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="interpreted")
 @pytest.mark.parametrize("keep", [by_channel, by_block])
-@pytest.mark.parametrize("tokens", [1, 40, 120, 420])
+@pytest.mark.parametrize("tokens", OF_EACH_TILE)
 def test_products_in_fp8(tokens: int, keep: Keep) -> None:
     """Product by product: the interpreter rounds otherwise between them."""
     gate_up, down = matrices(keep)

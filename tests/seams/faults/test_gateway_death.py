@@ -137,24 +137,6 @@ def test_a_gateway_that_is_asked_to_end_truncates_nothing_and_takes_nothing_new(
         waiting.close()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_asked_twice_to_end_serving_ends_at_once_and_streams_are_told(
-    tmp_path: Path, workers: str
-) -> None:
-    with running_server(tmp_path / "data", {"RATOON_WORKERS": workers}) as server:
-        readers = reading(server, 2, 4000)
-        server.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: not accepts(server), SOON_S)
-        assert all(reader.is_alive() for reader in readers), "they may finish"
-        server.process.send_signal(signal.SIGTERM)
-        for reader in readers:
-            reader.join(SOON_S)
-            assert not reader.broke
-            error = json.loads(reader.lines[-1].removeprefix("data: "))["error"]
-            assert error["code"] == "shutting_down"
-        assert server.process.wait(30) == 0
-
-
 def accepts(server: Server) -> bool:
     """Whether a new request is taken: it is refused with 503, or not even connected."""
     try:
@@ -207,40 +189,61 @@ def pins(server: Server) -> list[tuple[str, str]]:
         return [(prefix["id"], prefix["state"]) for prefix in answer.json()["prefixes"]]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_killed_gateway_comes_back_beside_the_same_engine(tmp_path: Path, workers: str) -> None:
-    with running_server(tmp_path / "data", {"RATOON_WORKERS": workers}) as server:
-        prompt = "Every crate that is to leave the harbour today has a number. " * 8
-        assert cached(server, prompt) == 0
-        warm = cached(server, prompt)
-        assert warm >= 16
-        with server.client(server.admin_key) as client:
-            sent = {"name": "rules", "text": prompt}
-            client.post("/admin/prefixes", json=sent).raise_for_status()
-        wait_for(lambda: pins(server)[0][1] == "warm", SOON_S)
-        pinned, leased = pins(server), server.pool()["leased"]  # pinned blocks are leased
-        before = server.children()
-        readers = reading(server, 2, 3000)
-        assert server.pool()["leased"] > leased
-        asker = Asker(server)
-        wait_for(lambda: asker.outcomes.count("200") >= 3, START_S)
-        assert set(asker.outcomes) == {"200"}, "the control: nobody is refused before"
-        os.kill(before["gateway"], signal.SIGKILL)
-        for reader in readers:
-            reader.join(SOON_S)
-            assert reader.broke
-        wait_for(lambda: "away" in asker.outcomes and asker.outcomes[-3:] == ["200"] * 3, START_S)
-        outcomes = asker.stop()
-        back = len(outcomes) - outcomes[::-1].index("away")
-        assert set(outcomes[back:]) <= {"200", "503"}, "503 until its link to the engine is there"
-        assert set(outcomes[-3:]) == {"200"}
-        after = server.children()
-        assert after["engine"] == before["engine"]
-        assert after["gateway"] != before["gateway"]
-        wait_for(lambda: server.stats()["queue"] == {"running": 0, "waiting": 0}, SOON_S)
-        wait_for(lambda: server.pool()["leased"] == leased, SOON_S)
-        assert cached(server, prompt) >= warm, "the engine kept its cache"
-        wait_for(lambda: pins(server) == pinned, SOON_S)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
-        assert not any(os.path.exists(f"/proc/{pid}") for pid in after.values())
+@pytest.fixture(scope="module", params=["1", "2"], ids=["1 worker", "2 workers"])
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """Both started together; the last test ends them."""
+    data_dir = tmp_path_factory.mktemp("together") / "data"
+    with running_server(data_dir, {"RATOON_WORKERS": request.param}) as server:
+        yield server
+
+
+def test_a_killed_gateway_comes_back_beside_the_same_engine(served: Server) -> None:
+    prompt = "Every crate that is to leave the harbour today has a number. " * 8
+    assert cached(served, prompt) == 0
+    warm = cached(served, prompt)
+    assert warm >= 16
+    with served.client(served.admin_key) as client:
+        sent = {"name": "rules", "text": prompt}
+        client.post("/admin/prefixes", json=sent).raise_for_status()
+    wait_for(lambda: pins(served)[0][1] == "warm", SOON_S)
+    pinned, leased = pins(served), served.pool()["leased"]  # pinned blocks are leased
+    before = served.children()
+    readers = reading(served, 2, 3000)
+    assert served.pool()["leased"] > leased
+    asker = Asker(served)
+    wait_for(lambda: asker.outcomes.count("200") >= 3, START_S)
+    assert set(asker.outcomes) == {"200"}, "the control: nobody is refused before"
+    os.kill(before["gateway"], signal.SIGKILL)
+    for reader in readers:
+        reader.join(SOON_S)
+        assert reader.broke
+    wait_for(lambda: "away" in asker.outcomes and asker.outcomes[-3:] == ["200"] * 3, START_S)
+    outcomes = asker.stop()
+    back = len(outcomes) - outcomes[::-1].index("away")
+    assert set(outcomes[back:]) <= {"200", "503"}, "503 until its link to the engine is there"
+    assert set(outcomes[-3:]) == {"200"}
+    after = served.children()
+    assert after["engine"] == before["engine"]
+    assert after["gateway"] != before["gateway"]
+    wait_for(lambda: served.stats()["queue"] == {"running": 0, "waiting": 0}, SOON_S)
+    wait_for(lambda: served.pool()["leased"] == leased, SOON_S)
+    assert cached(served, prompt) >= warm, "the engine kept its cache"
+    wait_for(lambda: pins(served) == pinned, SOON_S)
+
+
+def test_asked_twice_to_end_serving_ends_at_once_and_streams_are_told(served: Server) -> None:
+    readers, children = reading(served, 2, 4000), served.children()
+    assert set(children) == {"engine", "gateway"}
+    served.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: not accepts(served), SOON_S)
+    assert all(reader.is_alive() for reader in readers), "they may finish"
+    served.process.send_signal(signal.SIGTERM)
+    for reader in readers:
+        reader.join(SOON_S)
+        assert not reader.broke
+        error = json.loads(reader.lines[-1].removeprefix("data: "))["error"]
+        assert error["code"] == "shutting_down"
+    assert served.process.wait(30) == 0
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in children.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -36,3 +37,9 @@ def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def client(tiny_server: Server) -> Iterator[openai.OpenAI]:
     with tiny_server.openai() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def jsonschema() -> Any:
+    """The library, which takes most of a second to import: for who validates by it."""
+    return pytest.importorskip("jsonschema")

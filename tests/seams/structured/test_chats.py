@@ -11,8 +11,6 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-jsonschema = pytest.importorskip("jsonschema")
-
 MODEL = "tiny"
 HI = [{"role": "user", "content": "Hi"}]
 SEEDS = range(6)
@@ -58,7 +56,7 @@ either = pytest.mark.parametrize("ask", [asked, streamed])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_calls_that_must_be_made_are_right(
-    client: openai.OpenAI, ask: Any, choice: Any, seed: int
+    client: openai.OpenAI, jsonschema: Any, ask: Any, choice: Any, seed: int
 ) -> None:
     answer = ask(client, tools=TOOLS, tool_choice=choice, seed=seed, parallel_tool_calls=False)
     [said] = answer.choices
@@ -78,13 +76,17 @@ def test_without_a_grammar_nothing_is_called(client: openai.OpenAI) -> None:
 @either
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("tools", [openai.omit, TOOLS], ids=["alone", "with tools"])
-def test_a_schema_is_followed(client: openai.OpenAI, ask: Any, tools: Any, seed: int) -> None:
+def test_a_schema_is_followed(
+    client: openai.OpenAI, jsonschema: Any, ask: Any, tools: Any, seed: int
+) -> None:
     answer = ask(client, response_format=FORMAT, tools=tools, seed=seed, tool_choice="none")
     assert answer.choices[0].finish_reason == "stop"
     jsonschema.validate(json.loads(answer.choices[0].message.content), BOUNDED)
 
 
-def test_with_tools_a_text_of_the_schema_or_a_call_comes(client: openai.OpenAI) -> None:
+def test_with_tools_a_text_of_the_schema_or_a_call_comes(
+    client: openai.OpenAI, jsonschema: Any
+) -> None:
     kinds = set()
     for seed in range(12):
         how = {"seed": seed, "logit_bias": ENDS}  # a tool that is not strict bounds no text
@@ -195,7 +197,7 @@ TAGS = {
 BEGINS = {str(ord("<")): 4}
 
 
-def test_structural_tags_are_followed(client: openai.OpenAI) -> None:
+def test_structural_tags_are_followed(client: openai.OpenAI, jsonschema: Any) -> None:
     tag = {"type": "tag", "begin": "<f>", "content": {"type": "json_schema"}, "end": "</f>"}
     tag["content"] = {"type": "json_schema", "json_schema": BOUNDED}
     newer = {"type": "structural_tag", "format": tag}
@@ -215,7 +217,9 @@ def test_structural_tags_are_followed(client: openai.OpenAI) -> None:
     ],
     ids=["response_format", "structured_outputs"],
 )
-def test_what_follows_a_trigger_is_a_tag(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+def test_what_follows_a_trigger_is_a_tag(
+    client: openai.OpenAI, jsonschema: Any, fields: dict[str, Any]
+) -> None:
     found = 0
     for seed in SEEDS:
         how = {"seed": seed, "logit_bias": BEGINS, "max_tokens": 300}

@@ -6,14 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import openai
 import pytest
 
 from tests.seams.structured.schemas import ALL, Schema
 from tests.seams.structured.test_chats import ENDS, asked
-
-jsonschema = pytest.importorskip("jsonschema")
 
 SEEDS = (1, 2)
 CASES = {f"{kind}: {name}": one for kind, some in ALL.items() for name, one in some.items()}
@@ -51,7 +50,7 @@ def answer_under(client: openai.OpenAI, schema: Schema, seed: int) -> tuple[str,
     return choice.message.content or "", ""
 
 
-def problems(schema: Schema, text: str) -> Iterator[str]:
+def problems(jsonschema: Any, schema: Schema, text: str) -> Iterator[str]:
     kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
     # The grammar lets any minute end with a leap second; the checker does not.
@@ -60,7 +59,9 @@ def problems(schema: Schema, text: str) -> Iterator[str]:
 
 
 @pytest.mark.timeout(600)
-def test_each_schema_is_followed_or_refused_by_its_keyword(client: openai.OpenAI) -> None:
+def test_each_schema_is_followed_or_refused_by_its_keyword(
+    client: openai.OpenAI, jsonschema: Any
+) -> None:
     assert len(CASES) > 110
     jobs = [(name, seed) for name in CASES for seed in SEEDS]
     with ThreadPoolExecutor(8) as pool:
@@ -69,7 +70,7 @@ def test_each_schema_is_followed_or_refused_by_its_keyword(client: openai.OpenAI
     for (name, seed), (text, why) in zip(jobs, answers, strict=True):
         if why:
             refused[name] = why
-        elif found := list(problems(CASES[name], text)):
+        elif found := list(problems(jsonschema, CASES[name], text)):
             wrong[name, seed] = found
     assert not wrong
     assert all(why.startswith("response_format.json_schema.schema: ") for why in refused.values())
