@@ -24,12 +24,17 @@ from engine.ranks.messages import (
 from engine.ranks.slices_fetched import SliceFetching
 from engine.ranks.slices_lent import SliceLending
 
+ANY = "*"  # free port
+
 
 def door_of(where: str | None, rank: int) -> str | None:
-    """Where a rank from 1 on is asked, whose rank 0 is at `where`: beside it, or any free port."""
+    """Where a rank from 1 on is asked, if its rank 0 is asked `where`: so many ports after it."""
     if where is None:
         return None
-    return f"{where.rpartition(':')[0]}:*" if is_tcp(where) else f"{where}.{rank}"
+    if not is_tcp(where):
+        return f"{where}.{rank}"
+    host, _, port = where.rpartition(":")
+    return f"{host}:{port if port == ANY else int(port) + rank}"
 
 
 class SliceExchange:

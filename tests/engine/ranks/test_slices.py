@@ -238,5 +238,5 @@ def test_what_is_left_is_not_written_any_more(rig: Rig) -> None:
 def test_doors_are_beside_rank_0s() -> None:
     assert door_of(None, 1) is None
     assert door_of("/run/engine.sock.x", 2) == "/run/engine.sock.x.2"
-    assert door_of("tcp://0.0.0.0:7302", 1) == "tcp://0.0.0.0:*"
+    assert door_of("tcp://0.0.0.0:7302", 2) == "tcp://0.0.0.0:7304"
     assert door_of("tcp://[::]:*", 3) == "tcp://[::]:*"
