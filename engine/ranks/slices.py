@@ -1,6 +1,7 @@
 """What a rank has to do with other engines: it sends its slices of blocks, and fetches them.
 
-Rank 0 decides both. Each rank has a door of its own, and asks at the other engine's of its number.
+Rank 0 decides both. Each rank is asked at an address of its own, and asks the other engine's rank
+of its number.
 
 Knows: who is told what. Does not know: tickets (`slices_lent`) or slots (`slices_fetched`).
 """
@@ -27,7 +28,7 @@ from engine.ranks.slices_lent import SliceLending
 ANY = "*"  # free port
 
 
-def door_of(where: str | None, rank: int) -> str | None:
+def address_of(where: str | None, rank: int) -> str | None:
     """Where a rank from 1 on is asked, if its rank 0 is asked `where`: so many ports after it."""
     if where is None:
         return None

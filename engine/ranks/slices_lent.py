@@ -1,7 +1,7 @@
 """A rank's slices of blocks that rank 0 lends: who asks with the ticket is sent them.
 
     rank 0    Lend | LendBlocks ... | EndLending       through the ring
-    asker     an ask that names the ticket             at this rank's door
+    asker     an ask that names the ticket             at this rank's address
 
 Either may come first. A lending that nobody asks for, and an ask that nobody has told of, end after
 a while.

@@ -58,7 +58,7 @@ class Rig:
         self.caught_up += 1
 
     def find(self) -> list[RankMessage]:
-        """The other engine has told doors; what the other ranks are told."""
+        """The other engine has told addresses; what the other ranks are told."""
         self.here.slices = SLICES
         self.all.turn()
         return self.ranks.told()
@@ -99,7 +99,7 @@ def test_other_ranks_are_told_once_something_was_found(ranks: TwoRanks) -> None:
     assert not ranks.told()
     [told] = rig.find()
     assert isinstance(told, FetchSlices)
-    assert told.doors == ("tcp://gpu1:71", "tcp://gpu1:72"), "as this engine reaches the other"
+    assert told.addresses == ("tcp://gpu1:71", "tcp://gpu1:72"), "as this engine reaches the other"
     assert (told.ticket, told.first, told.end) == (SLICES.ticket, FIRST, END)
     assert told.token_ids == TOKENS.tobytes()
     assert told.block_ids == np.arange(100, 100 + END, dtype="<i4").tobytes()

@@ -24,7 +24,7 @@ from engine.ranks.messages import (
     RankMessage,
     SlicesFetched,
 )
-from engine.ranks.slices import SliceExchange, door_of
+from engine.ranks.slices import SliceExchange, address_of
 from engine.ranks.slices_lent import OTHER_HALF_S, SliceLending
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -191,7 +191,7 @@ def wanted() -> FetchSlices:
     return FetchSlices(
         number=5,
         ticket=TICKET,
-        doors=("/x.1", "/x.2"),
+        addresses=("/x.1", "/x.2"),
         spans=path.spans,
         token_ids=tokens.tobytes(),
         block_keys=block_keys(path, tokens, 4),
@@ -236,7 +236,7 @@ def test_what_is_left_is_not_written_any_more(rig: Rig) -> None:
 
 
 def test_doors_are_beside_rank_0s() -> None:
-    assert door_of(None, 1) is None
-    assert door_of("/run/engine.sock.x", 2) == "/run/engine.sock.x.2"
-    assert door_of("tcp://0.0.0.0:7302", 2) == "tcp://0.0.0.0:7304"
-    assert door_of("tcp://[::]:*", 3) == "tcp://[::]:*"
+    assert address_of(None, 1) is None
+    assert address_of("/run/engine.sock.x", 2) == "/run/engine.sock.x.2"
+    assert address_of("tcp://0.0.0.0:7302", 2) == "tcp://0.0.0.0:7304"
+    assert address_of("tcp://[::]:*", 3) == "tcp://[::]:*"
