@@ -26,6 +26,7 @@ from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
 from engine.no_core import leave_no_core
 from engine.process import (
+    EXIT_BROKEN,
     EXIT_CANNOT_START,
     EXIT_NOT_SERVED,
     EXIT_STOPPED,
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> int:
         try:
             with enough_memory():
                 loaded = _opened(config, opened)
-        except (ModelError, BadLinkKey, OSError) as error:
+        except (ModelError, BadLinkKey, OSError, RankGone) as error:
             return _cannot_start(error)
         try:
             with enough_memory(), why_not_started(loaded.team):
@@ -90,6 +91,8 @@ class _Loaded(NamedTuple):
 
 def _cannot_start(error: Exception) -> int:
     _log.error("the engine cannot start: %s", " ".join(str(error).split()))
+    if isinstance(error, RankGone):
+        return EXIT_BROKEN  # it may have been killed: another start may do
     return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 

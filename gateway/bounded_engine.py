@@ -41,6 +41,11 @@ class BoundedEngine:
         return self._engine.is_stalled
 
     @property
+    def handshake_error(self) -> str | None:
+        """Why whoever is at the engine's address hears nothing; None where it may."""
+        return self._engine.handshake_error
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """The engines that this one consists of; none where it is one alone."""
         return self._engine.replicas

@@ -16,6 +16,7 @@ from cli.plan.decoder import DecoderCounts
 from cli.plan.machine import MachineModel
 from cli.plan.offload import LayerCopies
 from cli.plan.options import RequestFlags
+from cli.plan.units import count, gb, gib, ms, operations
 from engine.models.weight_formats.plain import PLAIN
 
 
@@ -101,29 +102,29 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
     plain = costs.weight_format == PLAIN.name
     by = f"P x {item} bytes" if plain else costs.weight_format
     return [
-        ("parameters P", f"{costs.parameters / 1e9:,.2f} B", ""),
+        ("parameters P", count(costs.parameters), ""),
         *_active_row(costs),
         (
             f"of its {costs.layers} layers",
-            f"{costs.layer_parameters / 1e9:,.2f} B",
-            f"about 12 L d^2 = {costs.rule_of_thumb / 1e9:,.2f} B",
+            count(costs.layer_parameters),
+            f"about 12 L d^2 = {count(costs.rule_of_thumb)}",
         ),
         (
             "a layer",
-            f"{per_layer / 1e6:,.1f} M",
-            f"about 12 d^2 = {costs.rule_of_thumb / costs.layers / 1e6:,.1f} M",
+            count(per_layer, 1),
+            f"about 12 d^2 = {count(costs.rule_of_thumb / costs.layers, 1)}",
         ),
         (
             "weights",
-            f"{costs.weight_bytes / 1e9:,.1f} GB",
-            f"{by}, {costs.weight_bytes / 2**30:,.1f} GiB",
+            gb(costs.weight_bytes),
+            f"{by}, {gib(costs.weight_bytes)}",
         ),
         (
             "KV of a token",
             f"{costs.kv_bytes_per_token / 1024:,.0f} KiB",
             "2 x layers x KV heads x head size x bytes",
         ),
-        ("FLOPs of a token", f"{costs.flops_per_token / 1e9:,.1f} G", "2 P"),
+        ("FLOPs of a token", operations(costs.flops_per_token, most="G"), "2 P"),
     ]
 
 
@@ -131,7 +132,7 @@ def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
     """Of a mixture, what a token meets; nothing where that is all."""
     if costs.active_parameters == costs.parameters:
         return []
-    return [("of them active", f"{costs.active_parameters / 1e9:,.2f} B", "P of a token's FLOPs")]
+    return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]
 
 
 def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
@@ -141,16 +142,16 @@ def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
     return [
         (
             "KV",
-            f"{costs.kv_bytes / 2**30:,.2f} GiB",
+            gib(costs.kv_bytes, 2),
             f"{costs.batch} x {length:,} tokens x KV of a token",
         ),
-        ("FLOPs of a prompt", f"{costs.prompt_flops / 1e12:,.2f} T", "2 n P"),
+        ("FLOPs of a prompt", operations(costs.prompt_flops, 2), "2 n P"),
         (
             "TTFT",
-            f"{costs.ttft_ms:,.1f} ms",
+            ms(costs.ttft_ms),
             f"start + batch x FLOPs / rate, or weights / bandwidth{beside}",
         ),
-        ("TPOT", f"{costs.tpot_ms:,.2f} ms", f"(weights + KV) / bandwidth{beside}"),
+        ("TPOT", ms(costs.tpot_ms, 2), f"(weights + KV) / bandwidth{beside}"),
         ("a request", f"{costs.request_ms / 1e3:,.3f} s", "TTFT + TPOT x N"),
         ("output tokens/s", f"{costs.output_tokens_per_s:,.0f}", "batch / TPOT"),
     ]

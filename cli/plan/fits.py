@@ -10,6 +10,7 @@ from cli.plan.machine import GIB, MachineModel, break_even_tokens
 from cli.plan.offload import placement_of
 from cli.plan.options import MemoryFlags
 from cli.plan.stages import stages_of
+from cli.plan.units import gib
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
 
@@ -152,7 +153,7 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
     """What is counted, and how much."""
     return [
-        ("weights", f"{fit.weight_bytes / GIB:,.1f} GiB"),
+        ("weights", gib(fit.weight_bytes)),
         ("KV of a token", f"{fit.kv_bytes_per_token:,} bytes"),
         ("tokens that fit all ranks", f"{fit.device_tokens:,}"),
     ]
@@ -160,9 +161,7 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
 
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, str, str]]:
     """Format, GiB, tokens."""
-    return [
-        (one.format, f"{one.weight_bytes / GIB:,.1f} GiB", f"{one.device_tokens:,}") for one in fits
-    ]
+    return [(one.format, gib(one.weight_bytes), f"{one.device_tokens:,}") for one in fits]
 
 
 def tier_rows(fits: list[KvFit], computed_per_s: float) -> list[tuple[str, ...]]:

@@ -9,6 +9,7 @@ from cli.plan.fits import device_tokens, in_formats
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.offload import copies_of, placement_of
 from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.units import ms
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.offload.placement import Placement, as_gib, least_placement
 
@@ -97,7 +98,7 @@ def need_line(fit: OffloadFit) -> str:
     """For the refusal of weights that do not fit."""
     return (
         f"with --cpu-offload-gb {fit.cpu_offload_gb:g} they fit in {fit.format}, and each step "
-        f"copies weights for {fit.copy_ms:,.0f} ms"
+        f"copies weights for {ms(fit.copy_ms, 0)}"
     )
 
 
@@ -108,7 +109,7 @@ def offload_rows(fits: list[OffloadFit]) -> list[tuple[str, ...]]:
             one.format,
             f"{one.cpu_offload_gb:g}",
             f"{one.layers}",
-            f"{one.copy_ms:,.0f} ms",
+            ms(one.copy_ms, 0),
             f"{one.device_tokens:,}",
         )
         for one in fits

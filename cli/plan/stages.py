@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from cli.errors import BadSetting
 from cli.plan.decoder import DecoderCounts
 from cli.plan.estimates import BatchCosts
-from cli.plan.machine import GIB, MachineModel
+from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.units import gib, ms
 from engine.models.checks import check_grid
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
@@ -119,9 +120,9 @@ def stage_rows(fit: PipelineFit) -> list[tuple[str, ...]]:
     return [
         (
             f"{one.first_layer} to {one.last_layer}",
-            f"{one.weight_bytes / GIB:,.1f} GiB",
+            gib(one.weight_bytes),
             f"{one.kv_bytes_per_token:,} bytes",
-            f"{one.step_ms:,.2f} ms",
+            ms(one.step_ms, 2),
         )
         for one in fit.stages
     ]

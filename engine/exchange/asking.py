@@ -201,16 +201,29 @@ class Asking:
             try:
                 frames = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                break
+                if not self._settle(peer):
+                    break
+                continue
             self._hear(peer, frames)
         else:
             self._waker.wake()  # there may be more
+            while self._settle(peer):
+                pass
         now = time.monotonic()
         for number, one in peer.on_the_way.items():
             if one.arriving.taken > one.told and not one.arriving.fetch.is_over:
                 self._tell(peer, number, one, now)
         self._drop_ended(peer)
         self._wake_owner()
+
+    def _settle(self, peer: _Peer) -> bool:
+        """Wait for copies that are under way, and have their blocks let go; False: none are."""
+        for number, one in peer.on_the_way.items():
+            if one.arriving.settle():
+                if not one.arriving.fetch.is_over:
+                    self._tell(peer, number, one, time.monotonic())
+                return True
+        return False
 
     def _hear(self, peer: _Peer, frames: list[zmq.Frame]) -> None:
         try:

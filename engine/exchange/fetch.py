@@ -6,6 +6,7 @@
 The blocks are private to the sequence's lease. So that they are not written any more once the
 lease is given back, the thread writes under `lock`, and the owner closes the fetch under it: it
 waits for the few blocks that are being written just then, and for nothing that is on its way.
+Blocks that are copied from another GPU are written until `writing` has passed.
 
 Knows: what is wanted, and how far it has come. Does not know: sockets, or sequences.
 """
@@ -22,7 +23,7 @@ from engine.exchange.wire import Slices
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import BlockIds
-from storage.copies import CopyEvent
+from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
 
@@ -83,6 +84,7 @@ class Fetch:
     first_reads: dict[str, int] = field(default_factory=dict)  # blocks by label
     slices: Slices | None = None  # where other ranks' parts of the blocks are, once found
     lock: Lock = field(default_factory=Lock, repr=False)
+    writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
 
     def end(self, why: str) -> None:
         """Nothing more will come; the first reason counts."""
@@ -99,3 +101,4 @@ class Fetch:
         """Nothing is written any more once this returns; for the owner."""
         with self.lock:
             self.is_closed = True
+        self.writing.synchronize()

@@ -25,7 +25,7 @@ class PinnedPrefix:
     block_keys: bytes
 
 
-ReplicaState = Literal["ready", "stalled", "draining", "absent", "refused"]
+ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_failed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,14 @@ class Engine(Protocol):
     @property
     def is_stalled(self) -> bool:
         """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        ...
+
+    @property
+    def handshake_error(self) -> str | None:
+        """Why whoever is at the engine's address hears nothing, in a line; None where it may.
+
+        Of several engines it is told in `replicas`.
+        """
         ...
 
     @property

@@ -17,7 +17,7 @@ from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
-from engine.ranks.collectives import Meeting
+from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
@@ -48,6 +48,8 @@ def serve(channel: Channel) -> int:
             is_refused = isinstance(error, ModelNotServed)
             _send(channel, NotStarted(" ".join(str(error).split()), is_refused))
             return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
+        except RankLeft as error:
+            return _left(error)
         exchange = parts.exchange
         _send(channel, Started(exchange.block_bytes, exchange.address))
         try:
@@ -55,13 +57,21 @@ def serve(channel: Channel) -> int:
         except WireBroken:
             _log.error("this rank ends: rank 0 is gone")
             return EXIT_BROKEN
+        except RankLeft as error:
+            return _left(error)
     return EXIT_STOPPED
+
+
+def _left(error: RankLeft) -> int:
+    """This one ends with another, which has said why, or of which rank 0 says it."""
+    _log.error("this rank ends: another one is gone (%s)", error)
+    return EXIT_BROKEN
 
 
 def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """Load a rank's part of the model, open its tiers and its exchange.
 
-    Raises ModelError, BadLinkKey, OSError.
+    Raises ModelError, BadLinkKey, OSError, RankLeft.
     """
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)

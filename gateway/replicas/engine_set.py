@@ -60,6 +60,11 @@ class EngineSet(ReplicaQueries):
         return self._members.is_stalled
 
     @property
+    def handshake_error(self) -> None:
+        """None: it is told of each replica."""
+        return None
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """Each one's state."""
         return {

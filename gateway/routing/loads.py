@@ -48,7 +48,7 @@ class Loads:
 
     def fetches_from(self, address: str) -> int:
         """How many requests fetch from there, or are about to."""
-        return self._fetches[address]
+        return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
         """What is known of it. A new one is taken to be like the others."""

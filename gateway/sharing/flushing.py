@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
@@ -23,11 +24,16 @@ from gateway.errors import Unavailable
 from gateway.periodic import repeated
 from gateway.replicas.flushes import recorded
 from gateway.replicas.queries import NotAllFlushed
-from gateway.state.records import CacheFlush
-from gateway.state.store import FlushLog
+from gateway.sharing.flush_folding import folding
+from gateway.state.records import CacheFlush, Tenant
+from gateway.state.store import FlushLog, Records
 
 REFRESH_S = 2.0
 ALONE = "0"  # the name of an engine that is the only one
+
+
+class FlushState(FlushLog, Records, Protocol):
+    """What of the state is used here; tenants are those that are not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,9 @@ class Flushed:
 class Flushing:
     """The flushes of one gateway process. For one event loop."""
 
-    def __init__(self, log: FlushLog, engine: Engine, clock: Callable[[], float]) -> None:
+    def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
         """`clock`: seconds since the epoch."""
-        self._log = log
+        self._state = state
         self._engine = engine
         self._clock = clock
         self._news = asyncio.Event()
@@ -67,9 +73,10 @@ class Flushing:
         Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
         """
         flush = CacheFlush.new(tenant_id, at=self._clock())
-        await self._log.add_flush(flush)
+        await self._state.add_flush(flush)
         flushed = await self._asked(flush)
         await self._changed()
+        await self._fold()
         return flushed
 
     @asynccontextmanager
@@ -95,8 +102,16 @@ class Flushing:
         except (Unavailable, EngineError):
             self.reload()
 
+    async def _fold(self) -> None:
+        """Have no more records of deleted tenants than are of use."""
+        with suppress(Unavailable):
+            tenants = {one.id for one in await self._state.every(Tenant)}
+            found = folding(await self._state.flushes(), tenants, self._clock())
+            if found is not None:
+                await self._state.fold_flushes(*found)
+
     async def _renew(self) -> None:
-        flushes = await recorded(self._log)
+        flushes = await recorded(self._state)
         if flushes != self._told:
             self._engine.flush_recorded(flushes)
             self._told = flushes

@@ -17,6 +17,8 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
 MAX_FP8_ROWS = 256  # with more, products take as long as their arithmetic: the library's
+# With numbers of rows up to these, and up to 32, all kernels of fp8 are launched.
+TELLING_ROWS = (64, 128, MAX_FP8_ROWS)
 STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
 PROCESSORS = 132  # multiprocessors of an H100 or H200
 MOST_STAGES = 12  # tiles in flight in a program
@@ -26,7 +28,6 @@ _MIN_TILES = 8  # of a share of K
 _MAX_SHARES = 8
 _MOST_PART_BYTES = 8 << 20  # of a product left in parts, which stay in the L2 cache
 _HALF = 128  # rows of x of one WGMMA instruction: more would leave too few registers
-_ROWS_OF_TWO = 64  # of x in each of two programs on a multiprocessor: there are registers for these
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +61,17 @@ def strips_of(features: int) -> int:
     return cdiv(features, STRIP)
 
 
-def form_of(rows: int, features: int, tiles: int, *, in_parts: bool, most: int = 256) -> Form:
-    """The form that fills the device.
-
-    `tiles` of 128 bytes in a row of the weight, parts only if `in_parts`, no more than `most` rows
-    of x in a program.
-    """
+def form_of(
+    rows: int, features: int, tiles: int, *, in_parts: bool, by_block: bool = False
+) -> Form:
+    """The form that fills the device; `tiles` of 128 bytes in a row, parts only if `in_parts`."""
+    # Scales of blocks are multiplied by in the loop, which takes registers.
+    most = _HALF if by_block else 2 * _HALF
     at_once = min(_rows_at_once(rows, features, in_parts=in_parts), most)
     passes = cdiv(rows, at_once)
     shares = _shares(features, tiles, passes, rows) if in_parts else 1
     programs = strips_of(features) * passes * shares
-    two = programs > PROCESSORS and at_once <= _ROWS_OF_TWO
+    two = programs > PROCESSORS and at_once <= most // 4  # for more two have too few registers
     return Form(at_once, shares, 2 if two else 1)
 
 
@@ -82,9 +83,7 @@ def fp8_form(
         return None
     if rows > _HALF and not in_parts and _has_few_strips(features):
         return None
-    # Scales of blocks are multiplied by in the loop, which takes registers.
-    most = _HALF if by_block else 2 * _HALF
-    return form_of(rows, features, tiles, in_parts=in_parts, most=most)
+    return form_of(rows, features, tiles, in_parts=in_parts, by_block=by_block)
 
 
 def _rows_at_once(rows: int, features: int, *, in_parts: bool) -> int:

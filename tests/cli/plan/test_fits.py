@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from cli.errors import BadSetting
+from cli.plan.cache_plan import make_plan
 from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.estimates import model_costs, model_rows
 from cli.plan.fits import WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.plan.gpus import GPUS, on_gpu
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
-from cli.plan.plan import make_plan
 from engine.models.mlp import MlpConfig
 from engine.models.modules import LinearConfig
 from storage.kv_layout import FP8
@@ -59,7 +59,9 @@ def test_where_weights_do_not_fit_no_token_does(decoder: DecoderCounts) -> None:
 
 def test_what_does_not_fit_is_told_in_which_format_it_would(decoder: DecoderCounts) -> None:
     asked = decoder, MemoryFlags(gpu_gib=12.0), MachineModel(), RequestFlags()
-    with pytest.raises(BadSetting, match=r"take 15\.0 GiB on one GPU.*; in int8_by_channel 8\.5$"):
+    with pytest.raises(
+        BadSetting, match=r"take 15\.0 GiB on one GPU.*; in int8_by_channel 8\.5 GiB$"
+    ):
         make_plan("m", *asked, served=int8_weights.SERVED)
     roomy = replace(asked[1], gpu_gib=24.0)
     assert make_plan("m", decoder, roomy, *asked[2:], served=int8_weights.SERVED).device_tokens

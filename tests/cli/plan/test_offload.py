@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from cli.errors import BadSetting
+from cli.plan.cache_plan import CachePlan, make_plan
 from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.machine import MachineModel
 from cli.plan.offload import LayerCopies
 from cli.plan.options import MemoryFlags, RequestFlags
-from cli.plan.plan import CachePlan, make_plan
 from engine.offload.placement import GIB
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
@@ -81,7 +81,7 @@ def test_weights_that_do_not_fit_are_refused_with_the_flag_that_helps(
         planned(decoder, SMALL)
     said = str(refused.value)
     assert "take 15.0 GiB on one GPU; with --cpu-offload-gb 4.06 they fit in plain, and" in said
-    assert "each step copies weights for 182 ms; in fp8 8.5; in int4" in said
+    assert "each step copies weights for 182 ms; in fp8 8.5 GiB; in int4" in said
     with pytest.raises(BadSetting) as tight:
         planned(decoder, replace(SMALL, gpu_gib=5.0))
     words = str(tight.value)

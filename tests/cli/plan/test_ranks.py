@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cli.errors import BadSetting
+from cli.plan.cache_plan import make_plan
 from cli.plan.decoder import read_decoder
 from cli.plan.fits import rank_fit
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
-from cli.plan.plan import make_plan
 from cli.plan.stages import checked_ranks
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cli.errors import BadSetting
+from cli.plan.cache_plan import CachePlan, make_plan
 from cli.plan.decoder import read_decoder
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
-from cli.plan.plan import CachePlan, make_plan
 from cli.plan.stages import checked_ranks, stages_of
 from engine.models.architectures.registry import read_model_config
 from engine.models.stages import split_model

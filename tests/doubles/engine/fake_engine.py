@@ -108,6 +108,7 @@ class FakeEngine:
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
         self.is_stalled = False
+        self.handshake_error: str | None = None
         self.replicas: Mapping[str, ReplicaHealth] = {}
         self._changed = threading.Condition()
         self.reset()

@@ -26,8 +26,9 @@ from engine.errors import (
     PromptTooLong,
 )
 from engine.link.address import address
-from engine.link.client import EngineClient, ReadFlushes
+from engine.link.client import EngineClient
 from engine.link.codec import Codec
+from engine.link.flush_telling import ReadFlushes
 from engine.link.heartbeat import Heartbeat
 from engine.link.interface import PinnedPrefix
 from engine.link.messages import (

@@ -128,6 +128,7 @@ class OperatedEngine:
     def __init__(self) -> None:
         self.connected = True
         self.is_stalled = False
+        self.handshake_error: str | None = None
         self.replicas: dict[str, ReplicaHealth] = {}
         self.hangs = False
         self.counters = some_stats()
