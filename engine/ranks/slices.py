@@ -51,13 +51,18 @@ class SliceExchange:
         """`fingerprint` is that of this rank's slices; `report` tells rank 0."""
         self._lending = None
         if opened.answering is not None:
-            self._lending = SliceLending(opened.answering, fingerprint, report)
+            self._lending = SliceLending(opened.answering, opened.mark, fingerprint, report)
         self._fetching = SliceFetching(opened, rank, fingerprint, report)
 
     @property
     def is_busy(self) -> bool:
         """Whether something ends by itself after a while."""
         return self._lending is not None and self._lending.is_busy
+
+    @property
+    def awaits_steps(self) -> bool:
+        """Whether something goes on as soon as steps are over that were launched."""
+        return self._lending is not None and self._lending.awaits_steps
 
     def do(self, message: Exchanged) -> None:
         """What rank 0 says. Raises ThreadEnded."""
@@ -81,7 +86,5 @@ def _lend(lending: SliceLending, message: Lend | LendBlocks | EndLending) -> Non
     match message:
         case Lend(ticket):
             lending.lend(ticket)
-        case LendBlocks():
-            lending.send(message)
-        case EndLending():
-            lending.end(message)
+        case LendBlocks() | EndLending():
+            lending.tell(message)

@@ -50,6 +50,7 @@ class Threads:
     sent_blocks = sent_bytes = block_bytes = 0
     address: str | None = None
     patience: Patience | None = None
+    launched: CopyEvent = field(default_factory=Passed)
 
     @property
     def answering(self) -> Answers:
@@ -69,7 +70,7 @@ class Threads:
         self.said.append(("end", is_all))
 
     def mark(self) -> CopyEvent:
-        return Passed()
+        return self.launched
 
     def asking(self, fingerprint: bytes) -> Threads:
         assert fingerprint == OWN
@@ -94,7 +95,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.slices = SliceExchange(self.threads, 1, OWN, self.reports.append)
-        self.lending = SliceLending(self.threads, OWN, self.reports.append)
+        self.lending = SliceLending(self.threads, Passed, OWN, self.reports.append)
 
     def ask(self, ticket: bytes | None = TICKET, fingerprint: bytes = OWN) -> None:
         ask = Ask(
@@ -122,6 +123,7 @@ def test_either_half_of_a_lending_may_come_first(rig: Rig) -> None:
         rig.slices.turn()
         rig.slices.do(packed(TICKET, BLOCKS[2:]))
         rig.slices.do(EndLending(TICKET, "", True))
+        rig.slices.turn()
         assert rig.threads.said == ["found", *BLOCKS, ("end", True)]
         assert not rig.slices.is_busy
         assert not rig.reports
@@ -142,10 +144,41 @@ def test_all_of_a_lending_may_be_told_before_it_is_asked_for(rig: Rig) -> None:
 def test_a_lending_that_ends_early_is_over_at_once_where_nobody_has_asked(rig: Rig) -> None:
     rig.slices.do(Lend(TICKET))
     rig.slices.do(EndLending(TICKET, "it takes too long", False))
+    rig.slices.turn()
     assert rig.reports == [LendingEnded(TICKET)]
     for message in (packed(TICKET, BLOCKS), EndLending(TICKET, "", True)):
         rig.slices.do(message)  # on their way
+    rig.slices.turn()
     assert not rig.threads.said
+
+
+@dataclass
+class Step:
+    """One that was launched."""
+
+    is_over: bool = False
+
+    def query(self) -> bool:
+        return self.is_over
+
+    def synchronize(self) -> None:
+        raise AssertionError("the loop waits for no step")
+
+
+def test_what_a_step_may_still_write_is_not_sent(rig: Rig) -> None:
+    rig.slices.do(Lend(TICKET))
+    rig.ask()
+    rig.threads.launched = step = Step()
+    rig.slices.do(packed(TICKET, BLOCKS))
+    rig.threads.launched = Passed()
+    rig.slices.do(EndLending(TICKET, "", True))
+    rig.slices.turn()
+    assert rig.threads.said == ["found"]
+    assert rig.slices.awaits_steps
+    step.is_over = True
+    rig.slices.turn()
+    assert rig.threads.said == ["found", *BLOCKS, ("end", True)]
+    assert not rig.slices.awaits_steps
 
 
 def test_neither_half_waits_for_ever(rig: Rig) -> None:
@@ -179,6 +212,7 @@ def test_a_ticket_is_good_for_one(rig: Rig) -> None:
     rig.threads.news.append(Asked((b"another", 1), _ask_again()))
     rig.slices.turn()
     rig.slices.do(packed(TICKET, BLOCKS))
+    rig.slices.turn()
     assert rig.threads.said == BLOCKS, "to the first"
 
 

@@ -59,16 +59,17 @@ def pair(kept: Pair) -> Iterator[Pair]:
 
 
 def slices_of(engine: RealEngine, prompt: Sequence[int], namespace: Namespace) -> list[bytes]:
-    """What rank 1 has of a prompt's blocks."""
+    """What the ranks from 1 on have of each of a prompt's blocks."""
     path, ids = NamespacePath.single(namespace), np.array(prompt, np.int32)
     lease = engine.cache.read(path, ids, owner="", now=0.0)
     assert lease is not None
     assert engine.ranks is not None
     engine.ranks.catch_up()
-    reader = engine.ranks.parts[0].exchange.memory.reader()
-    found = [bytes(reader.read(block)) for block in lease.blocks.tolist()]
+    parts = sorted(engine.ranks.parts, key=lambda one: one.rank)
+    readers = [one.exchange.memory.reader() for one in parts]
+    blocks = lease.blocks.tolist()
     engine.cache.release(lease, now=0.0)
-    return found
+    return [b"".join(bytes(reader.read(block)) for reader in readers) for block in blocks]
 
 
 def reused(pair: Pair, name: str = "again") -> int:
