@@ -59,7 +59,7 @@ OF_PACKAGES = (
     BenchmarkPart(
         "constrained",
         "engine.constrained",
-        "--device paced --rows 4 --prompt 16 --output 24 --rounds 1",
+        "--device cpu --model handbook --rows 4 --prompt 16 --output 24 --rounds 1",
     ),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
     BenchmarkPart("fetch", "distributed.fetch", "--tokens 256 --repeats 1"),

@@ -1,6 +1,6 @@
-"""The engines that `constrained` measures: a real one, one before a device that sleeps, a model.
+"""The engine that `constrained` measures, in this process.
 
-Knows: how each is built, and its clock. Does not know: what is asked of it.
+Knows: how it is built, and its clock. Does not know: what is asked of it.
 """
 
 from __future__ import annotations
@@ -13,29 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.engine.grammars import write_tokenizer
 from benchmarks.engine.timed_masks import MaskTimes
 from engine.config import DeviceName, EngineConfig
 from engine.core import EngineCore
-from engine.grammars.grammars import open_grammars
 from engine.link.messages import Event, FromEngine, Generate, StepReply
 from engine.link.socket_link import Incoming
-from engine.main import CUDA_MAX_STEP_MS, build_core
-from engine.scheduling.queue import QueueLimits
-from engine.scheduling.step_builder import StepLimits
-from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
+from engine.main import build_core
 from engine.startup.loading import open_model
 from tests.doubles.engine.shapes import SHAPES, model_directory
-from tests.doubles.engine.welcomes import welcome_of
-from tests.doubles.modelled.paced import PacedRunner
-from tests.doubles.modelled.products import ProductModel
-from tests.doubles.modelled.replay import Replay
 
 BLOCK_SIZE = 16
 CLIENT = b"benchmark"
-PACED_SHAPE = "llama-3.1-8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +35,6 @@ class Sizes:
     rows: int
     prompt: int
     output: int
-
-
-class Engine(Protocol):
-    """An engine that can be asked, on its own clock."""
-
-    @property
-    def masks(self) -> MaskTimes:
-        """What masks took since the round began."""
-        ...
-
-    @property
-    def rows_left_out(self) -> int:
-        """Rows whose masks came too late, since the start."""
-        ...
-
-    def begin_round(self) -> int:
-        """Forget what masks took; returns how many rows were left out before."""
-        ...
-
-    def now(self) -> float:
-        """Seconds."""
-        ...
-
-    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
-        """Ask."""
-        ...
-
-    def step(self) -> None:
-        """Let it do a step."""
-        ...
 
 
 @dataclass
@@ -102,7 +62,7 @@ class LocalLink:
 
 
 @dataclass(frozen=True, slots=True)
-class RealEngine:
+class TimedEngine:
     """An engine on this machine's clock."""
 
     core: EngineCore
@@ -133,37 +93,8 @@ class RealEngine:
         self.core.step()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelledEngine:
-    """The same before a device that only takes time, and masks that do."""
-
-    replay: Replay
-    masks: MaskTimes = field(default_factory=MaskTimes)
-
-    @property
-    def rows_left_out(self) -> int:
-        """Rows whose masks came too late, since the start."""
-        return self.replay.core.components.counters.rows_left_out
-
-    def begin_round(self) -> int:
-        """Returns how many rows were left out before."""
-        return self.rows_left_out
-
-    def now(self) -> float:
-        """Seconds of the simulated clock."""
-        return self.replay.time.now
-
-    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
-        """Ask."""
-        self.replay.link.say(request, hear)
-
-    def step(self) -> None:
-        """A step."""
-        self.replay.core.step()
-
-
 @contextmanager
-def real_engine(model: str, device: DeviceName, sizes: Sizes) -> Iterator[RealEngine]:
+def opened_engine(model: str, device: DeviceName, sizes: Sizes) -> Iterator[TimedEngine]:
     """A model with random weights, room for the batch, and a vocabulary that spells JSON."""
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = model_directory(model, Path(scratch))
@@ -187,40 +118,7 @@ def real_engine(model: str, device: DeviceName, sizes: Sizes) -> Iterator[RealEn
         core = build_core(config, replace(opened, constraint_of=constraint_of, masks=masks), link)
         gc.collect()
         gc.freeze()
-        yield RealEngine(core, link, times)
-
-
-@contextmanager
-def paced_engine(sizes: Sizes) -> Iterator[RealEngine]:
-    """Real masks of the vocabulary of an 8B, before a device that sleeps as long as one takes."""
-    num_tokens = SHAPES[PACED_SHAPE]["vocab_size"]
-    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
-        write_tokenizer(Path(scratch), num_tokens)
-        grammars = open_grammars(Path(scratch), num_tokens, (num_tokens - 1,))
-    with closing(grammars):
-        times, link, blocks = MaskTimes(), LocalLink(), _tokens(sizes) // BLOCK_SIZE
-        welcome = welcome_of(
-            num_tokens,
-            sizes.prompt + sizes.output + BLOCK_SIZE,
-            (num_tokens - 1,),
-            block_size=BLOCK_SIZE,
-            num_blocks=blocks,
-            device="cuda",
-            dtype="bfloat16",
-        )
-        loaded = LoadedRunner(
-            PacedRunner(ProductModel()),
-            welcome,
-            blocks,
-            MemoryError,
-            times.constraint_of(grammars.constraint_of),
-            masks=times.maker(grammars.masks),
-        )
-        limits = StepLimits(8192, sizes.rows, CUDA_MAX_STEP_MS / 1e3)
-        core = assemble(loaded, link, EngineLimits(limits, QueueLimits(), 10.0, True))
-        gc.collect()
-        gc.freeze()
-        yield RealEngine(core, link, times)
+        yield TimedEngine(core, link, times)
 
 
 def _tokens(sizes: Sizes) -> int:
