@@ -70,7 +70,7 @@ OF_PACKAGES = (
     BenchmarkPart("limits", "gateway.limits", "--requests 200"),
     BenchmarkPart("routing", "gateway.routing", "--blocks 64000 --requests 50 --tree-blocks 20000"),
     BenchmarkPart("streams", "gateway.streams", "--connections 8 --step-ms 40 --seconds 2"),
-    BenchmarkPart("page", "gateway.page", "--blocks 16000 --seconds 3 --turns 1 --rate 10"),
+    BenchmarkPart("page", "gateway.page", "--blocks 16000 --times 2"),
     BenchmarkPart("published", "published", "--tenants 6"),
     BenchmarkPart("flood", "flood", "--asks 4 --rounds 2 --streams 4", 1200),
     BenchmarkPart("hostile", "gateway.hostile", "--seconds 1 --only texts", 3600),

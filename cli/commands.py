@@ -67,11 +67,11 @@ TENANTS = CommandGroup(
             "Show a tenant: its limits, quota, keys, cache, and its usage of the last 31 days.",
         ),
         "limits": Command(
-            "cli.operating.tenants:limits",
+            "cli.operating.tenant_limits:limits",
             "Show or change what a tenant may use; 0 removes a limit.",
         ),
         "quota": Command(
-            "cli.operating.tenants:quota",
+            "cli.operating.tenant_limits:quota",
             "Show or change a tenant's share of the cache.",
         ),
         "usage-tiers": Command(
@@ -205,7 +205,7 @@ CACHE = CommandGroup(
         ),
         "flush": Command(
             "cli.operating.cache:flush",
-            "Forget cached prefixes, and compiled grammars, of one tenant or of all.",
+            "Drop cached prefixes, and compiled grammars, of one tenant or of all.",
         ),
     },
 )
@@ -277,7 +277,7 @@ COMMANDS: Mapping[str, Commands] = {
             "estimated TTFT.",
         ),
         "plan": Command(
-            "cli.simulation.plan:plan",
+            "cli.plan.plan:plan",
             "Show what a model costs, what fits each tier, and when loading beats computing.",
         ),
         "lint": Command(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from engine.components import Components
 from engine.errors import InvalidRequest
 from engine.exchange.forgotten import Forgotten
-from engine.link.messages import Forget, Partition
+from engine.link.messages import Partition, RecordedFlushes
 from engine.link.query_messages import UNRECORDED, Flush, Flushed
 from engine.scheduling.intake import partition_of
 from engine.scheduling.sequence import Sequence
@@ -41,22 +41,24 @@ def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> 
     elif message.flush_id == UNRECORDED:
         blocks = _flush(components, message.flow, alive)
     else:
-        _flush_recorded(components, {message.flush_id: message.flow}, alive)
-        blocks = components.recorded_flushes.blocks(message.flush_id)
+        _flush_all(components, {message.flush_id: message.flow}, alive)
+        blocks = components.done_flushes.blocks(message.flush_id)
     return Flushed(query_id=message.query_id, blocks=blocks)
 
 
-def forget(components: Components, message: Forget, alive: Iterable[Sequence]) -> None:
+def flush_recorded(
+    components: Components, message: RecordedFlushes, alive: Iterable[Sequence]
+) -> None:
     """Do the recorded flushes that this cache has not done."""
-    _flush_recorded(components, message.flushes, list(alive))
+    _flush_all(components, message.flushes, list(alive))
 
 
-def _flush_recorded(
+def _flush_all(
     components: Components, flushes: Mapping[str, str | None], alive: Iterable[Sequence]
 ) -> None:
-    due = components.recorded_flushes.due(flushes)
+    due = components.done_flushes.due(flushes)
     for flush_id, flow in due.items():
-        components.recorded_flushes.note(flush_id, _flush(components, flow, alive))
+        components.done_flushes.note(flush_id, _flush(components, flow, alive))
     components.copies.flushed(due)
 
 

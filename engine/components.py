@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.copies import TierCopies
+from engine.done_flushes import DoneFlushes
 from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
-from engine.recorded_flushes import RecordedFlushes
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins
 from engine.scheduling.scheduler import Scheduler
@@ -36,7 +36,7 @@ class Components:
     masks: MaskMaker  # of the rows with constraints
     cache: PrefixCache
     pins: Pins
-    recorded_flushes: RecordedFlushes
+    done_flushes: DoneFlushes
     prefix_queries: PrefixQueries
     tree_views: TreeViews
     copies: TierCopies

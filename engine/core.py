@@ -11,9 +11,8 @@ Where the device is several stages (`ranks`), each computes a step of other sequ
 are under way as there are stages.
 
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
-(`masked_step.py`).
-
-Blocks that other engines ask for, or have sent, are seen to before a step is scheduled.
+(`masked_step.py`). Blocks that other engines ask for, or have sent, are seen to before a step is
+scheduled.
 
 Knows: in what order things happen. Does not know: which requests are alive and what their clients
 are told (`clients.py`), how long steps take (`launches.py`), how copies run beside them
@@ -25,14 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.cache_feed import SNAPSHOT_PACE_S, CacheFeed
-from engine.cache_orders import divide, flush, forget
+from engine.cache_orders import divide, flush, flush_recorded
 from engine.clients import Clients
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable
 from engine.launches import Launches
 from engine.link.cache_events import EventsTaken, Subscribe
-from engine.link.messages import Cancel, Forget, Generate, Hello, Partition
+from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
 from engine.link.query_messages import (
     Flush,
     ForgetMarked,
@@ -172,8 +171,8 @@ class EngineCore:
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:
             match message:
-                case Forget():
-                    forget(self.components, message, self._clients.alive)
+                case RecordedFlushes():
+                    flush_recorded(self.components, message, self._clients.alive)
                 case Partition():
                     divide(self.components, message)
                 case Generate():
@@ -210,8 +209,7 @@ class EngineCore:
             raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
         self._clients.check_new(client, request.request_id)
         sequence = self.components.intake.accept(client, request, self._clock())
-        quota = quota_of(request)
-        if quota is not None:
+        if (quota := quota_of(request)) is not None:
             self.components.cache.quotas.set(request.flow, quota)
         is_alone = not self._scheduler.has_any_of(sequence.flow)
         self._scheduler.queue.push(sequence)
@@ -262,10 +260,9 @@ class EngineCore:
     def _begin(self, scheduled: Scheduled) -> bool:
         """Launch the step and start the copies planned with it; whether the step was launched.
 
-        The copies are started first, so that they run beside the step. The step is launched first
-        where it copies within the device itself, since it may read blocks that were given to a load
-        since; and where the device is idle and only copies down are planned, which can wait.
-        (Without overlap the step has ended when its launch returns.)
+        The copies are started first, to run beside the step. The step is launched first where it
+        copies within the device, since it may read blocks that were given to a load since; and
+        where the device is idle and only copies down are planned: without overlap it ends first.
         """
         device_waits = not self._launches and not self.components.cache.in_flight.plans_loads
         launches_first = bool(scheduled.step.moves) or (

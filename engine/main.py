@@ -19,18 +19,21 @@ import msgspec
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.exchange.exchange import OpenedExchange, open_exchange
+from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
 from engine.no_core import leave_no_core
 from engine.process import (
+    EXIT_BROKEN,
     EXIT_CANNOT_START,
     EXIT_NOT_SERVED,
     EXIT_STOPPED,
     StopSignal,
     serve,
 )
+from engine.ranks.exchange import ranks_exchange
 from engine.ranks.leader import RankGone
 from engine.ranks.team import Team, started_ranks, why_not_started
 from engine.ranks.tiers import ranks_tiers
@@ -64,7 +67,7 @@ def main(arguments: list[str]) -> int:
         try:
             with enough_memory():
                 loaded = _opened(config, opened)
-        except (ModelError, BadLinkKey, OSError) as error:
+        except (ModelError, BadLinkKey, OSError, RankGone) as error:
             return _cannot_start(error)
         try:
             with enough_memory(), why_not_started(loaded.team):
@@ -80,7 +83,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: OpenedExchange | None
+    exchange: OpenedExchange
     ahead: HostAhead | None
     team: Team | None  # None: this rank is alone
     share: Fraction  # of every tier below the device, what is this rank's
@@ -88,6 +91,8 @@ class _Loaded(NamedTuple):
 
 def _cannot_start(error: Exception) -> int:
     _log.error("the engine cannot start: %s", " ".join(str(error).split()))
+    if isinstance(error, RankGone):
+        return EXIT_BROKEN  # it may have been killed: another start may do
     return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 
@@ -102,13 +107,8 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     opened.enter_context(closing(model.grammars))
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
-    exchange = None
-    if team is not None:
-        if config.exchange is not None:
-            _log.warning("no exchange: blocks of several ranks do not go between engines")
-    else:
-        exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
-        link.wake_by(exchange.waker)
+    exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
+    link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, outline.share)
 
 
@@ -124,11 +124,13 @@ def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> Engi
         loaded.share,
     )
     opened.enter_context(closing(tiers))
-    lower = tiers.lower
-    if team is not None:
+    lower, exchange = tiers.lower, loaded.exchange
+    if team is None:
+        core = build_core(config, model, loaded.link, lower, exchange)
+    else:
         lower = ranks_tiers(lower, team.others, model.runner)
-        team.await_started()
-    core = build_core(config, model, loaded.link, lower, loaded.exchange)
+        joined = ranks_exchange(exchange, team.others, team.await_started(), model.runner)
+        core = build_core(config, model, loaded.link, lower, joined)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
@@ -149,7 +151,7 @@ def build_core(
     model: OpenedModel,
     link: Link,
     lower: LowerTiers | None = None,
-    exchange: OpenedExchange | None = None,
+    exchange: OpenExchange | None = None,
 ) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device

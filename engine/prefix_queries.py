@@ -6,6 +6,8 @@ Knows: queries and their answers. Does not know: who may ask about which flow (t
 from __future__ import annotations
 
 from engine.errors import InvalidRequest
+from engine.exchange.exchange import Exchange
+from engine.exchange.forgotten import Forgotten
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.query_messages import (
     ForgetMarked,
@@ -26,9 +28,10 @@ from storage.move import Tier
 class PrefixQueries:
     """Answers them. One owner thread."""
 
-    def __init__(self, cache: PrefixCache, times: StepTimes) -> None:
+    def __init__(self, cache: PrefixCache, times: StepTimes, exchange: Exchange) -> None:
         self._cache = cache
         self._times = times
+        self._exchange = exchange
 
     def answer(
         self, query: Probe | ListMarked | ForgetMarked, now: float
@@ -52,8 +55,15 @@ class PrefixQueries:
                 ]
                 return MarkedPrefixes(query_id=query.query_id, prefixes=prefixes)
             case ForgetMarked():
-                blocks = self._cache.forget_prefix(query.flow, query.prefix_id, now=now)
-                return MarkedForgotten(query_id=query.query_id, blocks=blocks)
+                return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
+
+    def _forget(self, query: ForgetMarked, now: float) -> int | None:
+        """What is gone here, another engine may have until it hears of it, and so may a fetch."""
+        flow, is_marked = query.flow, query.is_marked
+        blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
+        if blocks is not None or not is_marked:
+            self._exchange.forget(Forgotten(flow, None), now)
+        return blocks
 
     def _probed(self, query: Probe) -> Probed:
         try:

@@ -41,6 +41,11 @@ class BoundedEngine:
         return self._engine.is_stalled
 
     @property
+    def handshake_error(self) -> str | None:
+        """Why whoever is at the engine's address hears nothing; None where it may."""
+        return self._engine.handshake_error
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """The engines that this one consists of; none where it is one alone."""
         return self._engine.replicas
@@ -66,7 +71,7 @@ class BoundedEngine:
         return await self._in_time(self._engine.prefixes(order, limit))
 
     async def flush(self, flow: str | None, flush_id: str = UNRECORDED) -> int:
-        """Forget the prefixes of a flow, or all; returns the blocks forgotten."""
+        """Drop the prefixes of a flow, or all; returns how many blocks."""
         return await self._in_time(self._engine.flush(flow=flow, flush_id=flush_id))
 
     async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:

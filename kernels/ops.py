@@ -14,7 +14,7 @@ from torch import Tensor
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.variant import AttentionVariant
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.experts import mixture, route
 from kernels.experts.gate import Gate
 from kernels.experts.mixture import MixtureOp

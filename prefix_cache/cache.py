@@ -27,7 +27,7 @@ from prefix_cache.policies.eviction_policy import EvictionPolicy, LeastRecentlyU
 from prefix_cache.quotas.enforcement import Quotas
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome, InFlight
-from prefix_cache.tiers.loader import Loader, Whereabouts, whereabouts
+from prefix_cache.tiers.loader import Loader, Whereabouts, probed, whereabouts
 from prefix_cache.tiers.reuse_accounting import ReuseAccounting
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.commit import Committer
@@ -64,7 +64,7 @@ class PrefixCache:
         self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
         self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
         self.reuse_accounting = ReuseAccounting()  # to be read alone
-        parts = (self.ref_counts, self.capacity)
+        parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
         self._leasing = Leasing(*parts, self._loader, self.reuse_accounting)
         self._committer = Committer(*parts, digest, self.reuse_accounting)
@@ -78,25 +78,16 @@ class PrefixCache:
         return -(-num_tokens // self.block_size)
 
     def is_kept(self, owner: str) -> bool:
-        """Whether `owner` keeps to its partitions; False: not now, since its own copies are on
-        their way. Always, where tiers are shared.
-        """
+        """Whether `owner` keeps to its partitions, if there are any; False: not yet, it copies."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def locate(self, path: NamespacePath, token_ids: TokenIds) -> Whereabouts:
-        """Return where the whole blocks lie that are in the tree. Changes nothing."""
+        """Where the whole blocks lie that are in the tree. Changes nothing."""
         return whereabouts(self.tree.walk(path, token_ids))
 
     def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
-        """What a lease for `token_ids` would find, if it loaded all: blocks by tier, and how many
-        tokens of the block after them it would copy. Changes nothing.
-        """
-        at = self.tree.walk(path, token_ids[:-1])
-        found = whereabouts(at)
-        if found.device < at.num_blocks:
-            return found, 0
-        partial = self.tree.partial(at, path, token_ids[:-1])
-        return found, 0 if partial is None else partial.num_tokens
+        """Blocks that a lease would find, and tokens that it would copy of the one after them."""
+        return probed(self.tree, path, token_ids[:-1])
 
     def acquire(
         self,
@@ -199,13 +190,16 @@ class PrefixCache:
         self._at(now)
         return self._retained.blocks()
 
-    def forget_prefix(self, owner: str, prefix_id: bytes, *, now: float) -> int | None:
+    def forget_prefix(
+        self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
+    ) -> int | None:
         """Forget a marked prefix, as far as no other one needs it, and all that builds on it.
 
-        Returns how many blocks the tree forgot; None: `owner` has no such prefix.
+        Returns how many blocks the tree forgot; None: `owner` has no such prefix. `is_marked`
+        false: also one of `owner`'s that is not marked, which takes longer.
         """
         self._at(now)
-        return self._retained.forget(owner, prefix_id)
+        return self._retained.forget(owner, prefix_id, is_listed=is_marked)
 
     def commit(
         self,
@@ -276,12 +270,11 @@ class PrefixCache:
         `failed`: the block stays where it was. `lost`: the copy that was to be read is damaged, so
         the block is forgotten, with all that builds on it.
         """
-        if done:
-            self._complete(done, CopyOutcome.DONE)
-        if failed:
-            self._complete(failed, CopyOutcome.FAILED)
-        if lost:
-            self._complete(lost, CopyOutcome.LOST)
+        ends = ((done, CopyOutcome.DONE), (failed, CopyOutcome.FAILED), (lost, CopyOutcome.LOST))
+        for moves, outcome in ends:
+            for transfer in self.in_flight.end(moves, outcome):
+                completing = self._loader if transfer.target is DEVICE_TIER else self.capacity
+                self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
     def release_early(self, moves: Sequence[Move]) -> None:
         """Note that these moves under way will not fail, and that steps wait for them themselves.
@@ -295,18 +288,12 @@ class PrefixCache:
     def _at(self, now: float) -> None:
         self.eviction_log.now = self.ref_counts.retention.now = now
 
-    def _complete(self, moves: Iterable[Move], outcome: CopyOutcome) -> None:
-        for transfer in self.in_flight.end(moves, outcome):
-            completing = self._loader if transfer.target is DEVICE_TIER else self.capacity
-            self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
-
     def forget_disk(self) -> int:
         """Forget all copies on disk: its file was emptied or is gone.
 
         Blocks that lie nowhere else leave the tree, with all that builds on them; those leased or
-        being loaded stay with their leases. Moves under way to disk count as failed, whatever is
-        reported of them; each still has to be completed. Returns how many blocks the tree
-        forgot.
+        being loaded stay with their leases. Moves under way to disk count as failed, and still have
+        to be completed. Returns how many blocks the tree forgot.
         """
         self.in_flight.void(DISK_TIER)
         return self.capacity.removals.forget_disk()

@@ -53,3 +53,11 @@ def block_keys(
             keys.append(key)
         block = run_end
     return b"".join(keys)
+
+
+def index_of(keys: bytes, key: bytes) -> int | None:
+    """Which block of those with these keys has this one; None: none has."""
+    at = keys.find(key)
+    while at > 0 and at % KEY_BYTES:
+        at = keys.find(key, at + 1)
+    return None if at < 0 else at // KEY_BYTES

@@ -4,8 +4,9 @@
 
 Two processes, each with a pool and a cache: one has the prompt, the other fetches it, as often as
 `--repeats` says, and compares the bytes. The ways are `socket`, `tcp` (encrypted once more), and
-`device`: from GPU to GPU, on two GPUs, or one where there is no other. Left out: all that there
-are. Prints a JSON line for each. Without a GPU the pools lie in memory, twice `--tokens` times 128
+`device`: from GPU to GPU, on two GPUs, or one where there is no other; beside it what the copies
+alone take, of all blocks in one call and of one piece. Left out: all that there are. Prints a JSON
+line for each. Without a GPU the pools lie in memory, twice `--tokens` times 128
 KiB for an 8B model in bf16.
 """
 
@@ -15,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from select import select
 from typing import Annotated
@@ -35,6 +37,7 @@ from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
+from storage.batched_copies import CopyPieces, open_batched_copies
 from storage.device_pool import DevicePool
 from storage.tier_mover import block_bytes_of
 from tests.doubles.constant_rate import NOTHING_MEASURED
@@ -187,6 +190,43 @@ def measure(sizes: Sizes, way: str, repeats: int) -> None:
     )
 
 
+def measure_copies(sizes: Sizes, repeats: int) -> None:
+    """The prompt's blocks from GPU to GPU, without an exchange: in one call, and in one piece."""
+    theirs, ours = _device(0), _device(1)
+    torch.cuda.set_device(ours)
+    block_bytes = sizes.block_kib << 10
+    source = torch.ones((sizes.num_blocks, block_bytes), dtype=torch.uint8, device=theirs)
+    target = torch.zeros_like(source, device=ours)
+    torch.cuda.synchronize(theirs)
+    stream = torch.cuda.Stream(ours)  # type: ignore[no-untyped-call]
+    in_one_piece = partial(target.copy_, source, non_blocking=True)  # and lets one see the other
+    _emit_copies("in one piece", in_one_piece, source.numel(), stream, repeats)
+    batched = open_batched_copies()
+    if batched is not None:
+        places = np.arange(sizes.num_blocks, dtype=np.uint64) * np.uint64(block_bytes)
+        pieces = CopyPieces(
+            places + np.uint64(target.data_ptr()),
+            places + np.uint64(source.data_ptr()),
+            np.full(sizes.num_blocks, block_bytes, np.uint64),
+        )
+        at_once = partial(batched.queue, pieces, stream.cuda_stream)
+        _emit_copies("blocks in one call", at_once, source.numel(), stream, repeats)
+
+
+def _emit_copies(
+    name: str, copy: Callable[[], object], size: int, stream: torch.cuda.Stream, repeats: int
+) -> None:
+    times = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        with torch.cuda.stream(stream):
+            copy()
+        stream.synchronize()
+        times.append(time.perf_counter() - began)
+    median = sorted(times[1:])[repeats // 2]
+    emit(f"copies alone, {name}", ms=median * 1e3, gb_per_s=size / 1e9 / median)
+
+
 def main(
     tokens: Annotated[int, typer.Option(help="Of the prompt.")] = 16_384,
     block_kib: Annotated[int, typer.Option(help="A block; 2048 is an 8B's.")] = 2048,
@@ -203,6 +243,8 @@ def main(
     ways = WAYS if torch.cuda.is_available() else WAYS[:-1]
     for one in ways if way is None else (way,):
         measure(sizes, one, repeats)
+        if one == "device" and torch.cuda.is_available():
+            measure_copies(sizes, repeats)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The machine's limits: bytes a second of a copy, operations a second of a matrix product.
+"""The machine's limits: bytes a second of a copy, operations a second of matrix products.
 
-They are measured, not read from a data sheet; other benchmarks compare with them. Knows torch; does
-not know models.
+They are measured, not read from a data sheet; other benchmarks compare with them. Knows torch and
+the product in fp8; does not know models.
 """
 
 from __future__ import annotations
@@ -12,6 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
+from kernels.e4m3 import E4M3
+from kernels.launch.capability import HOPPER, capability
+from kernels.linear import fp8_linear
+from kernels.linear.fp8_matrix import Fp8Matrix
+from kernels.linear.fp8_rows import Fp8Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,7 @@ class Ceilings:
 
     bytes_per_s: float
     flops: float
+    fp8_flops: float  # as `flops` where there is no product in fp8
 
 
 def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> float:
@@ -35,7 +43,10 @@ def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> flo
 
 
 def measured_ceilings(device: str, *, small: bool) -> Ceilings:
-    """Of a copy of 2 GiB and a product of 8,192 by 8,192 in bfloat16; small: less, in float32."""
+    """Of a copy of 2 GiB and products of 8,192 by 8,192 in bfloat16 and in fp8.
+
+    Small: less, in float32.
+    """
     numbers, side = (2**22, 256) if small else (2**30, 8192)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     source = torch.ones(numbers, dtype=dtype, device=device)
@@ -43,4 +54,16 @@ def measured_ceilings(device: str, *, small: bool) -> Ceilings:
     copy_s = seconds_of(lambda: target.copy_(source), device)
     a = torch.ones((side, side), dtype=dtype, device=device)
     product_s = seconds_of(lambda: a @ a, device)
-    return Ceilings(2 * source.numel() * source.itemsize / copy_s, 2 * side**3 / product_s)
+    has_fp8 = device == "cuda" and capability(a.device) == HOPPER
+    return Ceilings(
+        2 * source.numel() * source.itemsize / copy_s,
+        2 * side**3 / product_s,
+        2 * side**3 / (_fp8_product_s(a, device) if has_fp8 else product_s),
+    )
+
+
+def _fp8_product_s(a: Tensor, device: str) -> float:
+    """Seconds, with a scale for each row and column, as a model's products have them."""
+    values, scales = a.to(E4M3), torch.ones((len(a), 1), device=device)
+    x, weight = Fp8Rows(values, scales), Fp8Matrix(values, scales, by_block=False)
+    return seconds_of(lambda: fp8_linear.by_library(x, weight, None, torch.bfloat16), device)

@@ -23,6 +23,7 @@ from benchmarks.engine.ceilings import Ceilings, measured_ceilings
 from benchmarks.engine.in_process import opened_model
 from benchmarks.record import emit, progress
 from engine.models.config import ModelConfig
+from engine.models.weight_formats.fp8 import Fp8Format
 from engine.scheduling.step_builder import ScheduledRow, row_of, step_of
 from engine.startup.loading import OpenedModel
 from engine.step import Step
@@ -114,7 +115,7 @@ def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
 
 
 def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
-    """Seconds: weights and KV read once, or the arithmetic of the products."""
+    """Seconds: weights and KV read once, or the arithmetic of products, in fp8 where they are."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -125,9 +126,11 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     kv_bytes = opened.pool.layout.token_bytes * tokens_read(shape)
     seen = sum(new * (context - new / 2) for new, context in shape.chunks)
     attended = 4 * sum(layer.attention.query_size for layer in model.layers) * seen
+    is_fp8 = isinstance(model.weight_format, Fp8Format)
+    of_layers = ceilings.fp8_flops if is_fp8 else ceilings.flops
     products = max(
         weight_bytes / ceilings.bytes_per_s,
-        2 * (layers * tokens + head * rows) / ceilings.flops,
+        2 * layers * tokens / of_layers + 2 * head * rows / ceilings.flops,
     )
     return products + max(kv_bytes / ceilings.bytes_per_s, attended / ceilings.flops)
 

@@ -1,57 +1,47 @@
-"""What an open operator's page costs the requests beside it, with a large cache and many tenants.
+"""How long an open operator's page holds the threads that requests wait for, in processor time.
 
     python -m benchmarks.gateway.page --tenants 1000 --blocks 1000000
 
-A gateway in a process of its own, before an engine in another one that is real but for its model:
-its cache holds `--blocks` blocks of `--tenants` tenants. Requests come at a steady rate, as in
-`benchmarks.gateway.requests`; by turns with and without what an open page polls, so that both see
-the same host. `--pages` of them may be open. First it prints what the engine's own answers take of
-its thread, in processor time, which every step waits for. JSON lines.
+A percentile beside a page says nothing on a host with other load. What decides it can be counted
+there all the same: a request can lose to the page what the page holds of
+the engine's thread between two steps, and of the gateway's event loop between two of its turns. So
+each question of the page is asked alone, of a gateway in this process before an engine in another
+one, with that many tenants and blocks. First the engine prints what its answers take of its thread.
+Then, for each question: the processor time of the event loop, and the longest that one of its
+turns takes, by a task that looks at the thread's clock in every turn. The control is the same
+without a question. JSON lines.
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import aiohttp
-import msgspec
-import numpy as np
 import typer
 import uvloop
 
-from benchmarks.gateway.requests import Client, GatewayTiming, load
-from benchmarks.gateway.started import chat_request, first_started
-from benchmarks.record import emit, p50_and_p99, progress
+from benchmarks.gateway.page_engine import make_tenants
+from benchmarks.gateway.started import first_started
+from benchmarks.record import emit
 from cli.options.flags import flattened
-from engine.core import EngineCore
-from engine.link.codec import Codec
-from engine.link.query_messages import StatsReply
-from engine.link.socket_link import SocketLink
-from engine.link.stats_messages import TierTokens
-from engine.link.view_messages import OverviewQuery, PrefixesQuery, SequencesQuery, TreeQuery, View
-from engine.scheduling.queue import QueueLimits
-from engine.scheduling.step_builder import StepLimits
-from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
-from engine.stats.views import view
-from engine.step import Forward, Sampled, Step
 from gateway.auth.first_start import ADMIN_KEY, KEYS_FILE, read_keys
-from gateway.state.records import Tenant
-from gateway.state.sqlite.store import SqliteStore
-from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace, NamespacePath
-from tests.doubles.engine.welcomes import welcome_of
+from gateway.composition import composed
+from gateway.config import GatewayConfig
+from gateway.http.server import make_server, serve
+from gateway.main import freeze_startup_objects
+from gateway.replicas.connecting import connected
+from gateway.replicas.flushes import FlushReader
 from tests.doubles.gateway.gateway_process import until_up
-from tests.doubles.processes import busy_seconds
 
-BLOCK_SIZE, VOCAB_SIZE, PROMPT_BLOCKS = 16, 260, 16
 FAST_S, SLOW_S = 2.0, 5.0  # how often the page asks
 FAST = ("/admin/overview?since={since}", "/admin/requests", "/admin/refusals")
 SLOW = (
@@ -59,175 +49,59 @@ SLOW = (
     "/admin/cache/prefixes?order=hot",
     "/admin/cache/prefixes?order=wasteful",
 )
-_QUERIES: dict[str, Callable[[], View]] = {
-    "overview": lambda: OverviewQuery(query_id="", owners=50, evictions=100),
-    "sample": lambda: OverviewQuery(query_id=""),
-    "sequences": lambda: SequencesQuery(query_id="", limit=400),
-    "namespaces": lambda: TreeQuery(query_id="", node=None, limit=200),
-    "hot": lambda: PrefixesQuery(query_id="", order="hot", limit=50),
-    "wasteful": lambda: PrefixesQuery(query_id="", order="wasteful", limit=50),
-}
+OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # what their view asks
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The cache, the load, and how often they take turns."""
+    """What is cached, and how often is asked."""
 
-    tenants: Annotated[int, typer.Option(help="That hold blocks.")] = 1000
+    tenants: Annotated[int, typer.Option(help="That hold the blocks.")] = 1000
     blocks: Annotated[int, typer.Option(help="Of all tenants.")] = 1_000_000
-    rate: Annotated[float, typer.Option(help="Requests per second.")] = 50
-    seconds: Annotated[float, typer.Option(help="Of each turn.")] = 20
-    turns: Annotated[int, typer.Option(help="With the page, and as many without.")] = 4
-    pages: Annotated[int, typer.Option(help="That are open.")] = 1
-    step_ms: Annotated[float, typer.Option(help="That the engine's model takes.")] = 4
-    port: Annotated[int, typer.Option(help="Of the gateway.")] = 8097
-    engine: Annotated[str | None, typer.Option(help="Be the engine behind this socket.")] = None
+    times: Annotated[int, typer.Option(help="That each question is asked.")] = 20
+    port: Annotated[int, typer.Option(help="Of the gateway.")] = 8096
 
 
-class Launched:
-    """A step that has been computed."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def collect(self) -> list[Sampled]:
-        """The letter `a` for each row that samples."""
-        return [Sampled(97)] * self._count
-
-
-@dataclass
-class TimedRunner:
-    """A runner that takes its time and computes nothing."""
-
-    step_s: float
-
-    def launch(self, step: Step) -> Launched:
-        """Wait, and sample."""
-        time.sleep(self.step_s)
-        return Launched(sum(bool(row.samples) for row in step.rows))
-
-    def launch_forward(self, step: Step) -> Forward:
-        """No row has a constraint here."""
-        raise NotImplementedError
-
-
-def large_engine(link: SocketLink, options: Options) -> EngineCore:
-    """An engine whose cache is full of prompts, of which each tenant has as many."""
-    total = options.blocks + options.blocks // 10
-    welcome = welcome_of(VOCAB_SIZE, 4096, (257,), block_size=BLOCK_SIZE, num_blocks=total)
-    core = assemble(
-        LoadedRunner(TimedRunner(options.step_ms / 1e3), welcome, total, MemoryError),
-        link,
-        EngineLimits(StepLimits(4096, 64), QueueLimits(), 10.0),
-    )
-    cache, random = core.components.cache, np.random.default_rng(0)
-    for number in range(options.blocks // PROMPT_BLOCKS):
-        tenant = number % options.tenants
-        path = NamespacePath.single(Namespace(f"{tenant:016d}".encode()))
-        ids = random.integers(0, 256, PROMPT_BLOCKS * BLOCK_SIZE + 1, dtype=np.int32)
-        lease = cache.acquire(path, ids, owner=f"tn_{tenant}", now=time.monotonic())
-        assert lease is not None
-        now = core.components.clock()
-        core.components.counters.admitted(f"tn_{tenant}", len(ids), TierTokens(), now)
-        whole = len(ids) - 1
-        keys = block_keys(path, ids, BLOCK_SIZE)
-        cache.commit(lease, ids[:whole], whole, keys, now=time.monotonic())
-        cache.release(lease, now=time.monotonic())
-        if number % 3 == 0:  # a hit
-            again = cache.acquire(path, ids, owner=f"tn_{tenant}", now=time.monotonic())
-            assert again is not None
-            cache.release(again, now=time.monotonic())
-    return core
-
-
-def run_engine(options: Options, socket: str) -> None:
-    """Time the engine's answers, then serve until the process is ended."""
-    with closing(SocketLink(socket, codec=Codec())) as link:
-        core = large_engine(link, options)
-        _time_answers(core)
-        while True:
-            core.step()
-
-
-def _time_answers(core: EngineCore) -> None:
-    views, survey = core.components.tree_views, core.components.cache.survey
-    began = time.thread_time()
-    core.components.cache.tree.depth  # noqa: B018  what the stats walked before each answer
-    emit("engine: a walk over all nodes", ms=(time.thread_time() - began) * 1e3)
-    times = []
-    for _ in range(20):
-        began = time.thread_time()
-        Codec().encode(StatsReply(query_id="", stats=core.stats()))
-        times.append(time.thread_time() - began)
-    emit("engine: stats of all flows", **p50_and_p99(times))
-    slices, began = [], time.thread_time()
-    survey.begin(time.monotonic())
-    emit("engine: a survey begins", ms=(time.thread_time() - began) * 1e3)
-    while views.is_surveying:
-        began = time.thread_time()
-        survey.advance(128)
-        slices.append(time.thread_time() - began)
-    emit("engine: a slice of a survey", slices=len(slices), **p50_and_p99(slices))
-    for name, query in _QUERIES.items():
-        times = []
-        for _ in range(20):
-            began = time.thread_time()
-            Codec().encode(view(core.components, query(), ()))
-            times.append(time.thread_time() - began)
-        emit(f"engine: {name}", **p50_and_p99(times))
-
-
-async def poll(options: Options, admin_key: str) -> list[float]:
-    """What an open page asks for, until it is cancelled; the seconds of each answer."""
-    times: list[float] = []
-    target = f"http://127.0.0.1:{options.port}"
-    headers = {"authorization": f"Bearer {admin_key}"}
-    async with aiohttp.ClientSession(target, headers=headers) as session:
-        since, round_ = 0.0, 0
-        try:
-            while True:
-                slow = SLOW if round_ % round(SLOW_S / FAST_S) == 0 else ()
-                for path in (*FAST, *slow):
-                    began = time.monotonic()
-                    async with session.get(path.format(since=since)) as answer:
-                        answer.raise_for_status()
-                        await answer.read()
-                    times.append(time.monotonic() - began)
-                since, round_ = time.time() - 10, round_ + 1
-                await asyncio.sleep(FAST_S)
-        except asyncio.CancelledError:
-            return times
-
-
-async def measure(options: Options, pid: int, key: str, admin_key: str) -> None:
-    """By turns with and without the page."""
-    request = chat_request(key, messages=[{"role": "user", "content": "u" * 400}], max_tokens=16)
-    client = Client(options.port, request)
+async def measure(options: Options, admin_key: str) -> None:
+    """Ask, and print."""
     await until_up(options.port)
-    await until_ready(options.port)
-    await asyncio.sleep(3)  # the engine has taken seconds to be filled, and is believed dead for it
-    await load(client, options.rate, 5)
-    timings: dict[str, list[GatewayTiming]] = {"without the page": [], "with the page": []}
-    spent, polls = dict.fromkeys(timings, 0.0), list[float]()
-    for turn in range(2 * options.turns):
-        name = list(timings)[turn % 2]
-        count = options.pages if turn % 2 else 0
-        pages = [asyncio.create_task(poll(options, admin_key)) for _ in range(count)]
-        before = busy_seconds(pid)
-        timings[name] += await load(client, options.rate, options.seconds)
-        spent[name] += busy_seconds(pid) - before
-        for page in pages:
-            page.cancel()
-            polls += await page
-        progress(f"turn {turn + 1} of {2 * options.turns}")
-    for name, found in timings.items():
-        emit(f"{name}: first token", **p50_and_p99([one.first_token for one in found]))
-        emit(f"{name}: whole", requests=len(found), **p50_and_p99([one.whole for one in found]))
-        emit(f"{name}: the gateway's processor", s=spent[name])
-    emit("the page's own requests", requests=len(polls), **p50_and_p99(polls))
+    for _ in range(6):  # the engine has taken seconds to be filled, and is believed dead for it
+        await _until_ready(options.port)
+        await asyncio.sleep(1)
+    spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}
+    for path, (cpu_ms, turns) in spent.items():
+        emit(f"gateway: {path.partition('{')[0]}", cpu_ms=cpu_ms, **_longest(turns))
+    for _ in range(3):
+        async with _turns() as turns:
+            await asyncio.sleep(0.5)
+        emit("gateway: nothing is asked", **_longest([max(turns)]))
+    share = sum(spent[path][0] / FAST_S for path in FAST)
+    share += sum(spent[path][0] / SLOW_S for path in SLOW)
+    emit("gateway: an open page", cpu_ms_a_second=share)
+    share += sum(spent[path][0] / SLOW_S for path in OF_TENANTS)
+    emit("gateway: with the tenants' view as well", cpu_ms_a_second=share)
 
 
-async def until_ready(port: int) -> None:
+async def _asked(options: Options, admin_key: str, path: str) -> tuple[float, list[float]]:
+    """The event loop's milliseconds for an answer; the longest turn during each of some others."""
+    target = f"http://127.0.0.1:{options.port}{path.format(since=time.time() - 10)}"
+    await asyncio.to_thread(_get, target, admin_key, 2)
+    before = time.thread_time()
+    await asyncio.to_thread(_get, target, admin_key, options.times)
+    cpu_ms = (time.thread_time() - before) / options.times * 1e3
+    longest = []
+    for _ in range(options.times):
+        async with _turns() as turns:
+            await asyncio.to_thread(_get, target, admin_key, 1)
+        longest.append(max(turns))
+    return cpu_ms, longest
+
+
+def _longest(turns: list[float]) -> dict[str, float]:
+    return {"longest_turn_ms": statistics.median(turns) * 1e3, "of_all_ms": max(turns) * 1e3}
+
+
+async def _until_ready(port: int) -> None:
     """Wait until the gateway behind the port has its engine."""
     async with aiohttp.ClientSession() as session:
         while True:
@@ -237,33 +111,69 @@ async def until_ready(port: int) -> None:
             await asyncio.sleep(0.2)
 
 
-async def make_tenants(data_dir: Path, count: int) -> None:
-    """The records of the tenants whose blocks the engine holds."""
-    store = SqliteStore(data_dir / "state.sqlite")
-    for number in range(count):
-        await store.create(Tenant(id=f"tn_{number}", name=f"tenant {number}", created_at=0.0))
-    await store.close()
+@asynccontextmanager
+async def _turns() -> AsyncIterator[list[float]]:
+    """Seconds of the thread's processor in each turn of the event loop."""
+    turns: list[float] = []
+
+    async def look() -> None:
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            turns.append(time.thread_time() - before)
+
+    task = asyncio.create_task(look())
+    try:
+        yield turns
+    finally:
+        task.cancel()
+
+
+def _get(target: str, admin_key: str, times: int) -> None:
+    """Ask, in another thread."""
+
+    async def ask() -> None:
+        headers = {"authorization": f"Bearer {admin_key}"}
+        async with aiohttp.ClientSession(headers=headers) as session:
+            for _ in range(times):
+                async with session.get(target) as answer:
+                    answer.raise_for_status()
+                    await answer.read()
+
+    asyncio.run(ask())
+
+
+async def serving(options: Options, config: GatewayConfig) -> None:
+    """Measure a gateway in this thread."""
+    await make_tenants(Path(config.data_dir), options.tenants)
+    admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
+    flushes = FlushReader()
+    async with (
+        connected(config, flushes) as engine,
+        composed(config, engine, flushes=flushes) as gateway,
+    ):
+        freeze_startup_objects()
+        servers = [make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds]
+        served = asyncio.create_task(serve(servers))
+        try:
+            await measure(options, admin_key)
+        finally:
+            served.cancel()
+            await asyncio.gather(served, return_exceptions=True)
 
 
 def main(options: Options) -> None:
-    """Measure; or be the engine."""
-    if options.engine is not None:
-        run_engine(options, options.engine)
-        return
-    with first_started(options.port, access_log="off") as (config, key):
-        asyncio.run(make_tenants(Path(config.data_dir), options.tenants))
-        admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
-        sizes = ["--tenants", str(options.tenants), "--blocks", str(options.blocks)]
-        pace = ["--step-ms", str(options.step_ms), "--engine", config.engines[0]]
-        engine = [sys.executable, "-m", "benchmarks.gateway.page", *sizes, *pace]
-        gateway = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
-        processes = [subprocess.Popen(engine), subprocess.Popen(gateway)]
+    """Measure."""
+    with first_started(options.port, access_log="off") as (config, _):
+        arguments = [config.engines[0], str(options.tenants), str(options.blocks)]
+        engine = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.gateway.page_engine", *arguments]
+        )
         try:
-            uvloop.run(measure(options, processes[1].pid, key, admin_key))
+            uvloop.run(serving(options, config))
         finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+            engine.kill()
+            engine.wait()
 
 
 if __name__ == "__main__":

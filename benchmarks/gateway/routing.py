@@ -6,7 +6,7 @@
 `small`     events of one block, as decodes make them
 `<who>`     choosing a replica for one request and noting that it was sent: `nobody` has any of its
             prompt, `few` (one in eight) have a beginning of it, `all` have the same half, `ragged`
-            all have beginnings of their own
+            all have beginnings of their own; `tiers` likewise, a third of each in each tier
 `gone`      forgetting a replica
 `turn`      by how much it makes a turn longer to note and send that 64 sequences have each filled
             a block, encoded
@@ -27,7 +27,15 @@ import typer
 
 from benchmarks.record import emit, progress
 from engine.cache_feed import CacheFeed
-from engine.link.cache_events import Added, CacheEvents, Cleared, EventsTaken, Subscribe
+from engine.link.cache_events import (
+    Added,
+    CacheChange,
+    CacheEvents,
+    Cleared,
+    EventsTaken,
+    Moved,
+    Subscribe,
+)
 from engine.link.codec import Codec
 from engine.link.messages import Generate, SamplingParams
 from gateway.routing.first_token import FirstTokenRouter
@@ -60,10 +68,17 @@ class Fleet:
         """Of blocks that nobody has."""
         return self._random.bytes(KEY_BYTES * blocks)
 
-    def tell(self, name: str, keys: bytes, *, first: bool = False) -> None:
-        """Let a replica say that it has these on its device; with `first`, and nothing else."""
-        changes = (Cleared(), Added("device", keys)) if first else (Added("device", keys),)
-        self.router.heard(name, CacheEvents(number=0, changes=changes))
+    def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
+        """Let a replica say that it has these on its device; with `first`, and nothing else.
+
+        With `in_tiers` the first third is there, the next one in the host, the last one on disk.
+        """
+        changes: list[CacheChange] = [Cleared()] if first else []
+        changes.append(Added("device", keys))
+        if in_tiers:
+            third = len(keys) // KEY_BYTES // 3 * KEY_BYTES
+            changes += [Moved("host", keys[third : 2 * third]), Moved("disk", keys[2 * third :])]
+        self.router.heard(name, CacheEvents(number=0, changes=tuple(changes)))
 
     def fill(self, blocks: int) -> float:
         """So many at each replica; returns the seconds that the router took."""
@@ -106,11 +121,12 @@ def measure_routing(fleet: Fleet, requests: int) -> None:
         "few": [ragged[number] if number % 8 == 0 else 0 for number in range(replicas)],
         "all": [blocks // 2] * replicas,
         "ragged": ragged,
+        "tiers": ragged,
     }
     for case, lengths in cases.items():
         prompt = fleet.keys(blocks)
         for name, length in zip(fleet.names, lengths, strict=True):
-            fleet.tell(name, prompt[: KEY_BYTES * length])
+            fleet.tell(name, prompt[: KEY_BYTES * length], in_tiers=case == "tiers")
         taken = [1e6 * fleet.route(prompt) for _ in range(requests)]
         p50, p99 = np.percentile(taken, (50, 99)).tolist()
         emit(case, p50_us=p50, p99_us=p99, prompt_tokens=BLOCK_SIZE * blocks, replicas=replicas)

@@ -30,6 +30,7 @@ from cli.errors import CliError
 from cli.serving.compose import engine_config
 from cli.serving.link_key import link_key_file
 from cli.serving.model_check import checked_source
+from cli.serving.replicas import machine
 from engine.config import EngineConfig
 from engine.link.address import exchange_at
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
@@ -125,7 +126,7 @@ class EngineActor:
 def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:
     """The config of an engine on this machine; raises CliError where it cannot run here."""
     data_dir = Path(settings.data_dir)
-    source = checked_source(settings.model, settings.engine)
+    source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
     engine = replace(settings.engine, exchange=exchange_at(address))

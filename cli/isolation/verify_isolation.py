@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +18,12 @@ from cli.errors import BadSetting, CliError
 from cli.isolation.advice import advice
 from cli.isolation.cache_control import CacheControlTest
 from cli.isolation.cases import TierCase
-from cli.isolation.eviction import EvictionTest
-from cli.isolation.fixtures import Fixtures
+from cli.isolation.eviction import EvictionFinding, EvictionTest
+from cli.isolation.fixtures import Fixtures, TenantFixture
 from cli.isolation.paired import PairedTest
 from cli.isolation.report import Record, markdown, show
-from cli.isolation.server import ServerUnderTest
-from cli.isolation.timing import time_tenants
+from cli.isolation.server import ServerFacts, ServerUnderTest
+from cli.isolation.timing import TimingFinding, time_tenants
 from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
 from cli.operating.admin_client import AdminClient, admin_target, checked_url, service_url
 from cli.options.flags import plain_field
@@ -123,47 +124,76 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
         server, began = ServerUnderTest(client, session, url), utc_now()
         first, second = await Fixtures(server, stack).pair()
         await server.identify(first.key)
-        device_tokens = server.facts.tier_tokens[TierCase.DEVICE]
         paired = PairedTest(server, flags.max_fill_tokens, each_entry=not flags.quick)
-        timing, eviction = None, None
-        findings = [
-            _untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
-            for dimension, why in _ABSENT.items()
-        ]
-        for tier in tiers:
-            findings += await paired.in_tier(tier)
-        async with AsyncExitStack() as short:
-            new = await Fixtures(server, short).pair()
-            findings += await CacheControlTest(server, *new).run()
-        if flags.samples:
-            most = min(server.facts.max_model_len // 2, device_tokens // _PART)
-            length = min(flags.timing_tokens, most)
-            timing = await time_tenants(server, first, second, length, flags.samples)
-        if flags.eviction_trials and device_tokens <= flags.max_fill_tokens:
+        findings = await _compared(server, paired, tiers)
+        timing = await _timed(server, first, second, flags)
+        eviction = None
+        if flags.eviction_trials and _device_tokens(server) <= flags.max_fill_tokens:
             eviction = await EvictionTest(server, first, second).run(flags.eviction_trials)
         elif flags.eviction_trials:
-            why = f"it takes {device_tokens} tokens to fill the device"
+            why = f"it takes {_device_tokens(server)} tokens to fill the device"
             findings.append(_untested("eviction", "another tenant", Outcome.INCONCLUSIVE, why))
         if flags.restart:
             findings += await paired.over_restart()
-        timed = None if timing is None else timing_outcome(timing)
-        evicted = None if eviction is None else eviction_outcome(eviction)
-        record = Record(
-            began=began,
-            ended=utc_now(),
-            server=server.facts,
-            tool_version=version("ratoon"),
-            tiers=[*tiers, *([TierCase.RESTARTED] if flags.restart else [])],
-            findings=findings,
-            timing=timing,
-            timing_outcome=timed,
-            eviction=eviction,
-            eviction_outcome=evicted,
-            verdict=overall(findings, timed, evicted),
-            advice=list(advice(findings, timing, eviction)),
-        )
+            tiers = (*tiers, TierCase.RESTARTED)
+        record = _record(server.facts, began, tiers, findings, timing, eviction)
         await _hand_in(client, record, flags.samples)
     return record
+
+
+async def _compared(
+    server: ServerUnderTest, paired: PairedTest, tiers: Sequence[TierCase]
+) -> list[Finding]:
+    """What requests get that differ in one thing, and what one tenant may do to another's marks."""
+    findings = [
+        _untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
+        for dimension, why in _ABSENT.items()
+    ]
+    for tier in tiers:
+        findings += await paired.in_tier(tier)
+    async with AsyncExitStack() as short:
+        new = await Fixtures(server, short).pair()
+        return findings + await CacheControlTest(server, *new).run()
+
+
+async def _timed(
+    server: ServerUnderTest, first: TenantFixture, second: TenantFixture, flags: VerifyFlags
+) -> TimingFinding | None:
+    if not flags.samples:
+        return None
+    most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
+    length = min(flags.timing_tokens, most)
+    return await time_tenants(server, first, second, length, flags.samples)
+
+
+def _device_tokens(server: ServerUnderTest) -> int:
+    return server.facts.tier_tokens[TierCase.DEVICE]
+
+
+def _record(
+    facts: ServerFacts,
+    began: str,
+    tiers: Sequence[TierCase],
+    findings: list[Finding],
+    timing: TimingFinding | None,
+    eviction: EvictionFinding | None,
+) -> Record:
+    timed = None if timing is None else timing_outcome(timing)
+    evicted = None if eviction is None else eviction_outcome(eviction)
+    return Record(
+        began=began,
+        ended=utc_now(),
+        server=facts,
+        tool_version=version("ratoon"),
+        tiers=[*tiers],
+        findings=findings,
+        timing=timing,
+        timing_outcome=timed,
+        eviction=eviction,
+        eviction_outcome=evicted,
+        verdict=overall(findings, timed, evicted),
+        advice=list(advice(findings, timing, eviction)),
+    )
 
 
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:

@@ -62,9 +62,9 @@ def flush(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Forget cached prefixes, and compiled grammars, of one tenant or of all.
+    """Drop cached prefixes, and compiled grammars, of one tenant or of all.
 
-    Blocks that running requests hold are forgotten when these end.
+    Blocks that running requests hold are dropped when these end.
 
     Example:
 
@@ -72,22 +72,24 @@ def flush(
     """
 
     if tenant is None and not yes:
-        typer.confirm("Forget what is cached of every tenant?", abort=True, err=True)
+        typer.confirm("Drop what is cached of every tenant?", abort=True, err=True)
 
     async def use(client: AdminClient) -> Any:
         body = {} if tenant is None else {"tenant": await TENANTS.find(client, tenant)}
         return await client.call("POST", FLUSH, body)
 
     answer = with_admin(admin, use)
-    print_answer(answer, forgotten(answer), as_json=admin.json)
+    print_answer(answer, dropped(answer), as_json=admin.json)
 
 
-def forgotten(answer: dict[str, Any]) -> str:
+def dropped(answer: dict[str, Any]) -> str:
     """The answer of POST /admin/cache/flush, for people."""
-    said = f"Forgot {answer['flushed_blocks'] or 0} blocks."
+    said = f"Dropped {answer['flushed_blocks'] or 0} blocks."
     if answer["awaited"]:
         names = ", ".join(answer["awaited"])
-        said += f" Engines that are away forget when they are back, before they serve: {names}."
+        said += (
+            f" Engines that are away drop theirs when they are back, before they serve: {names}."
+        )
     return said
 
 

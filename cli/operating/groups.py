@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
-from cli.operating.tenants import NewName, TenantArgument
+from cli.operating.tenant_limits import TenantArgument
+from cli.operating.tenants import NewName
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_rows
 

@@ -14,7 +14,7 @@ import typer
 
 from cli.errors import BadSetting
 from cli.operating.admin_client import TENANTS
-from cli.operating.tenants import TenantArgument
+from cli.operating.tenant_limits import TenantArgument
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_json, print_rows
 

@@ -10,7 +10,8 @@ import typer
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
 from cli.operating.engine_stats import stats_of
 from cli.operating.tenant_keys import KEY_COLUMNS, key_row
-from cli.operating.tenants import TenantArgument, described, quota_of, state_of
+from cli.operating.tenant_limits import TenantArgument, described, quota_of
+from cli.operating.tenants import state_of
 from cli.operating.usage import show_usage
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_table

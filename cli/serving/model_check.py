@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.errors import BadSetting, ModelRefused
 from cli.serving.model_source import ModelSource, resolve
+from cli.serving.offload_check import check_offload
 from engine.config import EngineConfig, LoadFormat
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
@@ -17,20 +19,29 @@ from engine.models.errors import ModelNotServed
 from engine.models.grid import RankGrid
 from gateway.prompts.sampling_defaults import GenerationConfigBroken, read_sampling_defaults
 
+if TYPE_CHECKING:
+    from cli.serving.replicas import Machine
+
 
 def checked_source(
-    model: str, engine: EngineConfig, resolved: Callable[[str, LoadFormat], ModelSource] = resolve
+    model: str,
+    engine: EngineConfig,
+    resolved: Callable[[str, LoadFormat], ModelSource] = resolve,
+    *,
+    of: Machine | None = None,
 ) -> ModelSource:
     """The directory of `model`, whose files are all there and can be served.
 
     What describes the model is looked at before its weights are downloaded. Raises ModelNotFound,
-    ModelRefused where an engine of these settings would end, BadSetting where they are wrong.
+    ModelRefused where an engine of these settings would end, BadSetting where they are wrong. `of`
+    is the engine's machine, where it is this one.
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)
     asked = engine.max_model_len
     if asked is not None and asked > config.max_positions:
         raise BadSetting("--max-model-len", f"{asked}: the model has {config.max_positions}")
+    check_offload(config, engine, of)
     source = resolved(model, engine.load_format)
     served_model(source, engine, has_weights=engine.load_format != "dummy")
     return source

@@ -33,6 +33,10 @@ class Machine:
     free_bytes: int  # of the host's memory
     gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them
 
+    def shared_by(self, engines: int) -> Machine:
+        """It as each of so many engines has it; each has some of its GPUs."""
+        return Machine(self.num_cores, self.free_bytes // engines, self.gpus)
+
 
 def machine() -> Machine:
     """This one, as it is now."""

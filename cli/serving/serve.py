@@ -74,7 +74,7 @@ def serve(
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --replicas 4
     """
     del config_file  # its settings are the flags' defaults by now
-    source = checked_source(model.model, engine)
+    source = checked_source(model.model, engine, of=machine().shared_by(replicas.replicas))
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
     check_ports(gateway)
@@ -163,7 +163,7 @@ def engine(
         ratoon engine --model ~/models/qwen3-8b --socket tcp://10.0.0.7:7300 --register --redis-url redis://redis:6379/0
     """
     del config_file  # its settings are the flags' defaults by now
-    source = checked_source(model.model, engine)
+    source = checked_source(model.model, engine, of=machine())
     place = meeting_place(model, socket)
     key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
     config = replace(engine_config(source, model.data_dir, place, engine), link_key_file=key_file)

@@ -1,6 +1,5 @@
-"""`ratoon simulate` and `ratoon plan`: what a cache would find, what a model would cost and need.
+"""`ratoon simulate`: what a cache, or the caches of several replicas, would find of a trace.
 
-The first replays traces through the prefix cache itself, without a byte of KV (`replay.py`); the
-second counts bytes and FLOPs (`decoder.py`), for GPUs that `gpus.py` lists. `machine.py` has the
-times of both.
+It replays requests through the prefix cache itself, without a byte of KV (`replay.py`), and takes
+the times of `cli/plan/machine.py`.
 """

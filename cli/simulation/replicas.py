@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace as changed
 
-from cli.simulation.machine import MachineModel, ModelShape
+from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
 from cli.simulation.steps import Gap, Job, StepBounds, SteppedEngine, VirtualClock
 from engine.cache_feed import CacheFeed

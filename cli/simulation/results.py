@@ -10,7 +10,7 @@ import typer
 from cli.charts import draw_curves
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
-from cli.simulation.machine import MachineModel, ModelShape
+from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import Replayed, ServedRequest, TierSizes
 from storage.move import Tier
 

@@ -13,8 +13,8 @@ import typer
 from cli.charts import write_chart
 from cli.errors import BadSetting
 from cli.output import print_result
+from cli.plan.machine import MachineModel, ModelShape
 from cli.progress import Advance, progress_bar
-from cli.simulation.machine import MachineModel, ModelShape
 from cli.simulation.options import (
     MachineFlags,
     OutputFlags,

@@ -19,7 +19,7 @@ from itertools import count
 from math import ceil
 from typing import NamedTuple
 
-from cli.simulation.machine import MachineModel, ModelShape
+from cli.plan.machine import MachineModel, ModelShape
 
 _PROBED = 256  # tokens by which the price of a chunk is estimated
 _LEAST_CHUNK = 128

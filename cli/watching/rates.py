@@ -43,12 +43,26 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
     computed = _grown("computed_tokens", window, earlier)
     generated = _grown("generated_tokens", now, before)
     queue = now["queue"]
-    return [
+    rows: list[tuple[object, ...]] = [
         ("generated tokens/s", _per_s(generated, seconds)),
         ("computed prompt tokens/s", _per_s(computed, seconds)),
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
+    has_ranks = not now["replicas"] and num_ranks(now) > 1  # of several engines each has its own
+    return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows
+
+
+def num_ranks(engine: Stats) -> int:
+    """How many ranks an engine has."""
+    return int(engine["tensor_parallel"]) * int(engine["pipeline_parallel"])
+
+
+def ranks_of(engine: Stats) -> str:
+    """How an engine's ranks divide its model."""
+    if num_ranks(engine) == 1:
+        return "1"
+    return f"TP {engine['tensor_parallel']} x PP {engine['pipeline_parallel']}"
 
 
 def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
@@ -56,7 +70,17 @@ def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
     if not now["replicas"]:
         return []
     earlier = {one["name"]: one["counted"] for one in before["replicas"]} if before else {}
-    columns = ("replica", "state", "running", "waiting", "generated/s", "hit rate", "blocks used")
+    columns = (
+        "replica",
+        "role",
+        "ranks",
+        "state",
+        "running",
+        "waiting",
+        "generated/s",
+        "hit rate",
+        "blocks used",
+    )
     rows = [_replica_row(one, earlier.get(one["name"])) for one in now["replicas"]]
     return [TableText.of("Engines", columns, rows)]
 
@@ -65,13 +89,15 @@ def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
     """One engine: what it did since the reading before, or since its start."""
     now = replica["counted"]
     if now is None:
-        return (replica["name"], replica["state"], *"-----")
+        return (replica["name"], replica["role"], "-", replica["state"], *"-----")
     before = before if before and before["engine_id"] == now["engine_id"] else None
     seconds = now["uptime_s"] - (before["uptime_s"] if before else 0.0)
     window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
     hits, queried = (_grown(name, window, earlier) for name in ("hit_tokens", "queried_tokens"))
     return (
         replica["name"],
+        replica["role"],
+        ranks_of(now),
         replica["state"],
         now["queue"]["running"],
         now["queue"]["waiting"],

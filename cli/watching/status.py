@@ -11,6 +11,7 @@ from cli.operating.engine_stats import stats_of
 from cli.options.options import AdminFlags
 from cli.output import print_result, print_table
 from cli.watching.fill import TIER_COLUMNS, tier_rows
+from cli.watching.rates import num_ranks, ranks_of
 
 Row: TypeAlias = tuple[str, str, str]
 _SERVES = ("ready", "disk_full")  # with a full disk requests are served
@@ -66,6 +67,8 @@ def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
         return [(f"engine{name}", "no answer", "")]
     queue, disk = counted["queue"], counted["tiers"]["disk"]
     under_way = f"{queue['running']} running, {queue['waiting']} waiting"
+    if num_ranks(counted) > 1:
+        under_way = f"{ranks_of(counted)} ranks run: {under_way}"
     rows = [(f"engine{name}", "answers", f"{under_way}, up for {counted['uptime_s']:.0f} s")]
     if disk is not None:
         detail = f"{disk['records']} blocks, {disk['lost']} lost"

@@ -34,6 +34,7 @@ from engine.exchange.wire import (
     FromSource,
     Leave,
     PoolHandle,
+    Slices,
     Still,
     Taken,
     WireError,
@@ -127,9 +128,18 @@ class Answering:
             raise ThreadEnded("the thread that answers other engines has ended")
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
-    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
-        """Say that the first `blocks` blocks of the prompt are about to be sent."""
-        self._order(lambda: self._say_found(asker, blocks, first_reads))
+    def found(
+        self,
+        asker: Asker,
+        blocks: int,
+        first_reads: dict[str, int],
+        slices: Slices | None = None,
+    ) -> None:
+        """Say that the first `blocks` blocks of the prompt are about to be sent.
+
+        `slices`: where the other ranks send theirs.
+        """
+        self._order(lambda: self._say_found(asker, blocks, first_reads, slices))
 
     def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
         """Send blocks, in order after those before; leased until the asker is `Gone`."""
@@ -206,9 +216,11 @@ class Answering:
         self._say(asker, Still(asker[1], sending.take(message.blocks)))
         self._pump(asker, sending)
 
-    def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+    def _say_found(
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], slices: Slices | None
+    ) -> None:
         sending = self._sendings.get(asker)
-        if sending is not None and not self._say(asker, sending.found(blocks, first_reads)):
+        if sending is not None and not self._say(asker, sending.found(blocks, first_reads, slices)):
             self._forget(asker)  # without it no block can be opened
 
     def _add(self, asker: Asker, blocks: list[BlockToSend]) -> None:

@@ -4,13 +4,16 @@
     by slots  Slots: copied from the neighbour's pool, Taken is said   copied
               Still: they were held until after that                   they have arrived
 
-Blocks come in order. One that does not open, or is out of order, ends the fetch, and so does what
-cannot be true: what has arrived before is sound.
+While the slots of one message are copied, the next message is looked at. Blocks come in order. One
+that does not open, or is out of order, ends the fetch, and so does what cannot be true: what has
+arrived before is sound.
 
 Knows: messages, seals, places. Does not know: sockets or time.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import numpy as np
 
@@ -20,9 +23,11 @@ from engine.exchange.peer_pool import CannotOpen, PeerPool, PeerPools
 from engine.exchange.seal import SEAL_BYTES, NotSound, Seal
 from engine.exchange.wire import Block, Ended, Found, FromSource, Slots, Still
 from engine.link.address import is_tcp
+from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
 SLOT_BYTES = 4
+MOST_COPIES = 2  # messages whose slots are copied at once: who closes the fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
 
@@ -39,6 +44,8 @@ class Arriving:
     ) -> None:
         self.fetch = fetch
         self.taken = fetch.arrived  # blocks that are here, or copied and not confirmed yet
+        self._begun = fetch.arrived  # or being copied
+        self._copies: deque[tuple[CopyEvent, int]] = deque()  # under way, and `taken` after each
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer
         self._pools = pools
@@ -55,6 +62,15 @@ class Arriving:
             self.fetch.end(str(error))
         if self.fetch.arrived >= self.fetch.wanted.end:
             self.fetch.end("")
+
+    def settle(self) -> bool:
+        """Wait for the oldest copies that are under way; False: there are none."""
+        if not self._copies:
+            return False
+        copied, end = self._copies.popleft()
+        copied.synchronize()
+        self.taken = end
+        return True
 
     def _apply(self, message: FromSource, payload: memoryview | None) -> None:
         match message:
@@ -77,6 +93,7 @@ class Arriving:
             self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks
         if self._seal is None:
             self._seal = Seal(self._fingerprint, self._salt, found.salt)
+            self.fetch.slices = found.slices
             where = self.fetch.wanted.address
             self.fetch.way = "tcp" if is_tcp(where) else "socket"
             if found.pool is not None and self._pools is not None:
@@ -85,9 +102,9 @@ class Arriving:
 
     def _open(self, position: int, payload: memoryview | None) -> None:
         fetch, wanted = self.fetch, self.fetch.wanted
-        if self._seal is None or payload is None or position != self.taken:
+        if self._seal is None or payload is None or position != self._begun:
             raise NotSound
-        if position >= wanted.end:
+        if self._pool is not None or position >= wanted.end:
             raise NotSound
         with fetch.lock:
             if fetch.is_closed:
@@ -95,11 +112,11 @@ class Arriving:
             into = self._writer.buffer(int(wanted.block_ids[position]))
             self._seal.open(wanted.place(position), payload, into)
             self._writer.flush()
-        self.taken = fetch.arrived = position + 1
+        self.taken = self._begun = fetch.arrived = position + 1
 
     def _copy(self, message: Slots) -> None:
         fetch, wanted = self.fetch, self.fetch.wanted
-        if self._seal is None or self._pool is None or message.first != self.taken:
+        if self._seal is None or self._pool is None or message.first != self._begun:
             raise NotSound
         if len(message.slots) % SLOT_BYTES:
             raise NotSound
@@ -110,8 +127,12 @@ class Arriving:
         for at, slot in enumerate(slots.tolist()):
             seal = message.seals[at * SEAL_BYTES : (at + 1) * SEAL_BYTES]
             self._seal.check_slot(wanted.place(message.first + at), slot, seal)
+        while len(self._copies) >= MOST_COPIES:
+            self.settle()
         with fetch.lock:
             if fetch.is_closed:
                 return
-            self._pool.copy(slots, wanted.block_ids[message.first : end].astype(np.int64))
-        self.taken = end
+            targets = wanted.block_ids[message.first : end].astype(np.int64)
+            fetch.writing = self._pool.copy(slots, targets)
+        self._copies.append((fetch.writing, end))
+        self._begun = end

@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 import zmq
+from msgspec import structs
 
 from engine.exchange.answering import ThreadEnded
 from engine.exchange.arriving import Arriving
 from engine.exchange.block_memory import BlockMemory
-from engine.exchange.fetch import Fetch
+from engine.exchange.fetch import Fetch, Wanted
 from engine.exchange.peer_pool import PeerPools
 from engine.exchange.seal import name_of
 from engine.exchange.wire import (
@@ -113,6 +114,9 @@ class Asking:
         """It is closed: let the other end know."""
         self._order(lambda: self._end(fetch, "it was left"))
 
+    def turn(self) -> None:
+        """Nothing: the thread notes in its fetches what comes."""
+
     def close(self) -> None:
         """End the thread, and with it all fetches."""
         self._is_over = True
@@ -161,15 +165,12 @@ class Asking:
             number=number,
             fingerprint=self._fingerprint,
             salt=salt,
-            spans=tuple((start, name_of(one)) for start, one in wanted.path.spans),
-            token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
             first=wanted.first,
             window=window_of(self._memory.block_bytes),
-            flow=wanted.flow,
-            request_id=wanted.request_id,
             host=host,
+            ticket=wanted.ticket,
         )
-        self._say(peer, ask)
+        self._say(peer, ask if wanted.ticket is not None else _with_prompt(ask, wanted))
 
     def _peer(self, where: str) -> _Peer:
         """The connection to an engine, which may not be there. Raises ValueError, ZMQError."""
@@ -200,16 +201,29 @@ class Asking:
             try:
                 frames = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                break
+                if not self._settle(peer):
+                    break
+                continue
             self._hear(peer, frames)
         else:
             self._waker.wake()  # there may be more
+            while self._settle(peer):
+                pass
         now = time.monotonic()
         for number, one in peer.on_the_way.items():
             if one.arriving.taken > one.told and not one.arriving.fetch.is_over:
                 self._tell(peer, number, one, now)
         self._drop_ended(peer)
         self._wake_owner()
+
+    def _settle(self, peer: _Peer) -> bool:
+        """Wait for copies that are under way, and have their blocks let go; False: none are."""
+        for number, one in peer.on_the_way.items():
+            if one.arriving.settle():
+                if not one.arriving.fetch.is_over:
+                    self._tell(peer, number, one, time.monotonic())
+                return True
+        return False
 
     def _hear(self, peer: _Peer, frames: list[zmq.Frame]) -> None:
         try:
@@ -264,3 +278,13 @@ class Asking:
             peer.socket.send(self._codec.encode(message), zmq.NOBLOCK)
         except zmq.Again:
             return
+
+
+def _with_prompt(ask: Ask, wanted: Wanted) -> Ask:
+    return structs.replace(
+        ask,
+        spans=tuple((start, name_of(one)) for start, one in wanted.path.spans),
+        token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
+        flow=wanted.flow,
+        request_id=wanted.request_id,
+    )

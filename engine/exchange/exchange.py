@@ -8,14 +8,13 @@ Knows: both directions, and what opens them. Does not know: when steps are made 
 
 from __future__ import annotations
 
-from functools import partial
-
 from engine.exchange.answering import Answering
 from engine.exchange.asking import SILENCE_S, Asking
 from engine.exchange.block_memory import BlockMemory, CudaMemory, memory_of
-from engine.exchange.fetch import Way
-from engine.exchange.fetches import Fetches, Patience, Progress
+from engine.exchange.fetch import Patience, Way
+from engine.exchange.fetches import Fetches, Progress
 from engine.exchange.forgotten import Forgotten
+from engine.exchange.parts import OpenExchange
 from engine.exchange.peer_pool import CudaPeerPools, PeerPools, share
 from engine.exchange.rates import FetchRates
 from engine.exchange.source import RunningRequest, Source
@@ -27,11 +26,15 @@ from engine.link.waker import Waker
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.tiers.load_or_recompute import PrefillTimes
+from storage.copies import CopyEvent
 from storage.device_pool import DevicePool
 
 
 class OpenedExchange:
-    """The threads that answer and ask, around the memory of the blocks; closed by who opened it."""
+    """The threads that answer and ask, around the memory of the blocks; closed by who opened it.
+
+    Those of one rank. An `OpenExchange`.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,15 @@ class OpenedExchange:
     def address(self) -> str | None:
         """Where other engines ask."""
         return None if self.answering is None else self.answering.address
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block, of what this rank has of it."""
+        return self.memory.block_bytes
+
+    def mark(self) -> CopyEvent:
+        """A point after all that this rank has launched so far."""
+        return self.memory.mark()
 
     def asking(self, fingerprint: bytes) -> Asking:
         """The thread that asks others, which is made when it is first needed."""
@@ -118,7 +130,7 @@ class Exchange:
         times: PrefillTimes,
         fingerprint: bytes,
         block_bytes: int,
-        opened: OpenedExchange | None,
+        opened: OpenExchange | None,
     ) -> None:
         """`opened` None: nothing is fetched, and nothing sent."""
         self._answering = None if opened is None else opened.answering
@@ -126,13 +138,7 @@ class Exchange:
         if self._answering is not None:
             self._source = Source(cache, self._answering, fingerprint)
         rates = FetchRates(times, block_size=cache.block_size, block_bytes=block_bytes)
-        if opened is None:
-            self._fetches = Fetches(cache, rates, None, None, lambda _: "socket")
-        else:
-            asking = partial(opened.asking, fingerprint)
-            self._fetches = Fetches(
-                cache, rates, opened.memory, asking, opened.way_of, opened.patience
-            )
+        self._fetches = Fetches(cache, rates, opened, fingerprint)
 
     @property
     def is_busy(self) -> bool:

@@ -6,6 +6,7 @@
 The blocks are private to the sequence's lease. So that they are not written any more once the
 lease is given back, the thread writes under `lock`, and the owner closes the fetch under it: it
 waits for the few blocks that are being written just then, and for nothing that is on its way.
+Blocks that are copied from another GPU are written until `writing` has passed.
 
 Knows: what is wanted, and how far it has come. Does not know: sockets, or sequences.
 """
@@ -18,12 +19,26 @@ from threading import Lock
 from typing import Literal
 
 from engine.exchange.seal import SealedPlace
+from engine.exchange.wire import Slices
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import BlockIds
-from storage.copies import CopyEvent
+from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a fetch may take, in seconds."""
+
+    least: float = 1.0
+    times: float = 2.0  # as long as computing the blocks is predicted to take
+    unmeasured: float = 10.0  # where nothing is predicted yet
+    stream: float = 30.0  # in place of `least`, for blocks that are being computed there
+    # How long nothing is fetched after a flush: longer than gateways wait for all engines to have
+    # flushed, before they call it failed.
+    flush: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,7 @@ class Wanted:
     request_id: str | None
     deadline: float  # seconds, of time.monotonic
     mark: CopyEvent  # the blocks may be written after it
+    ticket: bytes | None = None  # of slices of blocks that another rank asks for
 
     def place(self, position: int) -> SealedPlace:
         """What the block at `position` is bound to."""
@@ -66,7 +82,9 @@ class Fetch:
     answered: float | None = None  # when the first word came
     ended: float | None = None  # when it ended
     first_reads: dict[str, int] = field(default_factory=dict)  # blocks by label
+    slices: Slices | None = None  # where other ranks' parts of the blocks are, once found
     lock: Lock = field(default_factory=Lock, repr=False)
+    writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
 
     def end(self, why: str) -> None:
         """Nothing more will come; the first reason counts."""
@@ -83,3 +101,4 @@ class Fetch:
         """Nothing is written any more once this returns; for the owner."""
         with self.lock:
             self.is_closed = True
+        self.writing.synchronize()

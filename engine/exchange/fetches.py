@@ -12,16 +12,15 @@ Knows: sequences, predictions, counts. Does not know: what crosses, or how (`ask
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import structs
 
-from engine.exchange.asking import SILENT, Asking
-from engine.exchange.block_memory import BlockMemory
-from engine.exchange.fetch import Fetch, Wanted, Way
+from engine.exchange.asking import SILENT
+from engine.exchange.fetch import Fetch, Patience, Wanted, Way
 from engine.exchange.forgotten import Forgotten, ForgottenOfLate
+from engine.exchange.parts import Asks, OpenExchange
 from engine.exchange.rates import FetchRates
 from engine.link.messages import FetchSource
 from engine.link.stats_messages import FetchStats
@@ -55,19 +54,6 @@ class _Run(NamedTuple):
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a fetch may take, in seconds."""
-
-    least: float = 1.0
-    times: float = 2.0  # as long as computing the blocks is predicted to take
-    unmeasured: float = 10.0  # where nothing is predicted yet
-    stream: float = 30.0  # in place of `least`, for blocks that are being computed there
-    # How long nothing is fetched after a flush: longer than gateways wait for all engines to have
-    # flushed, before they call it failed.
-    flush: float = 10.0
-
-
 @dataclass(slots=True)
 class _UnderWay:
     fetch: Fetch | None  # None: there is nothing to be fetched
@@ -89,23 +75,17 @@ class Fetches:
         self,
         cache: PrefixCache,
         rates: FetchRates,
-        memory: BlockMemory | None,
-        open_asking: Callable[[], Asking] | None,
-        way_of: Callable[[str], Way],
-        patience: Patience | None = None,
+        opened: OpenExchange | None,
+        fingerprint: bytes,
     ) -> None:
-        """`open_asking` makes the thread that asks, at first; None, and no `memory`: nobody is.
-
-        `way_of` says over which way blocks are expected from an address.
-        """
+        """`opened` None: nobody is asked. `fingerprint` is that of this engine's blocks."""
         self.refused = 0
         self._cache = cache
         self._rates = rates
-        self._memory = memory
-        self._open_asking = open_asking
-        self._way_of = way_of
-        self._asking: Asking | None = None
-        self._patience = patience or Patience()
+        self._opened = opened
+        self._fingerprint = fingerprint
+        self._asking: Asks | None = None
+        self._patience = (None if opened is None else opened.patience) or Patience()
         self._under_way: dict[Sequence, _UnderWay] = {}
         self._counts: dict[Way, _Counts] = {}
         self._resting: dict[str, float] = {}  # addresses, and until when
@@ -144,6 +124,8 @@ class Fetches:
 
     def advance(self, now: float) -> list[Progress]:
         """What has come since the last call, and what is over."""
+        if self._asking is not None:
+            self._asking.turn()
         return [
             progress
             for sequence, one in list(self._under_way.items())
@@ -169,13 +151,14 @@ class Fetches:
         self, sequence: Sequence, source: FetchSource, lease: Lease, before: int
     ) -> Fetch | None:
         """The fetch that has been begun; None: there is nothing to fetch, or it is not worth it."""
-        if self._memory is None or self._open_asking is None:
+        opened = self._opened
+        if opened is None:
             return None
         size = self._cache.block_size
         first, end = sequence.num_computed // size, self._end(sequence, source)
         if first >= end:
             return None
-        way = self._way_of(source.address)
+        way = opened.way_of(source.address)
         run = _Run(first, end, before)
         if not self._may_ask(sequence, source, way, run):
             self.refused += 1
@@ -191,10 +174,10 @@ class Fetches:
             flow=sequence.flow,
             request_id=source.request_id,
             deadline=time.monotonic() + self._most_seconds(source, run),
-            mark=self._memory.mark(),
+            mark=opened.mark(),
         )
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
-        self._asking = self._open_asking()
+        self._asking = opened.asking(self._fingerprint)
         self._asking.begin(fetch)
         return fetch
 
@@ -271,7 +254,7 @@ class Fetches:
     def _count(self, fetch: Fetch, began: float, now: float) -> None:
         counts = self._counts.setdefault(fetch.way, _Counts(FetchStats(), began))
         blocks = fetch.arrived - fetch.wanted.first
-        num_bytes = 0 if self._memory is None else blocks * self._memory.block_bytes
+        num_bytes = 0 if self._opened is None else blocks * self._opened.block_bytes
         old = counts.stats
         counts.stats = FetchStats(
             fetches=old.fetches + 1,

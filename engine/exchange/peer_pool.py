@@ -39,8 +39,8 @@ class CannotOpen(Exception):
 class PeerPool(Protocol):
     """A neighbour's pool, opened."""
 
-    def copy(self, sources: Slots, targets: Slots) -> None:
-        """Copy its blocks into ours, and wait for that. Raises CopyFailed."""
+    def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
+        """Begin to copy its blocks into ours; returns what is after that. Raises CopyFailed."""
         ...
 
 
@@ -134,8 +134,8 @@ class _CudaPeerPool:
             raise CannotOpen(f"CUDA refused the pool with error {code}")
         self._base = base.value + handle.offset
 
-    def copy(self, sources: Slots, targets: Slots) -> None:
-        """Queue all copies, and wait for them."""
+    def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
+        """Queue all copies, after those before."""
         if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:
             raise CopyFailed("a slot is outside of the neighbour's pool")
         size = self._ours.shape[1]
@@ -144,11 +144,17 @@ class _CudaPeerPool:
             (self._base + sources * size).astype(np.uint64),
             np.full(len(sources), size, np.uint64),
         )
-        if self._batched is None:
-            self._one_by_one(pieces)
-        else:
-            self._batched.queue(pieces, self._stream.cuda_stream)
-        self._stream.synchronize()
+        try:
+            if self._batched is None:
+                self._one_by_one(pieces)
+            else:
+                self._batched.queue(pieces, self._stream.cuda_stream)
+        except CopyFailed:
+            self._stream.synchronize()  # some may have begun
+            raise
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._stream)
+        return event
 
     def _one_by_one(self, pieces: CopyPieces) -> None:
         stream = ctypes.c_void_p(self._stream.cuda_stream)
@@ -159,5 +165,4 @@ class _CudaPeerPool:
                 ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size), stream
             )
             if code:
-                self._stream.synchronize()
                 raise CopyFailed(f"CUDA refused a copy from a neighbour with error {code}")

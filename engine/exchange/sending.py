@@ -22,6 +22,7 @@ from engine.exchange.wire import (
     Found,
     FromSource,
     PoolHandle,
+    Slices,
     Slots,
 )
 
@@ -64,7 +65,7 @@ class Sending:
             return False
         return not self.end.is_all or self._taken == self._sent
 
-    def found(self, blocks: int, first_reads: dict[str, int]) -> Found:
+    def found(self, blocks: int, first_reads: dict[str, int], slices: Slices | None) -> Found:
         """The message that so many blocks of the prompt are there."""
         return Found(
             number=self._number,
@@ -72,6 +73,7 @@ class Sending:
             blocks=blocks,
             first_reads=first_reads,
             pool=self._pool,
+            slices=slices,
         )
 
     def add(self, blocks: list[BlockToSend]) -> None:

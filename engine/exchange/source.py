@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.exchange.answering import BUSY, Answering, Asked, Asker
+from engine.exchange.answering import BUSY, Asked, Asker
 from engine.exchange.names import NamespaceNames
+from engine.exchange.parts import Answers
 from engine.exchange.seal import SealedPlace
 from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import SALT_BYTES, Ask
@@ -63,7 +64,7 @@ class Source:
     def __init__(
         self,
         cache: PrefixCache,
-        answering: Answering,
+        answering: Answers,
         fingerprint: bytes,
     ) -> None:
         self._cache = cache

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 
 import zmq
 from msgspec import structs
@@ -34,6 +34,7 @@ from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
 from engine.link.curve import LinkKey, Socket
 from engine.link.event_queue import EventQueue
+from engine.link.flush_telling import FlushTelling, ReadFlushes, log_failure
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import (
     Cancel,
@@ -41,7 +42,6 @@ from engine.link.messages import (
     Failed,
     Finished,
     FlowQuota,
-    Forget,
     FromEngine,
     Generate,
     Partition,
@@ -55,9 +55,9 @@ from engine.link.query_messages import Query
 
 _log = logging.getLogger(__name__)
 
-ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
-
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
+HANDSHAKE_RETRY_S = 0.5  # after one that failed
+HANDSHAKES = 3  # that fail one after the other: then no engine has died within each
 
 
 class EngineClient(EngineQueries):
@@ -78,8 +78,8 @@ class EngineClient(EngineQueries):
         `on_cache_events` is called with what changes in the engine's cache, in order; every engine
         that connects begins with a snapshot. None: the engine is not asked to send any.
 
-        `flushes` gives the recorded flushes, as `forget` is given them: it is awaited after each
-        welcome, and until then the engine is not connected. None: nobody records any.
+        `flushes` gives what is given to `flush_recorded`: it is awaited after each welcome, and
+        until then the engine is not connected. None: nobody records any.
         """
         super().__init__()
         self._engine = engine
@@ -94,9 +94,8 @@ class EngineClient(EngineQueries):
         self._partition: Partition | None = None  # the last one
         self._on_cache_events = on_cache_events
         self._subscription: CacheSubscription | None = None  # of this connection
-        self._read_flushes = flushes
-        self._flushes: dict[str, str | None] = {}  # as far as known
-        self._telling: asyncio.Task[None] | None = None  # it of the flushes
+        self._flushes = FlushTelling(flushes, self._send)
+        self._failed_handshakes = 0  # one after the other
 
     @property
     def is_stalled(self) -> bool:
@@ -108,6 +107,15 @@ class EngineClient(EngineQueries):
     def welcome(self) -> Welcome | None:
         """What the connected engine is; None while none is connected."""
         return self._welcome
+
+    @property
+    def handshake_error(self) -> str | None:
+        """Why the other end does not hear this one; None where it does, or nobody answers."""
+        connection = self._connection
+        has_key = self._key is not None
+        if not has_key or self._failed_handshakes < HANDSHAKES or connection is None:
+            return None
+        return None if connection.handshake_failed is False else _handshake_error(self._engine)
 
     @property
     def is_idle(self) -> bool:
@@ -122,7 +130,7 @@ class EngineClient(EngineQueries):
     async def start(self) -> None:
         """Begin connecting, in the background: the engine may come later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")
-        self._serving.add_done_callback(_log_failure)  # without it no engine is ever ready
+        self._serving.add_done_callback(log_failure)  # without it no engine is ever ready
 
     async def close(self) -> None:
         """Drop the connection; what still runs fails with EngineDied."""
@@ -172,12 +180,9 @@ class EngineClient(EngineQueries):
         if self._welcome is not None:
             self._send(self._partition)
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
-        """As `Engine.forget`; an engine that connects later is told as well."""
-        new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
-        self._flushes = dict(flushes)
-        if new and self._welcome is not None:
-            self._send(Forget(flushes=new))
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
+        """As `Engine.flush_recorded`; an engine that connects later is told as well."""
+        self._flushes.tell(flushes, is_connected=self._welcome is not None)
 
     # From callers to the engine
 
@@ -217,7 +222,7 @@ class EngineClient(EngineQueries):
             for event in message.events:
                 self._deliver(event)
         elif isinstance(message, Welcome):
-            self._on_welcome(message)
+            self._flushes.tell_all(partial(self._begin_use, message))
         elif isinstance(message, CacheEvents):
             if self._subscription is not None:
                 self._subscription.receive(message)
@@ -235,21 +240,6 @@ class EngineClient(EngineQueries):
                 on_end(event)
         if event_queue is not None:
             event_queue.put(event)
-
-    def _on_welcome(self, welcome: Welcome) -> None:
-        if self._read_flushes is None:
-            self._begin_use(welcome)
-            return
-        telling = self._tell_flushes(self._read_flushes, welcome)
-        self._telling = asyncio.create_task(telling, name="engine-flushes")
-        self._telling.add_done_callback(_log_failure)
-
-    async def _tell_flushes(self, read: ReadFlushes, welcome: Welcome) -> None:
-        flushes = await read()
-        self._flushes |= flushes
-        if self._flushes:
-            self._send(Forget(flushes=self._flushes))
-        self._begin_use(welcome)
 
     def _begin_use(self, welcome: Welcome) -> None:
         if self._partition is not None:
@@ -281,12 +271,21 @@ class EngineClient(EngineQueries):
             await connection.run()
         finally:
             self._fail_all(connection.why_closed)
+        await self._after_handshake(failed=connection.handshake_failed is True)
+
+    async def _after_handshake(self, *, failed: bool) -> None:
+        """Count those that fail, say once that they do, and wait a little before the next one."""
+        self._failed_handshakes = self._failed_handshakes + 1 if failed else 0
+        if not failed:
+            return
+        if self._failed_handshakes == HANDSHAKES and self.handshake_error is not None:
+            _log.error("%s", self.handshake_error)
+        await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
         self._welcome = self._subscription = None
-        if self._telling is not None:
-            self._telling.cancel()
+        self._flushes.stop()
         requests, self._requests = self._requests, {}
         self._on_end.clear()
         for event_queue in requests.values():
@@ -294,9 +293,11 @@ class EngineClient(EngineQueries):
         self._fail_queries(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
 
 
-def _log_failure(serving: asyncio.Task[None]) -> None:
-    if not serving.cancelled() and (error := serving.exception()) is not None:
-        _log.critical("engines are not connected to any more", exc_info=error)
+def _handshake_error(engine: str) -> str:
+    return (
+        f"{engine}: the handshake fails: the engine's link key is another one than that of "
+        "--link-key-file, or what listens there is no engine"
+    )
 
 
 def _as_reached(welcome: Welcome, engine: str) -> Welcome:

@@ -5,7 +5,8 @@
                               |  peer is gone       |      the step loop does not go on  |
                               `-> DRAINING -all received-> CLOSED <----------------------'
 
-Bytes that are no message close it too. Whatever arrives on a connection after it was closed is
+Bytes that are no message close it too, and so does a handshake that fails: over TCP the other end
+has another key then, or is no engine. Whatever arrives on a connection after it was closed is
 dropped.
 
 Knows: the socket, its monitor, the heartbeat, and when to give up. Does not know: requests,
@@ -31,6 +32,14 @@ RECONNECT_MS = 50
 MISSED = 4  # heartbeats in a row: then less than 3 s have passed
 # The step loop always turns between two steps, so these are bounds on what one step may take.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
+_WATCHED = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CONNECT_RETRIED  # nobody listens
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # it closed the connection, and says no more
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 _FRAMES_AT_ONCE = 64  # then other tasks of the event loop get a turn
 
 
@@ -65,9 +74,12 @@ class Connection:
         """`silence_s` is how long the step loop may stand (None: by the engine's device)."""
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
+        self.handshake_failed: bool | None = None  # False too where nobody listens
         self._engine = engine
         self._socket = _open(context, engine, codec.max_frame_bytes, key)
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED if key is None else _WATCHED
+        )
         self._heartbeat = HeartbeatListener(context, engine, key)
         self._codec = codec
         self._silence_s = silence_s
@@ -170,13 +182,21 @@ class Connection:
 
     def _on_monitor(self) -> None:
         """The peer is gone, if the monitor says so: what it sent last is still received."""
+        while (event := self._monitored()) is not None:
+            if event == zmq.EVENT_CONNECT_RETRIED:
+                self.handshake_failed = bool(self.handshake_failed)
+            elif event != zmq.EVENT_DISCONNECTED:
+                self.handshake_failed = event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+            elif self.state in _IS_TAKING:
+                self.state = ConnectionState.DRAINING
+                self._receive_soon()
+
+    def _monitored(self) -> int | None:
+        """What the monitor says next; one of `_WATCHED`."""
         try:
-            recv_monitor_message(self._monitor, zmq.NOBLOCK)  # it reports nothing else
+            return recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
         except zmq.Again:
-            return
-        if self.state in _IS_TAKING:
-            self.state = ConnectionState.DRAINING
-            self._receive_soon()
+            return None
 
 
 def _open(

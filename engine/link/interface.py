@@ -25,7 +25,7 @@ class PinnedPrefix:
     block_keys: bytes
 
 
-ReplicaState = Literal["ready", "stalled", "draining", "absent", "refused"]
+ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_failed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,14 @@ class Engine(Protocol):
     @property
     def is_stalled(self) -> bool:
         """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        ...
+
+    @property
+    def handshake_error(self) -> str | None:
+        """Why whoever is at the engine's address hears nothing, in a line; None where it may.
+
+        Of several engines it is told in `replicas`.
+        """
         ...
 
     @property
@@ -110,13 +118,13 @@ class Engine(Protocol):
         namespace: bytes | None = None,
         flush_id: str = UNRECORDED,
     ) -> int:
-        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten.
+        """Drop cached prefixes of a flow, a namespace, or all; returns how many blocks.
 
-        A `flush_id` says that it is one of those that `forget` names.
+        A `flush_id` says that it is one of those that `flush_recorded` names.
         """
         ...
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         """Do those of all recorded flushes that are not done: id to flow, None is everything.
 
         Not waited for: an engine that is connected does them before what is asked of it later.
@@ -145,6 +153,11 @@ class Engine(Protocol):
         """The prefixes that a flow has marked and that are retained, the last one first."""
         ...
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
-        """Forget a marked prefix; returns the blocks that went, None where there is none."""
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
+        """Forget a marked prefix; returns the blocks that went, None where there is none.
+
+        `is_marked` false: also one that is not marked; for what another engine had marked.
+        """
         ...

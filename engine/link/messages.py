@@ -1,13 +1,12 @@
 """What crosses the link between gateway and engine.
 
-Forward go `Hello`, `Forget`, `Partition`, `Generate`, `Cancel` and queries; back come one `Welcome`
-per `Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). To
-gateways that subscribe, `CacheEvents` come as well (`cache_events.py`). Every `Generate` is
-answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when it was
-cancelled.
+Forward go `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries; back come one
+`Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
+(`query_messages.py`). To gateways that subscribe, `CacheEvents` come as well (`cache_events.py`).
+Every `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also
+when it was cancelled.
 
-Knows: field names, types, units. Does not know: sockets (`socket_link.py`, `client.py`) or how the
-bytes are bounded (`codec.py`).
+Knows: field names, types, units. Does not know: sockets, or how bytes are bounded (`codec.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ Priority = Literal["interactive", "batch"]  # batch waits for interactive, withi
 
 def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
     """Token ids as they travel: int32, little endian."""
-    # Imported here: commands need the names in this file, but send no tokens, and numpy takes 0.1 s
-    # to load.
+    # Imported here: commands need this file, but send no tokens, and numpy takes 0.1 s to load.
     import numpy as np
 
     return np.asarray(token_ids, dtype="<i4").tobytes()
@@ -53,8 +51,7 @@ class LogitBias(msgspec.Struct, frozen=True, array_like=True):
     token_ids: bytes = b""  # int32, each once
     values: bytes = b""  # float32, as many
 
-    def __len__(self) -> int:
-        """How many tokens have a bias."""
+    def __len__(self) -> int:  # tokens that have a bias
         return len(self.token_ids) // 4
 
 
@@ -162,7 +159,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
     flows: dict[str, FlowQuota]
 
 
-class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
+class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
     """Flushes that were ordered at any time, by their ids; None: of everything.
 
     The engine does those that its cache, its disk included, has not done. The first message of a
@@ -178,7 +175,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     request_id: str
 
 
-ToEngine = Hello | Forget | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
+ToEngine = Hello | RecordedFlushes | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -194,6 +191,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     dtype: str
     exchange_address: str | None = None  # where other engines fetch blocks; None: from nowhere
     role: Role = "both"  # for gateways: the engine itself serves whatever it is sent
+    tensor_parallel: int = 1  # ranks of each stage
+    pipeline_parallel: int = 1  # stages
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

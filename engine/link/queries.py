@@ -141,9 +141,13 @@ class EngineQueries(ABC):
         query = ListMarked(query_id=self._new_id(), flow=flow)
         return (await self._ask(query, MarkedPrefixes)).prefixes
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
         """As `Engine.forget_marked`."""
-        query = ForgetMarked(query_id=self._new_id(), flow=flow, prefix_id=prefix_id)
+        query = ForgetMarked(
+            query_id=self._new_id(), flow=flow, prefix_id=prefix_id, is_marked=is_marked
+        )
         return (await self._ask(query, MarkedForgotten)).blocks
 
     def _new_id(self) -> str:

@@ -11,21 +11,21 @@ UNRECORDED = ""  # the id of a flush that nobody will ask for again
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
-    """Forget cached prefixes: of one flow, of one namespace, or all when both are None.
+    """Drop cached prefixes: of one flow, of one namespace, or all when both are None.
 
-    A flow is forgotten for good: its records on disk become unreadable, and its requests that
+    A flow is dropped for good: its records on disk become unreadable, and its requests that
     still run are served to their end but leave nothing in the cache. Compiled grammars of the
-    flow, or all of them, are forgotten, too.
+    flow, or all of them, are dropped, too.
     """
 
     query_id: str
     flow: str | None = None
     namespace: bytes | None = None
-    flush_id: str = UNRECORDED  # by which `Forget` knows it
+    flush_id: str = UNRECORDED  # by which `RecordedFlushes` knows it
 
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
-    """How many blocks a flush forgot; leased ones are freed when their sequence ends."""
+    """How many blocks a flush dropped; leased ones are freed when their sequence ends."""
 
     query_id: str
     blocks: int
@@ -111,11 +111,15 @@ class MarkedPrefixes(msgspec.Struct, frozen=True, kw_only=True, tag="marked"):
 
 
 class ForgetMarked(msgspec.Struct, frozen=True, kw_only=True, tag="forget_marked"):
-    """Forget a marked prefix of a flow: what no other one needs leaves the cache."""
+    """Forget a marked prefix of a flow: what no other one needs leaves the cache.
+
+    For a while nothing is fetched for the flow: another engine may still have it.
+    """
 
     query_id: str
     flow: str
     prefix_id: bytes
+    is_marked: bool = True  # False: another engine had it marked, so forget it here as well
 
 
 class MarkedForgotten(msgspec.Struct, frozen=True, kw_only=True, tag="marked_forgotten"):

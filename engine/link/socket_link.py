@@ -20,6 +20,7 @@ from engine.link.codec import Codec
 from engine.link.curve import LinkKey, Socket, only_holders
 from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, ToEngine
+from engine.link.strangers import Strangers
 from engine.link.waker import Waker
 
 # So that a flood cannot keep the engine from computing: messages of one turn, and their bytes. To
@@ -75,6 +76,7 @@ class SocketLink:
             if key is not None:
                 opened.enter_context(only_holders(context, key))
             self._socket = _open(context, codec.max_frame_bytes)
+            self._strangers = None if key is None else Strangers(self._socket, engine)
             self._poller = zmq.Poller()
             self._poller.register(self._socket, zmq.POLLIN)
             publisher = context.socket(zmq.PUB)
@@ -96,6 +98,8 @@ class SocketLink:
         The message that reaches the bound of bytes is the last one of its turn.
         """
         self._turns += 1
+        if self._strangers is not None:
+            self._strangers.look()
         if timeout_s > 0 and not self._wait(timeout_s):
             return []
         incoming: list[Incoming] = []
@@ -123,6 +127,8 @@ class SocketLink:
     def close(self) -> None:
         """Close the socket, end the heartbeat, and remove their files."""
         self._heartbeat.close()
+        if self._strangers is not None:
+            self._strangers.close()
         self._socket.close(linger=200)  # what was sent last may still leave
         self._opened.close()
         for path in self._address.files:

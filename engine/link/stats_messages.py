@@ -191,3 +191,5 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
+    tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
+    pipeline_parallel: int = 1  # stages

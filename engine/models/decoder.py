@@ -24,7 +24,7 @@ from engine.models.rope import rope_table
 from engine.models.shards import RankGroup, vocabulary_rows
 from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.ops import Ops
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from engine.models.shards import RankGroup
     from kernels.attention.batch_layout import BatchLayout
-    from kernels.exchange.peer_rows import PeerProduct
+    from kernels.collectives.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.exchange.peer_rows import PeerProduct
+    from kernels.collectives.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 

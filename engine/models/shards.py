@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.exchange.peer_rows import PeerProduct
+    from kernels.collectives.peer_rows import PeerProduct
 
 MOST_RANKS = 8
 

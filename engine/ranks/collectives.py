@@ -36,8 +36,8 @@ from engine.ranks.peer_memory import (
     SymmetricMemory,
     open_peer_memory,
 )
-from kernels.exchange import peer_gather
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives import peer_gather
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 
 c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types
@@ -65,6 +65,10 @@ class Meeting:
     name: str = "all"
 
 
+class RankLeft(RuntimeError):
+    """Another rank is gone, or has not come: what it was to give never comes."""
+
+
 class Peers(Protocol):
     """What ranks exchange over peer memory; as `PeerMemory`."""
 
@@ -88,12 +92,13 @@ class Peers(Protocol):
 class Collectives:
     """The ranks of one model, as one of them sees them; implements `RankGroup`.
 
-    One owner thread. On CUDA nothing waits for the device, and what is launched can be captured in
-    a graph; what all ranks capture, all replay.
+    One owner thread. What waits raises RankLeft where another rank is gone. On CUDA nothing waits
+    for the device, and what is launched can be captured in a graph; what all ranks capture, all
+    replay.
     """
 
     def __init__(self, meeting: Meeting, device: torch.device) -> None:
-        """Wait for all ranks. Raises RuntimeError where one does not come or is gone."""
+        """Wait for all ranks. Raises RankLeft where one does not come or is gone."""
         self.rank = meeting.rank
         self.num_ranks = meeting.num_ranks
         self._device = device
@@ -142,7 +147,7 @@ class Collectives:
         # Slice r of what each rank has goes to rank r, which adds them up.
         sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
         options = c10d.AllToAllOptions()
-        self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options).wait()
+        wait_for(self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options))
         return self.gather(sliced.sum(0)).view_as(mine)
 
     def gather(self, x: Tensor) -> Tensor:
@@ -154,7 +159,7 @@ class Collectives:
                 return found.view(shape)
         gathered = x.new_empty(shape)
         if gathered.numel():
-            self._group._allgather_base(_bytes(gathered), _bytes(x)).wait()
+            wait_for(self._group._allgather_base(_bytes(gathered), _bytes(x)))
         return gathered
 
     def gather_columns(self, x: Tensor) -> Tensor:
@@ -167,18 +172,18 @@ class Collectives:
         if self._peers is not None and self._peers.share(x):
             return
         if x.numel():
-            self._group.broadcast([_bytes(x)], _from_first()).wait()
+            wait_for(self._group.broadcast([_bytes(x)], _from_first()))
 
     def least(self, number: int) -> int:
         """The least of the ranks' numbers. Waits for all ranks."""
         found = torch.empty(self.num_ranks, dtype=torch.int64)
-        self._hosts._allgather_base(found, torch.tensor([number])).wait()
+        wait_for(self._hosts._allgather_base(found, torch.tensor([number])))
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
         """The bytes of rank 0, of a length that all ranks know. Waits for it."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
-        self._hosts.broadcast([content], _from_first()).wait()
+        wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
 
     def close(self) -> None:
@@ -222,11 +227,27 @@ class Collectives:
         torch.cuda.synchronize(device)
 
 
+def wait_for(work: Any) -> None:
+    """Wait for what a group does, on CUDA for its launch. Raises RankLeft."""
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise RankLeft(_first_line(error)) from error
+
+
+def _first_line(error: RuntimeError) -> str:
+    """What happened; the lines after it are addresses of code."""
+    return str(error).partition("\n")[0]
+
+
 def _gloo(store: Any, meeting: Meeting) -> Any:
     options = c10d.ProcessGroupGloo._Options()
     options._devices = [c10d.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
     options._timeout = meeting.patience
-    return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
+    try:
+        return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
+    except RuntimeError as error:  # another one does not come
+        raise RankLeft(_first_line(error)) from error
 
 
 def _nccl(store: Any, meeting: Meeting) -> Any:

@@ -1,7 +1,8 @@
-"""Another rank's loop: does what the ring says, in its order, and reports the ends of copies.
+"""Another rank's loop: does what the ring says, in its order, and reports what has come of it.
 
     ring    step n | copies | step n+1 | ...      each launched; on a GPU nothing waits for it
     poll    copies that have ended are reported       between messages, as soon as they are seen
+            blocks of other engines likewise, where this rank has a part in the exchange
 
 It ends after `Close`, or once rank 0 is gone. Whatever goes wrong here ends the process, and with
 it the engine.
@@ -17,40 +18,52 @@ from dataclasses import dataclass
 from itertools import islice
 
 from engine.copies import COPY_WAIT_S, BlockMover, Disk
+from engine.exchange.exchange import OpenedExchange
 from engine.ranks.messages import (
     COMMANDS,
     ENCODER,
+    MOST_FLUSHES,
     MOST_MOVES,
     MOST_SCANNED,
     Close,
-    Command,
     CopyBlocks,
     DiskReport,
     Ended,
+    FlushesDone,
     ForgetOwner,
     Launch,
     LaunchForward,
+    ListFlushes,
+    NoteFlushes,
+    OnDisk,
     RankMessage,
     SampleRows,
     ScanDisk,
     Scanned,
+    Work,
 )
 from engine.ranks.ring import RingReader
+from engine.ranks.slices import SliceExchange
 from engine.ranks.tiers import digest_of
 from engine.step import Forward, Runner
 from storage.disk.wire import Channel
 from storage.move import BlockRecord, Move
 
-DISK_LOOK_S = 0.5  # between looks at a disk that is asked for nothing: its process may have died
+# Between looks at a disk that is asked for nothing, whose process may have died; and at what is
+# lent to an engine that has not come for it.
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class RankParts:
-    """What a rank is made of, once it is ready."""
+    """What a rank is made of, once it is ready. `fingerprint` is that of its slices of blocks."""
 
     runner: Runner
     mover: BlockMover
     disk: Disk | None
+    exchange: OpenedExchange
+    rank: int
+    fingerprint: bytes
 
 
 class Follower:
@@ -64,10 +77,15 @@ class Follower:
         self._numbers: dict[Move, int] = {}  # of moves under way
         self._num_started = 0
         self._reported: DiskReport | None = None
+        self._exchange = SliceExchange(parts.exchange, parts.rank, parts.fingerprint, self._send)
 
     def run(self) -> None:
-        """Follow rank 0 to its end. Raises WireBroken where that does not say so first."""
+        """Follow rank 0 to its end. Raises WireBroken where that does not say so first.
+
+        Raises ThreadEnded where the exchange has died.
+        """
         while True:
+            self._exchange.turn()
             content = self._ring.read()
             if content is None:
                 self._look_after_copies()
@@ -78,7 +96,7 @@ class Follower:
                 return
             self._do(command)
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: Work) -> None:
         match command:
             case Launch(step):
                 self._parts.runner.launch(step)
@@ -90,11 +108,23 @@ class Follower:
                 self._forward = None
             case CopyBlocks():
                 self._copy(command)
+            case ForgetOwner() | NoteFlushes() | ScanDisk() | ListFlushes():
+                self._do_on_disk(command, self._parts.disk)
+            case _:
+                self._exchange.do(command)
+
+    def _do_on_disk(self, command: OnDisk, disk: Disk | None) -> None:
+        match command:
             case ForgetOwner(owner):
-                if self._parts.disk is not None:
-                    self._parts.disk.forget_owner(owner)
+                if disk is not None:
+                    disk.forget_owner(owner)
+            case NoteFlushes(flushes):
+                if disk is not None:
+                    disk.note_flushes(flushes)
             case ScanDisk():
-                self._scan()
+                self._scan(disk)
+            case ListFlushes():
+                self._list_flushes(disk)
 
     def _copy(self, command: CopyBlocks) -> None:
         for number, move in enumerate(command.moves, self._num_started):
@@ -123,24 +153,36 @@ class Follower:
             self._reported = report
             self._send(report)
 
-    def _scan(self) -> None:
-        disk = self._parts.disk
+    def _scan(self, disk: Disk | None) -> None:
         records = iter(()) if disk is None else iter(disk.scan())
         for part in _parts_of(records):
             self._send(Scanned(*part, False))
         self._send(Scanned([], b"", True))
+
+    def _list_flushes(self, disk: Disk | None) -> None:
+        flushes = iter(() if disk is None else disk.done_flushes())
+        while part := list(islice(flushes, MOST_FLUSHES)):
+            self._send(FlushesDone(part, False))
+        self._send(FlushesDone([], True))
 
     def _send(self, report: RankMessage) -> None:
         self._channel.send(ENCODER.encode(report))
 
     def _wait(self) -> None:
         """Until there is a message, or copies may have ended. Raises WireBroken."""
-        mover, disk = self._parts.mover, self._parts.disk
-        timeout_s = COPY_WAIT_S if mover.pending else None if disk is None else DISK_LOOK_S
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
-        readable, _, _ = select.select([ring, channel], [], [], timeout_s)
+        waker = self._parts.exchange.waker
+        readable, _, _ = select.select([ring, channel, waker.fd], [], [], self._patience())
+        waker.clear()
         if channel in readable:  # rank 0 sends nothing here any more
             self._channel.receive()
+
+    def _patience(self) -> float | None:
+        """Seconds; None: until something comes."""
+        if self._parts.mover.pending:
+            return COPY_WAIT_S
+        is_looked_after = self._parts.disk is not None or self._exchange.is_busy
+        return LOOK_S if is_looked_after else None
 
 
 def _parts_of(records: Iterator[tuple[int, BlockRecord]]) -> Iterator[tuple[list[int], bytes]]:

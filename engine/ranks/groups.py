@@ -51,7 +51,7 @@ class RankGroups:
 
 
 def meet(place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
-    """Wait for all ranks. Raises RuntimeError where one does not come or is gone.
+    """Wait for all ranks. Raises RankLeft where one does not come or is gone.
 
     `place` is that of all; `stage` the one that this rank computes.
     """

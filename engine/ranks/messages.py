@@ -1,7 +1,9 @@
 """What rank 0 tells the other ranks, and what they report.
 
-    ring      Launch, LaunchForward, SampleRows, CopyBlocks, ForgetOwner, ScanDisk, Close
-    socket    Start -->   <-- Started | NotStarted, Ended, DiskReport, Scanned
+    ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
+              Lend, LendBlocks, EndLending | FetchSlices, LeaveSlices | Close
+    socket    Start -->   <-- Started | NotStarted, Ended, DiskReport, Scanned, FlushesDone,
+                              LendingEnded, SlicesFetched
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
 process that got it.
@@ -19,6 +21,7 @@ from storage.move import BlockRecord, Move, Plan
 
 MOST_MOVES = 8192  # in one report
 MOST_SCANNED = 2048  # slots in one report
+MOST_FLUSHES = 1024  # in one report
 DIGEST_BYTES = 16
 
 
@@ -80,8 +83,64 @@ class ForgetOwner(RankMessage, frozen=True):
     owner: str
 
 
+class NoteFlushes(RankMessage, frozen=True):
+    """Remember that these flushes are done, once all is erased that was to be before."""
+
+    flushes: tuple[str, ...]
+
+
 class ScanDisk(RankMessage, frozen=True):
     """Which records are there?"""
+
+
+class ListFlushes(RankMessage, frozen=True):
+    """Which flushes were done on what lies there?"""
+
+
+class Lend(RankMessage, frozen=True):
+    """Another engine may ask for slices under this ticket; blocks follow."""
+
+    ticket: bytes
+
+
+class LendBlocks(RankMessage, frozen=True):
+    """Send the slices of these blocks, which are leased until `LendingEnded` was reported."""
+
+    ticket: bytes
+    first: int  # position of the first one
+    spans: tuple[tuple[int, bytes], ...]  # of a NamespacePath
+    block_keys: bytes
+    token_ids: bytes  # int32, little endian
+    slots: bytes  # likewise
+
+
+class EndLending(RankMessage, frozen=True):
+    """No more blocks will follow; unless `is_all`, those that were not sent are not."""
+
+    ticket: bytes
+    why: str
+    is_all: bool
+
+
+class FetchSlices(RankMessage, frozen=True):
+    """Fetch this rank's slices of the blocks `first` up to `end` of a prompt into their slots."""
+
+    number: int
+    ticket: bytes
+    doors: tuple[str, ...]  # where each rank from 1 on asks
+    spans: tuple[tuple[int, bytes], ...]  # of a NamespacePath
+    token_ids: bytes  # int32, little endian; from position 0 on
+    block_keys: bytes
+    block_ids: bytes  # int32, little endian; slots of all positions
+    first: int
+    end: int
+    deadline: float  # seconds, of time.monotonic, which all processes of a machine have in common
+
+
+class LeaveSlices(RankMessage, frozen=True):
+    """Write no more of a fetch: its slots may be given to others from here on."""
+
+    number: int
 
 
 class Close(RankMessage, frozen=True):
@@ -89,7 +148,13 @@ class Close(RankMessage, frozen=True):
 
 
 class Started(RankMessage, frozen=True):
-    """Ready for steps."""
+    """Ready for steps.
+
+    `door`: where other engines ask for this rank's slices; None: nowhere.
+    """
+
+    block_bytes: int = 0  # of what this rank has of a block
+    door: str | None = None
 
 
 class NotStarted(RankMessage, frozen=True):
@@ -123,8 +188,34 @@ class Scanned(RankMessage, frozen=True):
     is_last: bool
 
 
-Command = Launch | LaunchForward | SampleRows | CopyBlocks | ForgetOwner | ScanDisk | Close
-Report = Started | NotStarted | Ended | DiskReport | Scanned
+class FlushesDone(RankMessage, frozen=True):
+    """Flushes that were done on what lies there, the oldest first."""
+
+    flushes: list[str]
+    is_last: bool
+
+
+class LendingEnded(RankMessage, frozen=True):
+    """Nothing that was lent under this ticket is read any more."""
+
+    ticket: bytes
+
+
+class SlicesFetched(RankMessage, frozen=True):
+    """The first `arrived` blocks of a prompt are in place; `why` it ended, as `Fetch.why`."""
+
+    number: int
+    arrived: int
+    why: str | None
+
+
+Exchanged = Lend | LendBlocks | EndLending | FetchSlices | LeaveSlices
+OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
+Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged
+Command = Work | Close
+Report = (
+    Started | NotStarted | Ended | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
+)
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -1,12 +1,12 @@
 """Memory of each rank's GPU that all ranks have mapped, by torch's symmetric memory.
 
-    buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.exchange.peer_rows` has it
+    buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.collectives.peer_rows` has it
 
 No multicast: neither its objects nor its instructions. The ranks' processes pass descriptors to
 each other through Unix sockets in the directory for temporary files, while this lasts.
 
 Knows: torch's symmetric memory, and that all ranks have to agree. Does not know: what is written
-there (`kernels.exchange`), or what else ranks exchange (`collectives`).
+there (`kernels.collectives`), or what else ranks exchange (`collectives`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from kernels.exchange import peer_gather
-from kernels.exchange.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, open_rows
+from kernels.collectives import peer_gather
+from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, open_rows
 
 c10d: Any = torch._C._distributed_c10d  # whose types are not all known
 

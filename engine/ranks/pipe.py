@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.ranks.collectives import Collectives
+from engine.ranks.collectives import Collectives, wait_for
 from storage.stage import Stage
 
 _TAG = 0
@@ -38,13 +38,13 @@ class StagePipe:
             self._warm_up(device)
 
     def receive(self, into: Tensor) -> Tensor:
-        """As `Pipe.receive`. Raises RuntimeError where the stage before is gone."""
-        self._group.recv([_bytes(into)], self.stage.index - 1, _TAG).wait()
+        """As `Pipe.receive`. Raises RankLeft where the stage before is gone."""
+        wait_for(self._group.recv([_bytes(into)], self.stage.index - 1, _TAG))
         return into
 
     def send(self, x: Tensor) -> None:
-        """As `Pipe.send`. Raises RuntimeError where the next stage is gone."""
-        self._group.send([_bytes(x)], self.stage.index + 1, _TAG).wait()
+        """As `Pipe.send`. Raises RankLeft where the next stage is gone."""
+        wait_for(self._group.send([_bytes(x)], self.stage.index + 1, _TAG))
 
     @property
     def _group(self) -> Any:

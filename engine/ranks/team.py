@@ -16,9 +16,9 @@ from contextlib import ExitStack, closing, contextmanager
 
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
-from engine.ranks.collectives import Meeting
+from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.groups import RankGroups, meet
-from engine.ranks.leader import OtherRanks
+from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
 from engine.ranks.process import END_S, RankProcess, Watch
 from engine.ranks.ring import RingWriter
@@ -54,14 +54,14 @@ class Team:
         return self._groups
 
     def meet(self, place: Meeting, outline: ModelOutline) -> None:
-        """Wait for all ranks. Raises ModelError where one could not start."""
+        """Wait for all ranks. Raises ModelError where one could not start, RankGone."""
         with why_not_started(self):
             self._groups = meet(place, outline.grid, outline.stage, outline.device)
 
-    def await_started(self) -> None:
-        """Wait until all ranks are ready for steps. Raises ModelError, RankGone."""
-        for place in range(len(self.others)):
-            self.others.wait_for(Started, place, START_PATIENCE_S)
+    def await_started(self) -> list[Started]:
+        """Wait until all ranks are ready for steps; what each says. Raises ModelError, RankGone."""
+        places = range(len(self.others))
+        return [self.others.wait_for(Started, place, START_PATIENCE_S) for place in places]
 
     def dismiss(self) -> None:
         """Have all ranks end, once they have done what they were told. Raises RankGone."""
@@ -116,11 +116,16 @@ def started_ranks(
 
 @contextmanager
 def why_not_started(team: Team | None) -> Iterator[None]:
-    """Raise what another rank says of its failed start, in place of what it does to this one."""
+    """Raise what another rank says of its failed start, in place of what it does to this one.
+
+    RankGone where one has left without a word.
+    """
     try:
         yield
     except RuntimeError as error:
         for place, report in [] if team is None else team.others.take(NotStarted):
             kind = UnsupportedModel if report.is_refused else RankNotStarted
             raise kind(f"rank {place + 1}: {report.text}") from error
+        if isinstance(error, RankLeft):
+            raise RankGone(f"another rank is gone ({error})") from error
         raise

@@ -4,7 +4,8 @@ Each rank has a slice of every block, in tiers of its own, with the same slots. 
 all ranks and carried out by all. A move has ended when it has on every rank: done where it is done
 on all, lost where one has lost the block, else failed.
 
-    disk     a record is found again where all ranks have it
+    disk     a record is found again where all ranks have it, and else erased on those that have it
+    flush    done where it is done on all ranks, else it is done again
     lost     all records, once one rank has lost its own
 
 Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move.
@@ -22,10 +23,14 @@ from engine.copies import BlockMover, Disk
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import (
     DIGEST_BYTES,
+    MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
     Ended,
+    FlushesDone,
     ForgetOwner,
+    ListFlushes,
+    NoteFlushes,
     ScanDisk,
     Scanned,
 )
@@ -116,9 +121,11 @@ class RanksMover:
 class RanksDisk:
     """The disks of all ranks; implements `Disk`. `own` is this rank's."""
 
-    def __init__(self, own: Disk, others: OtherRanks) -> None:
+    def __init__(self, own: Disk, others: OtherRanks, erase: Callable[[Plan], None]) -> None:
+        """`erase` carries out plans on all ranks."""
         self._own = own
         self._others = others
+        self._erase = erase
         self._reports: dict[int, DiskReport] = {}  # the last, by the place of the rank
 
     @property
@@ -143,14 +150,21 @@ class RanksDisk:
         return replace(stats, forgetting=max(stats.forgetting, forgetting))
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """As `Disk.scan`: the records that all ranks have. Raises RankGone."""
+        """As `Disk.scan`: the records that all ranks have. Raises RankGone.
+
+        What is left of others is erased: no tree knows of it, so no flush would reach it.
+        """
         self._others.tell(ScanDisk())
         own = list(self._own.scan())
         theirs = [self._scanned(place) for place in range(len(self._others))]
+        left = {slot for slot, _ in own}.union(*theirs)
         for slot, record in own:
             digest = digest_of(record)
             if all(one.get(slot) == digest for one in theirs):
+                left.discard(slot)
                 yield slot, record
+        if left:
+            self._erase(Plan(erase=tuple(sorted(left))))
 
     def forget_owner(self, owner: str) -> None:
         """As `Disk.forget_owner`, on all ranks. Raises RankGone."""
@@ -158,12 +172,17 @@ class RanksDisk:
         self._own.forget_owner(owner)
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """As `Disk.note_flushes`, on this rank's: without its records the others' are not found."""
+        """As `Disk.note_flushes`, on all ranks. Raises RankGone."""
+        for start in range(0, len(flushes), MOST_FLUSHES):
+            self._others.tell(NoteFlushes(tuple(flushes[start : start + MOST_FLUSHES])))
         self._own.note_flushes(flushes)
 
     def done_flushes(self) -> Sequence[str]:
-        """As `Disk.done_flushes`."""
-        return self._own.done_flushes()
+        """As `Disk.done_flushes`: those that are done on all ranks. Raises RankGone."""
+        self._others.tell(ListFlushes())
+        done = list(self._own.done_flushes())
+        theirs = [self._flushes_of(place) for place in range(len(self._others))]
+        return [one for one in done if all(one in others for others in theirs)]
 
     def _scanned(self, place: int) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
@@ -173,6 +192,15 @@ class RanksDisk:
             starts = range(0, len(part.digests), DIGEST_BYTES)
             digests = (part.digests[start : start + DIGEST_BYTES] for start in starts)
             found |= zip(part.slots, digests, strict=True)
+            is_last = part.is_last
+        return found
+
+    def _flushes_of(self, place: int) -> set[str]:
+        found: set[str] = set()
+        is_last = False
+        while not is_last:
+            part = self._others.wait_for(FlushesDone, place, SCAN_PATIENCE_S)
+            found.update(part.flushes)
             is_last = part.is_last
         return found
 
@@ -187,8 +215,10 @@ def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTie
     `runner` is that of all ranks.
     """
     assert isinstance(runner, RanksRunner), "one rank has tiers of its own"
-    disk = None if own.disk is None or not own.tiers.disk_blocks else RanksDisk(own.disk, others)
-    return replace(own, mover=RanksMover(own.mover, others, runner.catch_up), disk=disk)
+    mover, disk = RanksMover(own.mover, others, runner.catch_up), None
+    if own.disk is not None and own.tiers.disk_blocks:
+        disk = RanksDisk(own.disk, others, mover.start)
+    return replace(own, mover=mover, disk=disk)
 
 
 def digest_of(record: BlockRecord) -> bytes:

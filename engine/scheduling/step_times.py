@@ -5,8 +5,9 @@
 The seconds of `rows` are a curve, with a point for each size that steps are captured in, and
 another for steps that are too large to be captured: some sizes cost hardly more than smaller ones.
 When a step took longer or shorter than predicted, the terms of its prediction are corrected in
-proportion to their size. A point of the curve that has not been measured is derived from the
-nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
+proportion to their size: the first time in full, since a size that is wrongly taken to be dear is
+not tried again, then less and less. A point of the curve that has not been measured is derived from
+the nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
 step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
@@ -16,7 +17,7 @@ is decided (`launches.py`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -40,7 +41,7 @@ _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
-LEARNS = 0.3  # the part of an error that is corrected at once
+LEARNS = 0.3  # the part of an error that is corrected at once, after the first times
 MEASURED_TOKENS = 64  # of prompts; fewer say little about the cost of a prompt's token
 NUM_REMEMBERED = 8  # steps, for by how much one may be shorter than predicted
 MISSED = 7 / 8  # of the time until the host looked: what a step that was over by then counts as
@@ -87,7 +88,7 @@ class StepTimes:
         self._most_captured = most_captured
         self._weights = weights
         self._rates = [0.0] * (_PAIRS + 1)  # seconds for what a row of a large step takes
-        self._met: set[int] = set()  # what has a rate of its own
+        self._met = Counter[int]()  # how often a rate was corrected: such have one of their own
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # to what was predicted
         self._longest = SHORTEST_CONTEXT
 
@@ -102,8 +103,7 @@ class StepTimes:
         self._ratios.append(seconds / predicted)
         self._correct(terms, seconds - predicted)
         for place, _ in terms:
-            if place not in self._met:
-                self._meet(place)
+            self._meet(place)
         if shape.new >= MEASURED_TOKENS:
             self.is_measured = True
             self._longest = max(self._longest, int(shape.pairs / shape.new))
@@ -151,13 +151,16 @@ class StepTimes:
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
         """Divide what is learned of an error among parts of a step, the larger ones more."""
         parts = [(place, units * self._rates[place]) for place, units in terms]
-        per_part = LEARNS * error / sum(part * part for _, part in parts)
+        per_part = error / sum(part * part for _, part in parts)
         for place, part in parts:
-            self._rates[place] *= max(1 + per_part * part, 0.1)
+            learns = max(1 / (self._met[place] + 1), LEARNS)
+            self._rates[place] *= max(1 + learns * per_part * part, 0.1)
 
     def _meet(self, place: int) -> None:
         """Something was met: what was not is like the nearest of its kind that was."""
-        self._met.add(place)
+        self._met[place] += 1
+        if self._met[place] > 1:
+            return
         for alike in (range(_KEYS), range(_KEYS, _PAIRS)):
             met = [one for one in alike if one in self._met]
             for other in alike if met else ():

@@ -15,11 +15,12 @@ import msgspec
 from engine.components import Components
 from engine.copies import TierCopies
 from engine.core import EngineCore
-from engine.exchange.exchange import Exchange, OpenedExchange
+from engine.done_flushes import DoneFlushes
+from engine.exchange.exchange import Exchange
+from engine.exchange.parts import OpenExchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
-from engine.recorded_flushes import RecordedFlushes
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins, most_pinned
 from engine.scheduling.queue import FairQueue, QueueLimits
@@ -85,7 +86,7 @@ def assemble(
     link: Link,
     limits: EngineLimits,
     cache_parts: CacheParts | None = None,
-    exchange: OpenedExchange | None = None,
+    exchange: OpenExchange | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
@@ -106,14 +107,9 @@ def assemble(
     copies = TierCopies(cache, parts.lower.mover, disk, rates)
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange)
     deadline_s = limits.single_flight_deadline_s
+    sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
     scheduler = Scheduler(
-        FairQueue(limits.queue),
-        SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s),
-        limits.step,
-        times,
-        counters,
-        exchanged,
-        clock,
+        FairQueue(limits.queue), sequences, limits.step, times, counters, exchanged, clock
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
     pins = Pins(cache, most)
@@ -126,8 +122,8 @@ def assemble(
         masks=loaded_runner.masks,
         cache=cache,
         pins=pins,
-        recorded_flushes=RecordedFlushes(() if disk is None else disk.done_flushes()),
-        prefix_queries=PrefixQueries(cache, times),
+        done_flushes=DoneFlushes(() if disk is None else disk.done_flushes()),
+        prefix_queries=PrefixQueries(cache, times, exchanged),
         tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,
         exchange=exchanged,

@@ -31,12 +31,13 @@ from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_o
 from engine.models.decoder import Decoder, shortened
 from engine.models.mixture import Mixture, MixtureConfig
 from engine.models.modules import Linear, LinearConfig, walk
+from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
 from engine.startup.activation import StepBounds, activation_bytes
 from kernels.experts.tiles import telling_tokens
-from kernels.linear import int4_linear, linear
+from kernels.linear import hopper_forms, int4_linear, linear
 from storage.device_pool import empty_blocks, layer_views
 
 # Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
@@ -137,13 +138,16 @@ def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
 def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
     """Compute products of as few rows as kernels are compiled for, not taken from the library.
 
-    For matrices of 4-bit integers there are kernels at every number of rows.
+    For matrices in fp8 and of 4-bit integers there are kernels for more rows too.
     """
     for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
         compute_gemms(decoder, rows, sampling=True)
     in_int4 = [matrix for matrix in _of_layers(decoder) if isinstance(matrix, Int4Linear)]
     for rows in int4_linear.TELLING_ROWS if in_int4 else ():
         _compute(decoder, in_int4, rows)
+    in_fp8 = [matrix for matrix in _of_layers(decoder) if isinstance(matrix, Fp8Linear)]
+    for rows in hopper_forms.TELLING_ROWS if in_fp8 else ():
+        _compute(decoder, in_fp8, rows)
 
 
 @torch.inference_mode()

@@ -123,6 +123,8 @@ def open_model(
             device=str(outline.device),
             dtype=dtype_name(outline.dtype),
             role=config.role,
+            tensor_parallel=config.tensor_parallel,
+            pipeline_parallel=config.pipeline_parallel,
         ),
         num_blocks=part.num_blocks,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,

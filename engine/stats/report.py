@@ -58,6 +58,8 @@ def report(components: Components, evictions: int) -> EngineStats:
         ],
         pins=components.pins.stats(),
         exchange=components.exchange.stats(),
+        tensor_parallel=components.welcome.tensor_parallel,
+        pipeline_parallel=components.welcome.pipeline_parallel,
     )
 
 

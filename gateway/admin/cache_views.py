@@ -120,9 +120,14 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineView(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine has counted."""
+    """What an engine has counted. It has as many ranks as the two numbers multiplied.
+
+    All of them run while the engine answers, since it ends with any of them.
+    """
 
     engine_id: str
+    tensor_parallel: int  # ranks of each stage
+    pipeline_parallel: int  # stages
     uptime_s: float
     steps: int
     preemptions: int

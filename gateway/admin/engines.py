@@ -7,6 +7,7 @@ others by hand.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -79,6 +80,51 @@ class RemovedEngine(msgspec.Struct, frozen=True):
     address: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Engines:
+    """What a change of the engines has to reach. `finds`: engines are found in the state."""
+
+    registry: EngineRegistry
+    engine: BoundedEngine
+    audit: AuditTrail
+    clock: Callable[[], float]
+    finds: bool
+
+    def view(self, one: RegisteredEngine) -> FoundEngineView:
+        health = self.engine.replicas.get(replica_name(one.address)) if self.finds else None
+        return FoundEngineView(
+            address=one.address,
+            added_at=one.added_at,
+            beat_at=one.beat_at,
+            fingerprint=one.fingerprint,
+            state=None if health is None else health.state,
+        )
+
+    async def list_all(self) -> FoundEngineList:
+        return FoundEngineList([*map(self.view, await self.registry.registered_engines())])
+
+    async def add(self, place: str) -> FoundEngineView:
+        if not self.finds:
+            raise Conflict("this gateway was started without --find-engines")
+        if any(one.address == place for one in await self.registry.registered_engines()):
+            raise Conflict("an engine is registered at this address")
+        added = RegisteredEngine(address=place, added_at=self.clock())
+        await self.registry.register_engine(added)
+        await self.audit.note("engine.add", place)
+        return self.view(added)
+
+    async def remove(self, place: str) -> RemovedEngine:
+        found = [one for one in await self.registry.registered_engines() if one.address == place]
+        if not found:
+            raise NotFound("no such engine")
+        beat = found[0].beat_at
+        if beat is not None and self.clock() - beat < SILENT_S:
+            raise Conflict("this engine registers itself: end it where it was started")
+        await self.registry.forget_engine(place)
+        await self.audit.note("engine.remove", place)
+        return RemovedEngine(place)
+
+
 def engines_router(
     registry: EngineRegistry,
     engine: BoundedEngine,
@@ -89,45 +135,20 @@ def engines_router(
 ) -> APIRouter:
     """The routes below `/admin/engines`, without their guard. `finds`: engines in the state."""
     router = APIRouter(prefix="/admin/engines")
-
-    def view(one: RegisteredEngine) -> FoundEngineView:
-        health = engine.replicas.get(replica_name(one.address)) if finds else None
-        return FoundEngineView(
-            address=one.address,
-            added_at=one.added_at,
-            beat_at=one.beat_at,
-            fingerprint=one.fingerprint,
-            state=None if health is None else health.state,
-        )
+    engines = _Engines(registry, engine, audit, clock, finds)
 
     @router.get("", openapi_extra=described(FoundEngineList))
     async def list_all() -> Response:
-        return json_response(FoundEngineList([*map(view, await registry.registered_engines())]))
+        return json_response(await engines.list_all())
 
     @router.post(
         "", openapi_extra=described(FoundEngineView, NewEngine, statuses=(201,)), status_code=201
     )
     async def add(body: Annotated[NewEngine, Depends(sent(NewEngine))]) -> Response:
-        place = body.address
-        if not finds:
-            raise Conflict("this gateway was started without --find-engines")
-        if any(one.address == place for one in await registry.registered_engines()):
-            raise Conflict("an engine is registered at this address")
-        added = RegisteredEngine(address=place, added_at=clock())
-        await registry.register_engine(added)
-        await audit.note("engine.add", place)
-        return json_response(view(added), 201)
+        return json_response(await engines.add(body.address), 201)
 
     @router.delete("/{place:path}", openapi_extra=described(RemovedEngine))
     async def remove(place: str) -> Response:
-        found = [one for one in await registry.registered_engines() if one.address == place]
-        if not found:
-            raise NotFound("no such engine")
-        beat = found[0].beat_at
-        if beat is not None and clock() - beat < SILENT_S:
-            raise Conflict("this engine registers itself: end it where it was started")
-        await registry.forget_engine(place)
-        await audit.note("engine.remove", place)
-        return json_response(RemovedEngine(place))
+        return json_response(await engines.remove(place))
 
     return router

@@ -177,7 +177,7 @@ def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
 
 
 async def _flush(flushing: Flushing, tenant_id: str) -> Flushed:
-    """Forget the tenant's prefixes.
+    """Drop the tenant's prefixes.
 
     Where that fails the change stands: what is left in the cache cannot be reached, because no
     request has the id that its namespace is derived from.

@@ -12,11 +12,14 @@ from engine.link.messages import Role
 from gateway.http.openapi import described
 from gateway.state.faults import Fault
 
+NO_ENGINE = "no engine is connected"
+
 
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """One of several engines: "ready", "stalled", "draining", "absent" or "refused", and why.
 
-    `engine_id` is new for each process. `role` is there where it is not "both".
+    "handshake_failed" is one that has another link key, or a port where no engine is. `engine_id`
+    is new for each process. `role` is there where it is not "both".
     """
 
     state: ReplicaState
@@ -67,7 +70,7 @@ def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
         for name, one in engine.replicas.items()
     }
     if engine.welcome is None:
-        return HealthReply("not_ready", "no engine is connected", replicas)
+        return HealthReply("not_ready", engine.handshake_error or NO_ENGINE, replicas)
     if engine.is_stalled:
         return HealthReply("stalled", "the engine does not answer", replicas)
     if fault is not None:

@@ -90,14 +90,7 @@ def operator_page_router(
         sessions.of(request)
         return sessions.end(Response(status_code=204))
 
-    @router.get("/admin/ui")
-    async def page(request: Request) -> Response:
-        return parts.files.answer("index.html", request)
-
-    @router.get("/admin/ui/{file:path}")
-    async def file(file: str, request: Request) -> Response:
-        return parts.files.answer(file, request)
-
+    _add_files(router, "/admin/ui", "index.html", parts.files)
     return router
 
 
@@ -146,15 +139,20 @@ def usage_page_router(
         misses = await known.misses(tenant.id)
         return json_response(usage_data(whose, days, rows, misses, caller.limits))
 
-    @router.get("/usage")
-    async def page(request: Request) -> Response:
-        return parts.files.answer("usage.html", request)
-
-    @router.get("/usage/{file:path}")
-    async def file(file: str, request: Request) -> Response:
-        return parts.files.answer(file, request)
-
+    _add_files(router, "/usage", "usage.html", parts.files)
     return router
+
+
+def _add_files(router: APIRouter, path: str, first: str, files: PageFiles) -> None:
+    """The page at `path`, and the files that it names. Added last: it takes all that is below."""
+
+    @router.get(path)
+    async def page(request: Request) -> Response:
+        return files.answer(first, request)
+
+    @router.get(path + "/{file:path}")
+    async def file(file: str, request: Request) -> Response:
+        return files.answer(file, request)
 
 
 def _signed_in(session: Session) -> Response:

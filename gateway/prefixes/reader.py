@@ -15,7 +15,7 @@ from engine.link.messages import SamplingParams
 from gateway.dialects.anthropic.reading import generation_request as request_of_messages
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import BYTES_PER_CHARACTER, read_wire
+from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, read_wire
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.completions import request_of_completion
 from gateway.dialects.openai.schema import ChatRequest, CompletionRequest

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from gateway.bounded_engine import BoundedEngine
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import json_response
+from gateway.dialects.dialect_request import json_response
 from gateway.dialects.finished_choice import gather
 from gateway.dialects.openai_shape import limit_headers
 from gateway.errors import NotFound
@@ -39,13 +39,22 @@ from gateway.prefixes.views import (
 def prefixes_router(parts: RouteParts) -> APIRouter:
     """All routes of `/v1/cache`."""
     router = APIRouter(prefix="/v1/cache")
-    answering, admission = parts.answering, parts.answering.admission
-    engine, reader = BoundedEngine(parts.card.engine), RequestReader.of(parts)
+    engine = BoundedEngine(parts.card.engine)
+    _add_prompts(router, parts, engine, RequestReader.of(parts))
+    _add_marked(router, parts, engine)
+    return router
+
+
+def _add_prompts(
+    router: APIRouter, parts: RouteParts, engine: BoundedEngine, reader: RequestReader
+) -> None:
+    answering = parts.answering
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
     @router.post("/probe", openapi_extra=described(CacheProbe, RequestOf))
     async def probe(request: Request, permit: PermitOf) -> Response:
-        admitted = await admission.admit(await reader.wanted(request, permit), permit.caller)
+        wanted = await reader.wanted(request, permit)
+        admitted = await answering.admission.admit(wanted, permit.caller)
         [asked] = admitted.generates
         found = await engine.probe(asked.token_ids, asked.namespaces)
         shown = CacheProbe(
@@ -74,6 +83,10 @@ def prefixes_router(parts: RouteParts) -> APIRouter:
         shown = await until_gone(request.receive, computed())
         return json_response(msgspec.json.encode(shown), limit_headers(permit.standing))
 
+
+def _add_marked(router: APIRouter, parts: RouteParts, engine: BoundedEngine) -> None:
+    PermitOf = Annotated[Permit, Depends(parts.permitted())]
+
     @router.get("/prefixes", openapi_extra=described(CachePrefixList))
     async def prefixes(permit: PermitOf) -> Response:
         found, sees = await engine.marked(permit.caller.tenant_id), permit.caller.sees_tiers
@@ -87,10 +100,8 @@ def prefixes_router(parts: RouteParts) -> APIRouter:
             blocks = await engine.forget_marked(permit.caller.tenant_id, key)
         if blocks is None:
             raise NotFound("there is no marked prefix with this id; see /v1/cache/prefixes")
-        size = (await admission.engine()).block_size
+        size = (await parts.answering.admission.engine()).block_size
         return await _replied(CachePrefixDeleted(id=id, tokens=blocks * size), permit)
-
-    return router
 
 
 async def _replied(shown: msgspec.Struct, permit: Permit) -> Response:

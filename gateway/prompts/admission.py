@@ -38,14 +38,13 @@ from gateway.prompts.explaining import Explaining, as_seen
 from gateway.prompts.fair_executor import FairExecutor, Steps, at_once
 from gateway.prompts.generation_request import (
     AdmittedRequest,
-    ChatPrompt,
     GenerationRequest,
     Origin,
     Prompt,
+    size_of,
 )
 from gateway.prompts.mark_places import placed_marks
 from gateway.prompts.marker_decoder import MarkerDecoder
-from gateway.prompts.messages import Message, ToolCall
 from gateway.prompts.prompt_tokens import (
     INLINE_SIZE,
     Asked,
@@ -69,7 +68,6 @@ from prefix_cache.namespace import NamespacePath
 
 T = TypeVar("T")
 
-_IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
 _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
 
 
@@ -147,35 +145,14 @@ class Admission:
         if wanted.explain is not None and len(wanted.prompts) > 1:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         work = self._prepare_all(wanted, caller, welcome)
-        prepared = await self.off_the_loop(caller, work, _work(wanted))
-        generates: list[Generate] = []
-        for prompt in prepared:
-            sampling = within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
-            if prompt.grammar is not None:
-                sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
-            for choice in range(wanted.choices):
-                generates.append(
-                    Generate(
-                        request_id=f"{wanted.request_id}-{len(generates)}",
-                        token_ids=prompt.seen.packed,
-                        namespaces=prompt.path.spans,
-                        block_keys=prompt.keys,
-                        flow=caller.tenant_id,
-                        weight=caller.weight,
-                        priority=_lower(caller.priority, wanted.priority),
-                        sampling=of_choice(sampling, choice),
-                        loads=wanted.loads,
-                        cache_quota=caller.cache.shares,
-                        writer=writer,
-                        marks=prompt.marks,
-                    )
-                )
+        prepared = await self.off_the_loop(caller, work, wanted.size)
+        generates = _generates(wanted, prepared, caller, welcome.max_model_len, writer)
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
         tail = prepared[0].tail
         parser = None if tail is None else self._forms.parser(wanted.form, tail)
         origin = None if wanted.text.include_stop else prepared[0].origin
         return AdmittedRequest(
-            tuple(generates),
+            generates,
             wanted.choices,
             prompt_tokens,
             wanted.text,
@@ -225,7 +202,7 @@ class Admission:
             found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
             return (yield from show(found.token_ids))
 
-        return await self.off_the_loop(caller, work(), _size(prompt))
+        return await self.off_the_loop(caller, work(), size_of(prompt))
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
         """What `work` gives, from another thread if it is as much as `size` characters are."""
@@ -282,24 +259,37 @@ class Admission:
             )
 
 
-def _work(wanted: GenerationRequest) -> int:
-    """How much work it is to admit a request, in characters: what is marked is rendered again."""
-    marked = sum(_size(mark.chat) for mark in wanted.marks if mark.chat is not None)
-    return sum(map(_size, wanted.prompts)) + marked
-
-
-def _size(prompt: Prompt) -> int:
-    """How much work it is to admit a prompt, in characters."""
-    if isinstance(prompt, ChatPrompt):
-        return sum(map(_said, prompt.messages)) + prompt.tools_size
-    return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
-
-
-def _said(message: Message) -> int:
-    return sum(
-        len(msgspec.json.encode(part) if isinstance(part, ToolCall) else part.text)
-        for part in message.parts
-    )
+def _generates(
+    wanted: GenerationRequest,
+    prepared: Sequence[_Prepared],
+    caller: Caller,
+    max_model_len: int,
+    writer: str,
+) -> tuple[Generate, ...]:
+    """One for each choice of each prompt, in this order."""
+    generates: list[Generate] = []
+    for prompt in prepared:
+        sampling = within_context(wanted, len(prompt.token_ids), max_model_len)
+        if prompt.grammar is not None:
+            sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
+        for choice in range(wanted.choices):
+            generates.append(
+                Generate(
+                    request_id=f"{wanted.request_id}-{len(generates)}",
+                    token_ids=prompt.seen.packed,
+                    namespaces=prompt.path.spans,
+                    block_keys=prompt.keys,
+                    flow=caller.tenant_id,
+                    weight=caller.weight,
+                    priority=_lower(caller.priority, wanted.priority),
+                    sampling=of_choice(sampling, choice),
+                    loads=wanted.loads,
+                    cache_quota=caller.cache.shares,
+                    writer=writer,
+                    marks=prompt.marks,
+                )
+            )
+    return tuple(generates)
 
 
 def _lower(one: Priority, other: Priority) -> Priority:

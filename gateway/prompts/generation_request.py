@@ -18,11 +18,13 @@ from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingPar
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.prompts.chat_template import Scalar, Tool
-from gateway.prompts.messages import Message
+from gateway.prompts.messages import Message, ToolCall
 from gateway.prompts.tokenizer import TokenIds
 from gateway.prompts.verbatim_turns.splicing import Place
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
+
+_IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,22 @@ class ChatPrompt:
 
 
 Prompt = ChatPrompt | str | TokenIds
+
+
+def size_of(prompt: Prompt) -> int:
+    """How much work it is to admit a prompt, in characters."""
+    if isinstance(prompt, ChatPrompt):
+        return sum(map(_said, prompt.messages)) + prompt.tools_size
+    return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
+
+
+def _said(message: Message) -> int:
+    return sum(
+        len(msgspec.json.encode(part) if isinstance(part, ToolCall) else part.text)
+        for part in message.parts
+    )
+
+
 TextGrammar = Grammar | StructuralTag
 
 
@@ -93,6 +111,12 @@ class GenerationRequest:
     form: AnswerForm = AnswerForm()
     explain: Explain | None = None  # why it missed the cache, if it does
     marks: tuple[CacheMark, ...] = ()  # in order; of each prompt
+
+    @property
+    def size(self) -> int:
+        """How much work it is to admit, in characters: what is marked is rendered again."""
+        marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
+        return sum(map(size_of, self.prompts)) + marked
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,11 @@ class EngineSet(ReplicaQueries):
         return self._members.is_stalled
 
     @property
+    def handshake_error(self) -> None:
+        """None: it is told of each replica."""
+        return None
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """Each one's state."""
         return {
@@ -79,10 +84,10 @@ class EngineSet(ReplicaQueries):
         for engine in self._members.engines.values():
             engine.partition(flows)
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         """Have each do the recorded flushes that it has not done."""
         for engine in self._members.engines.values():
-            engine.forget(flushes)
+            engine.flush_recorded(flushes)
 
     def join(self, name: str, engine: ReplicaEngine) -> None:
         """Have one more from now on, or the one of this name that was about to leave."""

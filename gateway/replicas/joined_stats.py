@@ -42,6 +42,8 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
     return JoinedStats(
         engine_id="+".join(part.engine_id for part in parts),
         fingerprint=parts[0].fingerprint,
+        tensor_parallel=parts[0].tensor_parallel,  # is in the fingerprint, as is the next one
+        pipeline_parallel=parts[0].pipeline_parallel,
         uptime_s=max(part.uptime_s for part in parts),
         tree_depth=max(part.tree_depth for part in parts),
         windows=merged((part.windows for part in parts), summed),

@@ -35,6 +35,7 @@ _WHY: dict[ReplicaState, str] = {
     "draining": "the engine is stopping",
     "absent": "no engine is connected",
 }
+_IS_AWAY = frozenset(("absent", "handshake_failed"))
 _SERVES = frozenset(("ready", "stalled", "draining"))
 _SENDS = frozenset(("ready", "draining"))
 
@@ -122,7 +123,7 @@ class Members:
 
     def connected(self) -> dict[str, ReplicaEngine]:
         """Those and the refused ones."""
-        return {n: self.engines[n] for n, state in self._states().items() if state != "absent"}
+        return {n: self.engines[n] for n, state in self._states().items() if state not in _IS_AWAY}
 
     def health(self) -> dict[str, ReplicaHealth]:
         """The state of each, and why it takes no requests."""
@@ -187,7 +188,7 @@ class Members:
         engine = self.engines[name]
         welcome = engine.welcome
         if welcome is None:
-            return "absent"
+            return "absent" if engine.handshake_error is None else "handshake_failed"
         if welcome.fingerprint != self._fingerprint:
             return "refused"
         if engine.is_stalled:
@@ -196,6 +197,8 @@ class Members:
         return "draining" if stops else "ready"
 
     def _why(self, name: str, state: ReplicaState) -> str:
+        if state == "handshake_failed":
+            return self.engines[name].handshake_error or _WHY["absent"]
         if state != "refused":
             return _WHY[state]
         welcome, ours = self.engines[name].welcome, self._fingerprint or b""

@@ -6,6 +6,7 @@
 | probe | those that serve | that of the replica that has most of the prompt |
 | pin | those that are ready, once they have fetched it | the blocks of one; a refusal is raised |
 | unpin, marked prefixes | those that serve | together, a prefix once |
+| forget a marked prefix | those that serve; then those of them that have it unmarked | of one |
 | flush | all that are connected | the sum; an error where one could not be flushed |
 
 A probe tells what is cached, not where the next request is sent: that depends on what others have
@@ -33,6 +34,8 @@ from gateway.replicas.joined_views import (
     joined_sequences,
 )
 from gateway.replicas.members import Members
+
+AGAIN_S = 1.0  # for a second round; whoever stands still does it when it goes on
 
 
 class NotAllFlushed(EngineUnavailable):
@@ -151,10 +154,24 @@ class ReplicaQueries:
         """The prefixes that a flow has marked in any of them."""
         return joined_marks(await ask_all(self._members.serving(), lambda one: one.marked(flow)))
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
-        """Forget it in every one; returns the blocks of one, None where none has it."""
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
+        """Forget it in every one; returns the blocks of one, None where none has it marked.
+
+        Where one has, the others forget what they have of it without a mark: it was computed for
+        a request without one, fetched, or is back from a disk. Else they would find it, and the
+        first one could fetch it from them.
+        """
+        serving = self._members.serving()
         found = await ask_all(
-            self._members.serving(), lambda one: one.forget_marked(flow, prefix_id)
+            serving, lambda one: one.forget_marked(flow, prefix_id, is_marked=is_marked)
         )
         blocks = [one for one in found.values() if one is not None]
-        return max(blocks, default=None)
+        if not blocks:
+            return None
+        others = {name: one for name, one in serving.items() if found.get(name) is None}
+        await ask_each(
+            others, lambda one: one.forget_marked(flow, prefix_id, is_marked=False), AGAIN_S
+        )
+        return max(blocks)

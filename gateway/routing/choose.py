@@ -53,21 +53,18 @@ def choose_replica(candidates: Sequence[Candidate], cache_tokens: float, balance
 
     `cache_tokens` is about what a replica's cache holds.
     """
-    mean = sum(one.running for one in candidates) / len(candidates)
-    most = balance.slack + balance.spread * mean
-    least = min(one.given for one in candidates)
-    dearer = balance.ahead / max(cache_tokens, 1.0)
-    priced = [
-        (_price(one, balance, dearer * (one.given - least)), one)
-        for one in candidates
-        if one.running <= most
+    running = [one.running for one in candidates]
+    most = balance.slack + balance.spread * sum(running) / len(running)
+    least = min([one.given for one in candidates])
+    if max(running) > most:
+        candidates = [one for one in candidates if one.running <= most]
+    dearer, others, copies = balance.ahead / max(cache_tokens, 1.0), balance.others, balance.copies
+    prices = [
+        first_token_s
+        + compute_s * (others + dearer * (given - least))
+        + copied_s * (copies + dearer * (given - least))
+        for _, first_token_s, compute_s, _, given, copied_s in candidates
     ]
-    cheapest = min(price for price, _ in priced)
-    limit = cheapest * (1 + balance.alike) + balance.alike_s
-    alike = [(one.running, one.given, one.replica) for price, one in priced if price <= limit]
-    return min(alike)[2]
-
-
-def _price(one: Candidate, balance: Balance, ahead: float) -> float:
-    price = one.first_token_s + one.compute_s * (balance.others + ahead)
-    return price + one.copied_s * (balance.copies + ahead) if one.copied_s else price
+    limit = min(prices) * (1 + balance.alike) + balance.alike_s
+    alike = [one for one, price in zip(candidates, prices, strict=True) if price <= limit]
+    return min(alike, key=lambda one: (one.running, one.given, one.replica)).replica

@@ -11,6 +11,7 @@ Knows: blocks, tokens, seconds. Does not know: what moves the bytes, or how a re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -66,16 +67,18 @@ class Fetching:
         `found`: what each replica has of the prompt.
         """
         blocks = {one: here.blocks for one, here in found.items() if one in sources}
-        offers = []
-        for _ in range(min(2, len(blocks))):
+        chosen = list[str]()
+        while blocks and len(chosen) < 2:
             most = max(blocks.values())
-            best = min(
-                (one for one, count in blocks.items() if count == most),
-                key=lambda one: loads.fetches_from(sources[one]),
-            )
-            del blocks[best]
-            offers.append(self._offer(prompt, best, found[best], sources[best], loads))
-        return offers
+            best = [one for one, count in blocks.items() if count == most]
+            best.sort(key=lambda one: loads.fetches_from(sources[one]))
+            chosen += best[: 2 - len(chosen)]
+            blocks = {one: count for one, count in blocks.items() if count < most}
+        return [self._offer(prompt, one, found[one], sources[one], loads) for one in chosen]
+
+    def worth(self, offers: Sequence[Offer]) -> float:
+        """How many tokens a replica has to lack at least, that it may pay to fetch some of them."""
+        return offers[0].uncached + self._limits.least_tokens if offers else math.inf
 
     def chosen(
         self,
@@ -83,22 +86,28 @@ class Fetching:
         rates: ReplicaRates,
         uncached: int,
         offers: Sequence[Offer],
+        namespace: bytes,
         now: float,
     ) -> Fetch | None:
-        """What a replica that has all but `uncached` tokens is to fetch; None: it computes them."""
+        """What a replica that has all but `uncached` tokens is to fetch; None: it computes them.
+
+        `namespace` is the prompt's own. `now`: seconds, monotonic.
+        """
         offer = offers[0]
         if offer.replica == replica:
             if len(offers) == 1:
                 return None
             offer = offers[1]
-        tokens, limits = uncached - offer.uncached, self._limits
+        _, source, is_over_tcp, left, begins_s, shared_by = offer
+        tokens, limits = uncached - left, self._limits
         if tokens < limits.least_tokens:
             return None
-        seconds = tokens * rates.fetch[offer.is_over_tcp].per_token * offer.shared_by
-        seconds += offer.begins_s
-        if seconds * limits.margin > tokens * rates.compute.per_token or now < rates.no_fetch_until:
+        seconds = begins_s + tokens * rates.fetch[is_over_tcp].per_token * shared_by
+        if seconds * limits.margin > tokens * rates.compute.per_token:
             return None
-        return Fetch(offer.source, tokens, seconds)
+        if not rates.may_fetch(namespace, now):
+            return None
+        return Fetch(source, tokens, seconds)
 
     def _offer(
         self, prompt: Prompt, replica: str, found: Found, address: str, loads: Loads

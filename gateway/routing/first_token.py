@@ -12,11 +12,12 @@ Knows: how the parts go together. Does not know: which replicas are ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
+from gateway.routing.expected import Marks
 from gateway.routing.fetching import Fetch, Fetching, FetchLimits
 from gateway.routing.index import NOTHING, CacheIndex, Found
 from gateway.routing.loads import Loads, ReplicaLoad
@@ -49,23 +50,25 @@ class FirstTokenRouter:
         looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
         found, marks = self._index.find(prompt.keys, looked_at), prompt.marks()
         offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
-        now, fetches = self._clock(), dict[str, Fetch]()
-        candidates: dict[str, Candidate] = {}
+        worth, now = self._fetching.worth(offers), self._clock()
+        candidates, fetches = dict[str, Candidate](), dict[str, Fetch]()
+        own = prompt.namespace
         for replica in ready:
             load, here = self._loads.of(replica), found.get(replica)
-            cached = 0 if here is None else here.blocks
-            if load.expected:
-                cached = max(cached, load.expected.blocks(marks))
-            uncached = prompt.uncached(cached) if cached else prompt.tokens
-            fetch = None
-            if offers:
-                fetch = self._fetching.chosen(replica, load.rates, uncached, offers, now)
-                if fetch is not None:
-                    fetches[replica] = fetch
+            if here is None and not load.queued:
+                uncached = prompt.tokens
+            else:
+                uncached = _uncached(prompt, marks, load, here)
+            if uncached < worth:
+                candidates[replica] = _candidate(replica, load, prompt, uncached, here, None)
+                continue
+            fetch = self._fetching.chosen(replica, load.rates, uncached, offers, own, now)
+            if fetch is not None:
+                fetches[replica] = fetch
             candidates[replica] = _candidate(replica, load, prompt, uncached, here, fetch)
         cache_tokens = self._cache_tokens(prompt, ready)
         chosen = choose_replica([*candidates.values()], cache_tokens, self._balance)
-        return self._choice(candidates[chosen], fetches)
+        return self._choice(candidates[chosen], fetches.get(chosen))
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
@@ -117,11 +120,18 @@ class FirstTokenRouter:
         held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
         return max(held, self._balance.least_prompts * prompt.tokens)
 
-    def _choice(self, chosen: Candidate, fetches: Mapping[str, Fetch]) -> Choice:
-        fetch = fetches.get(chosen.replica)
+    def _choice(self, chosen: Candidate, fetch: Fetch | None) -> Choice:
         computes = round(chosen.compute_s / self._loads.of(chosen.replica).rates.compute.per_token)
         source = None if fetch is None else fetch.source
         return Choice(chosen.replica, source, computes, chosen.first_token_s)
+
+
+def _uncached(prompt: Prompt, marks: Marks, load: ReplicaLoad, found: Found | None) -> int:
+    """How many tokens a replica will have to compute or fetch that has what was found."""
+    cached = 0 if found is None else found.blocks
+    if load.queued:
+        cached = max(cached, load.expected.blocks(marks))
+    return prompt.uncached(cached) if cached else prompt.tokens
 
 
 def _candidate(
@@ -133,8 +143,7 @@ def _candidate(
     fetch: Fetch | None,
 ) -> Candidate:
     """A replica that has all but `uncached` tokens, or will have; `found` are there now."""
-    rates = load.rates
-    per_token, copied_s = rates.compute.per_token, 0.0
+    per_token, copied_s = load.rates.compute.per_token, 0.0
     compute = uncached * per_token
     first_token = load.queued * per_token
     if fetch is not None:
@@ -143,6 +152,6 @@ def _candidate(
         first_token += fetch.seconds
     first_token += compute
     if found is not None and (found.host or found.disk):
-        first_token += prompt.tokens_of(found.host) * rates.host.per_token
-        first_token += prompt.tokens_of(found.disk) * rates.disk.per_token
+        first_token += prompt.tokens_of(found.host) * load.rates.host.per_token
+        first_token += prompt.tokens_of(found.disk) * load.rates.disk.per_token
     return Candidate(replica, first_token, compute, load.running, load.given, copied_s)

@@ -15,15 +15,18 @@ Knows: names, keys, tiers. Does not know: tokens, tenants, or what a tier costs.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.link.cache_events import CacheEvents, Cleared, Removed, TierName
 from gateway.routing.prompt import SHORT, Keys, keys_of
+from prefix_cache.hashing import KEY_BYTES
 
 TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest first
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
+_FEW_BYTES = 32 * KEY_BYTES  # of keys that are shortened sooner one by one
 
 
 class Found(NamedTuple):
@@ -42,11 +45,18 @@ class Found(NamedTuple):
 NOTHING = Found()
 
 
+class Levels(dict[int, int]):
+    """The tier of each block of one replica, by its key; what is not there is taken for slow."""
+
+    def __missing__(self, key: int) -> int:
+        return _ON_DISK
+
+
 class CacheIndex:
     """The blocks of all replicas. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, dict[int, int]] = {}  # by replica and block
+        self._levels: dict[str, Levels] = {}  # by replica and block
 
     def blocks(self, replica: str) -> int:
         """How many blocks it has, as far as is known."""
@@ -54,10 +64,10 @@ class CacheIndex:
 
     def apply(self, replica: str, events: CacheEvents) -> None:
         """Take in what a replica has said. A block that is told twice is there once."""
-        levels = self._levels.setdefault(replica, {})
+        levels = self._levels.setdefault(replica, Levels())
         for change in events.changes:
             if isinstance(change, Cleared):
-                levels = self._levels[replica] = {}
+                levels = self._levels[replica] = Levels()
             elif isinstance(change, Removed):
                 for block in _shortened(change.keys):
                     levels.pop(block, None)
@@ -69,45 +79,43 @@ class CacheIndex:
         self._levels.pop(replica, None)
 
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, Found]:
-        """What each of the replicas has of a prompt; those that have nothing are left out."""
-        if not keys:
-            return {}
-        first, known = keys[0] & SHORT, self._levels
+        """What each of the replicas has of a prompt; those that have nothing are left out.
+
+        The answer of the replica before is tried first: they often have the same of a prompt.
+        """
         found: dict[str, Found] = {}
-        blocks = 1
+        if not keys:
+            return found
+        first, backwards, here = keys[0], keys[::-1], Found(1)
         for replica in replicas:
-            levels = known.get(replica)
+            levels = self._levels.get(replica)
             if levels is not None and first in levels:
-                blocks = _count(levels, keys, len(keys) // 2, _ON_DISK, blocks)
-                found[replica] = _by_tier(levels, keys, blocks)
+                if not _has_just(levels, keys, here.device):
+                    here = Found(len(keys) - _missing(levels, backwards))
+                last = levels.get(keys[here.device - 1])
+                found[replica] = here if last == _ON_DEVICE else _by_tier(levels, keys, here.device)
         return found
 
 
-def _by_tier(levels: dict[int, int], keys: Keys, blocks: int) -> Found:
+def _has_just(levels: Levels, keys: Keys, blocks: int) -> bool:
+    """Whether the block before this place is there, and the one after it is not."""
+    return keys[blocks - 1] in levels and (blocks == len(keys) or keys[blocks] not in levels)
+
+
+def _missing(levels: Levels, backwards: Keys) -> int:
+    """How many of a prompt's blocks are not there, whose keys come from the last one on."""
+    return bisect_left(backwards, True, key=levels.__contains__)
+
+
+def _by_tier(levels: Levels, keys: Keys, blocks: int) -> Found:
     """Where the first `blocks` blocks lie, all of which are there."""
-    if levels.get(keys[2 * blocks - 2] & SHORT, _ON_DISK) == _ON_DEVICE:
-        return Found(blocks)  # as a rule
-    device = _count(levels, keys, blocks, _ON_DEVICE, 1)
-    upper = _count(levels, keys, blocks, _ON_DISK - 1, device)
+    device = bisect_right(keys, _ON_DEVICE, 0, blocks, key=levels.__getitem__)
+    upper = bisect_right(keys, _ON_DISK - 1, device, blocks, key=levels.__getitem__)
     return Found(device, upper - device, blocks - upper)
 
 
-def _count(levels: dict[int, int], keys: Keys, end: int, slowest: int, guess: int) -> int:
-    """How many of the first `end` blocks are in the tier `slowest` or in a faster one.
-
-    It is looked first whether there are `guess`: replicas often have the same of a prompt.
-    """
-    low, high, looks = 0, end, [guess - 1, guess]
-    while low < high:
-        middle = looks.pop() if looks else (low + high) // 2
-        if low <= middle < high:
-            level = levels.get(keys[2 * middle] & SHORT)
-            if level is None or level > slowest:
-                high = middle
-            else:
-                low = middle + 1
-    return low
-
-
 def _shortened(block_keys: bytes) -> list[int]:
-    return [key & SHORT for key in keys_of(block_keys)[::2]]
+    if len(block_keys) < _FEW_BYTES:
+        whole = len(block_keys) // KEY_BYTES * KEY_BYTES
+        return [key & SHORT for key in memoryview(block_keys)[:whole].cast("Q")[::2]]
+    return [*keys_of(block_keys)]

@@ -23,6 +23,7 @@ class Sent:
     uncached: int  # of these, as was thought when it was sent
     marks: Marks
     source: FetchSource | None = None  # what it fetches first
+    namespace: bytes = b""  # its own
     has_begun: bool = False
 
 
@@ -47,7 +48,7 @@ class Loads:
 
     def fetches_from(self, address: str) -> int:
         """How many requests fetch from there, or are about to."""
-        return self._fetches[address]
+        return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
         """What is known of it. A new one is taken to be like the others."""
@@ -73,7 +74,7 @@ class Loads:
         if source is not None:
             uncached = max(min(new, prompt.tokens - source.num_tokens), 1)
             self._fetches[source.address] += 1
-        sent = Sent(replica, prompt.tokens, uncached, prompt.marks(), source)
+        sent = Sent(replica, prompt.tokens, uncached, prompt.marks(), source, prompt.namespace)
         self._sent[request_id] = sent
         load = self.of(replica)
         load.given += new
@@ -95,7 +96,8 @@ class Loads:
             return
         self._leaves_queue(sent)
         if reused is not None and timing is not None:
-            self.of(replica).rates.began(sent.tokens, reused, timing, now, sent.source)
+            rates = self.of(replica).rates
+            rates.began(sent.tokens, reused, timing, now, sent.source, sent.namespace)
 
     def ended(self, replica: str, request_id: str) -> None:
         """It is over."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from engine.link.messages import Generate
 from prefix_cache.hashing import KEY_BYTES
 
@@ -18,13 +20,17 @@ TOKEN_BYTES = 4
 SHORT = (1 << 60) - 1  # the bits of a key that count: an integer of 60 bits takes 32 bytes
 STRIDE = 32  # blocks
 
-Keys = Sequence[int]  # of blocks, two integers each: the first of them counts, cut to `SHORT`
+Keys = Sequence[int]  # of blocks, cut to `SHORT`
 
 
 def keys_of(block_keys: bytes) -> Keys:
-    """The keys as they are looked up, without a copy; a last one that is cut off is none."""
-    whole = len(block_keys) // KEY_BYTES * KEY_BYTES
-    return memoryview(block_keys)[:whole].cast("Q")
+    """The keys as they are looked up; a last one that is cut off is none.
+
+    They lie as integers of the machine, and become Python's where they are looked at.
+    """
+    halves = len(block_keys) // KEY_BYTES * 2
+    firsts = np.frombuffer(block_keys, np.uint64, halves)[::2]
+    return (firsts & np.uint64(SHORT)).data
 
 
 @dataclass(slots=True)
@@ -34,6 +40,7 @@ class Prompt:
     tokens: int
     blocks: int  # whole ones, that may be cached
     keys: Keys
+    namespace: bytes = b""  # its own: the last one of its path
     _marks: list[tuple[int, int]] | None = field(
         default=None, repr=False
     )  # once they are asked for
@@ -44,7 +51,8 @@ class Prompt:
 
     def uncached(self, cached: int) -> int:
         """How many tokens are to be computed, at least one, if `cached` blocks are there."""
-        return max(self.tokens - self.tokens_of(cached), 1)
+        left = self.tokens - self.tokens_of(cached)
+        return left if left > 1 else 1  # for each replica, and `max` takes longer
 
     def marks(self) -> list[tuple[int, int]]:
         """Some beginnings of the prompt, in blocks, and the key of the last block of each.
@@ -58,7 +66,7 @@ class Prompt:
     def _made_marks(self) -> list[tuple[int, int]]:
         marks, at, blocks = [], 1, self.blocks
         while at <= blocks:
-            marks.append((at, self.keys[2 * at - 2] & SHORT))
+            marks.append((at, self.keys[at - 1]))
             at += at if at < STRIDE else STRIDE
         return marks
 
@@ -66,4 +74,5 @@ class Prompt:
 def prompt_of(request: Generate) -> Prompt:
     """The prompt of a request; one that does without the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
-    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys) // 2, keys)
+    own = request.namespaces[-1][1] if request.namespaces else b""
+    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys), keys, own)

@@ -9,8 +9,9 @@ A replica computes several prompts at a time, so their times overlap; a second o
 So what is learnt is what the replica gets done, decodes beside it included.
 
 What is fetched comes by one of two ways, which are told apart by the source's address: from this
-host or from another one. After a fetch of which nothing came, none is tried for a while. One
-that was slow, and is old, may be faster by now: it is forgotten.
+host or from another one. After a fetch of which nothing came, none is tried for a while in the same
+namespace: what one tenant asks for says nothing of what others find. One that was slow, and is old,
+may be faster by now: it is forgotten.
 
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
@@ -28,6 +29,7 @@ FETCH_S = COMPUTE_S / 5  # likewise, of another replica's
 PRIOR_TOKENS = 512  # that this is worth
 OLD_S = 60.0  # since a rate of fetching was last measured
 HOLD_OFF_S = 5.0  # after a fetch of which nothing came
+MOST_HELD_OFF = 256  # namespaces; of more the oldest is tried again
 
 
 class Rate:
@@ -54,7 +56,7 @@ class ReplicaRates:
         self.compute = Rate(compute_s)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         self.fetch = {True: Rate(FETCH_S), False: Rate(FETCH_S)}  # by whether it is over TCP
-        self.no_fetch_until = float("-inf")  # since the last one brought nothing
+        self._no_fetch_until: dict[bytes, float] = {}  # by namespace, the oldest first
         self._counted_until = float("-inf")
         self._fetched_at = dict.fromkeys(self.fetch, float("-inf"))
 
@@ -65,10 +67,17 @@ class ReplicaRates:
         timing: Timing,
         now: float,
         source: FetchSource | None = None,
+        namespace: bytes = b"",
     ) -> None:
-        """A prompt's first token has just come; `source` is where it was to fetch from."""
+        """A prompt's first token has just come; `source` is where it was to fetch from.
+
+        `namespace` is the prompt's own, the last one of its path.
+        """
         if source is not None and source.request_id is None:
-            self._fetched(source, reused.fetched, timing.fetch, now)
+            if reused.fetched:
+                self._fetched(source, reused.fetched, timing.fetch, now)
+            else:
+                self._hold_off(namespace, now)
         self._forget_old(now)
         computed = prompt_tokens - reused.tokens
         seconds = min(timing.prefill, now - self._counted_until)
@@ -81,10 +90,18 @@ class ReplicaRates:
         elif host:
             self.host.measured(host, timing.load)
 
+    def may_fetch(self, namespace: bytes, now: float) -> bool:
+        """Whether the last fetch for a prompt of this namespace brought something, or is old."""
+        return now >= self._no_fetch_until.get(namespace, now)
+
+    def _hold_off(self, namespace: bytes, now: float) -> None:
+        self._no_fetch_until.pop(namespace, None)
+        self._no_fetch_until[namespace] = now + HOLD_OFF_S
+        if len(self._no_fetch_until) > MOST_HELD_OFF:
+            del self._no_fetch_until[next(iter(self._no_fetch_until))]
+
     def _fetched(self, source: FetchSource, tokens: int, seconds: float, now: float) -> None:
-        if not tokens:
-            self.no_fetch_until = now + HOLD_OFF_S
-        elif tokens >= LEAST_TOKENS:
+        if tokens >= LEAST_TOKENS:
             way = is_tcp(source.address)
             self.fetch[way].measured(tokens, seconds)
             self._fetched_at[way] = now

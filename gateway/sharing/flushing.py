@@ -1,6 +1,6 @@
 """Flushes: recorded, then asked of all engines; those that are away do them when they connect.
 
-    recorded in the state --> engines that answer have forgotten, and say how much
+    recorded in the state --> engines that answer have dropped it, and say how much
                           `-> others are told by whichever gateway reaches them, before they serve
 
 A gateway tells an engine all that is recorded when it connects to it (`gateway.replicas.flushes`).
@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
@@ -23,16 +24,21 @@ from gateway.errors import Unavailable
 from gateway.periodic import repeated
 from gateway.replicas.flushes import recorded
 from gateway.replicas.queries import NotAllFlushed
-from gateway.state.records import CacheFlush
-from gateway.state.store import FlushLog
+from gateway.sharing.flush_folding import folding
+from gateway.state.records import CacheFlush, Tenant
+from gateway.state.store import FlushLog, Records
 
 REFRESH_S = 2.0
 ALONE = "0"  # the name of an engine that is the only one
 
 
+class FlushState(FlushLog, Records, Protocol):
+    """What of the state is used here; tenants are those that are not deleted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How many blocks were forgotten, None where no engine has answered.
+    """How many blocks were dropped, None where no engine has answered.
 
     `awaited`: the names of the engines that forget when they are back.
     """
@@ -44,9 +50,9 @@ class Flushed:
 class Flushing:
     """The flushes of one gateway process. For one event loop."""
 
-    def __init__(self, log: FlushLog, engine: Engine, clock: Callable[[], float]) -> None:
+    def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
         """`clock`: seconds since the epoch."""
-        self._log = log
+        self._state = state
         self._engine = engine
         self._clock = clock
         self._news = asyncio.Event()
@@ -62,14 +68,15 @@ class Flushing:
         self._news.set()
 
     async def flush(self, tenant_id: str | None) -> Flushed:
-        """Forget what is cached of a tenant, or (None) everything, for good.
+        """Drop what is cached of a tenant, or (None) everything, for good.
 
-        Raises Unavailable, and then nothing is forgotten; EngineError other than EngineUnavailable.
+        Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
         """
         flush = CacheFlush.new(tenant_id, at=self._clock())
-        await self._log.add_flush(flush)
+        await self._state.add_flush(flush)
         flushed = await self._asked(flush)
         await self._changed()
+        await self._fold()
         return flushed
 
     @asynccontextmanager
@@ -95,10 +102,18 @@ class Flushing:
         except (Unavailable, EngineError):
             self.reload()
 
+    async def _fold(self) -> None:
+        """Have no more records of deleted tenants than are of use."""
+        with suppress(Unavailable):
+            tenants = {one.id for one in await self._state.every(Tenant)}
+            found = folding(await self._state.flushes(), tenants, self._clock())
+            if found is not None:
+                await self._state.fold_flushes(*found)
+
     async def _renew(self) -> None:
-        flushes = await recorded(self._log)
+        flushes = await recorded(self._state)
         if flushes != self._told:
-            self._engine.forget(flushes)
+            self._engine.flush_recorded(flushes)
             self._told = flushes
 
     async def _keep(self) -> None:

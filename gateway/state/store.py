@@ -187,6 +187,13 @@ class FlushLog(Protocol):
         """All of them, the oldest first."""
         ...
 
+    async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
+        """Put `into`, of everything, in the place of these tenants' flushes; others stay.
+
+        Nothing happens where everything was flushed after it.
+        """
+        ...
+
 
 class Store(
     Records,

@@ -4,8 +4,9 @@ It computes what `prefill_attention` does, with the warps of `hopper_warps`: que
 and partial outputs are the same. To TMA the pool is one matrix of slots, from which a block of a
 head is copied as one box, found by its id.
 
-For 16-bit numbers and head dims 64 and 128; runs on compute capability 9.0 only, and not in the
-interpreter. Knows: query blocks and boxes. Does not know: when it is used (`prefill_attention`).
+For 16-bit numbers and head dims 64 and 128, with windows and sinks, without caps. Runs on compute
+capability 9.0 only, and not in the interpreter. Knows: query blocks and boxes. Does not know: when
+it is used (`prefill_attention`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.attention.attention_tile import LOG2_E
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.hopper_warps import consumer, producer
 from kernels.attention.tuning import PrefillTuning
+from kernels.attention.variant import AttentionVariant
 
 _COLUMNS = 64  # of one copied box: the 128 bytes that shared memory is swizzled by
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
@@ -44,6 +47,7 @@ def _kernel(
     block_tables: gl.tensor,
     out: gl.tensor,
     partial_lse: gl.tensor,
+    sinks: gl.tensor,
     log2_scale: gl.tensor,
     first_row: gl.tensor,
     end_row: gl.tensor,
@@ -60,6 +64,7 @@ def _kernel(
     COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
     SPLIT: gl.constexpr,
+    WINDOW: gl.constexpr,
 ) -> None:
     BLOCK_Q: gl.constexpr = 2 * M // GROUP
     query_block = gl.num_programs(0) - 1 - gl.program_id(0)
@@ -84,10 +89,14 @@ def _kernel(
         end = prefix + gl.minimum(first_token + BLOCK_Q, new_tokens)
         top = gl.maximum((end + TILE - 1) // TILE, 0)
         tiles = top
+        bottom = 0
+        if WINDOW is not None:
+            bottom = gl.maximum(prefix + first_token + 1 - WINDOW, 0) // TILE
+            tiles = top - bottom
         out_start = row_start
         if SPLIT:
-            each = (top + gl.num_programs(2) - 1) // gl.num_programs(2)
-            low_tile = gl.program_id(2) * each
+            each = (tiles + gl.num_programs(2) - 1) // gl.num_programs(2)
+            low_tile = bottom + gl.program_id(2) * each
             top = gl.minimum(low_tile + each, top)
             tiles = gl.maximum(top - low_tile, 0)
             out_start = gl.program_id(2) * tokens + row_start - first_row
@@ -117,13 +126,15 @@ def _kernel(
             [
                 (consumer, (
                     0, queries, keys, values, keys_full, keys_free, values_full, values_free,
-                    q, out, partial_lse, log2_scale, top, tiles, prefix, first_token, new_tokens,
-                    row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES, SPLIT,
+                    q, out, partial_lse, sinks, log2_scale, top, tiles, prefix, first_token,
+                    new_tokens, row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES,
+                    SPLIT, WINDOW,
                 )),
                 (consumer, (
                     1, queries, keys, values, keys_full, keys_free, values_full, values_free,
-                    q, out, partial_lse, log2_scale, top, tiles, prefix, first_token, new_tokens,
-                    row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES, SPLIT,
+                    q, out, partial_lse, sinks, log2_scale, top, tiles, prefix, first_token,
+                    new_tokens, row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES,
+                    SPLIT, WINDOW,
                 )),
                 (producer, (
                     boxes, key_boxes, value_boxes, keys_full, keys_free, values_full, values_free,
@@ -140,7 +151,8 @@ def attend(
     q: Tensor,
     kv: Tensor,
     layout: BatchLayout,
-    log2_scale: float,
+    variant: AttentionVariant,
+    sinks: Tensor | None,
     tuning: PrefillTuning,
     grid: tuple[int, int],
     out: Tensor,
@@ -168,7 +180,8 @@ def attend(
         layout.block_tables,
         out,
         lse,
-        log2_scale,
+        sinks,
+        variant.scale * LOG2_E,
         layout.num_decodes,
         layout.num_rows,
         tokens - layout.num_decodes,
@@ -184,6 +197,7 @@ def attend(
         COLUMNS=_COLUMNS,
         STAGES=tuning.stages,
         SPLIT=splits > 1,
+        WINDOW=variant.window,
         num_warps=tuning.warps,
         maxnreg=_REGISTERS,
     )

@@ -5,9 +5,10 @@
     consumer   64 more
 
 A tile in shared memory is `full` when TMA has written it and `free` when both consumers have read
-it. Tiles are walked from the diagonal backwards, so that those that need a mask come first. A slot
-after the context may hold NaN, and 0 x NaN is NaN: its values are cleared in shared memory before
-they are multiplied by their zero weights.
+it. Tiles are walked from the diagonal backwards, so that those that need a mask come first; over a
+window, the last ones need one too. A slot after the context may hold NaN, and 0 x NaN is NaN: its
+values are cleared in shared memory before they are multiplied by their zero weights. Sinks enter
+after the last tile.
 
 Device code only, for compute capability 9.0. Knows: tiles, barriers, online softmax
 (`attention_tile` has its formula). Does not know: rows, or how a program gets its own.
@@ -93,10 +94,13 @@ def _online_softmax(
     last_key: gl.tensor,
     masked: gl.tensor,
     log2_scale: gl.tensor,
+    WINDOW: gl.constexpr,
 ) -> gl.tensor:
     """Online softmax of one tile: (weights, m, total, what earlier sums shrink by)."""
     if masked:
         visible = key[None, :] <= last_key[:, None]
+        if WINDOW is not None:
+            visible = visible & (key[None, :] > last_key[:, None] - WINDOW)
         scores = gl.where(visible, scores, float("-inf"))
     m_new = gl.maximum(m, gl.max(scores, axis=1) * log2_scale)
     anchor = gl.where(m_new == float("-inf"), 0.0, m_new)
@@ -104,6 +108,15 @@ def _online_softmax(
     p = gl.exp2(scores * log2_scale - anchor[:, None])
     total = total * shrink + gl.sum(p, axis=1)
     return p, m_new, total, shrink
+
+
+@gluon.jit
+def _share_with_sink(m: gl.tensor, total: gl.tensor, sink: gl.tensor) -> gl.tensor:
+    """What sums (M,) are multiplied by to be outputs, with a natural score `sink` (M,) beside."""
+    sink = sink.to(gl.float32) * 1.4426950408889634
+    largest = gl.maximum(m, sink)
+    shrink = gl.exp2(m - largest)
+    return shrink / (total * shrink + gl.exp2(sink - largest))
 
 
 @gluon.jit
@@ -119,6 +132,7 @@ def consumer(
     q: gl.tensor,
     out: gl.tensor,
     partial_lse: gl.tensor,
+    sinks: gl.tensor,
     log2_scale: gl.tensor,
     top: gl.tensor,
     tiles: gl.tensor,
@@ -135,6 +149,7 @@ def consumer(
     M: gl.constexpr,
     STAGES: gl.constexpr,
     SPLIT: gl.constexpr,
+    WINDOW: gl.constexpr,
 ) -> None:
     """Attend M query rows, the `which`-th M of the block, over the tiles that are copied.
 
@@ -171,7 +186,7 @@ def consumer(
         scores = warpgroup_mma(mine, keys.index(0).permute((1, 0)), nothing, use_acc=False)
         mbarrier.arrive(keys_free.index(0), count=1)
         p, m, total, _ = _online_softmax(
-            scores, m, total, (top - 1) * TILE + lane, last_key, True, log2_scale
+            scores, m, total, (top - 1) * TILE + lane, last_key, True, log2_scale, WINDOW
         )
         weights = gl.convert_layout(p.to(dtype), P)
         mbarrier.wait(values_full.index(0), 0)
@@ -195,8 +210,11 @@ def consumer(
             scores = warpgroup_mma_wait(1, deps=[ahead])
             mbarrier.arrive(keys_free.index(stage), count=1)
             masked = first_key + TILE > prefix + first_token + 1
+            if WINDOW is not None:  # not every query sees the tile's beginning
+                end = prefix + gl.minimum(first_token + BLOCK_Q, new_tokens)
+                masked = masked | (first_key < end - WINDOW)
             p, m, total, shrink = _online_softmax(
-                scores, m, total, first_key + lane, last_key, masked, log2_scale
+                scores, m, total, first_key + lane, last_key, masked, log2_scale, WINDOW
             )
             acc, weights = warpgroup_mma_wait(0, deps=[behind, weights])
             mbarrier.arrive(values_free.index(last_stage), count=1)
@@ -206,8 +224,12 @@ def consumer(
         mbarrier.wait(values_full.index(end_stage), ((tiles - 1) // STAGES) & 1)
         acc = warpgroup_mma(weights, values.index(end_stage), acc)
 
-    total = gl.where(total == 0.0, 1.0, total)
-    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, OUT))[:, None]
+    if not SPLIT and sinks is not None:
+        share = _share_with_sink(m, total, gl.load(sinks + kv_head * GROUP + member % GROUP))
+        acc = acc * gl.convert_layout(share, gl.SliceLayout(1, OUT))[:, None]
+    else:
+        total = gl.where(total == 0.0, 1.0, total)
+        acc = acc / gl.convert_layout(total, gl.SliceLayout(1, OUT))[:, None]
     real = (member < BLOCK_Q * GROUP) & (token < new_tokens)
     slot = (out_start + token).to(gl.int64) * heads + kv_head * GROUP + member % GROUP
     if SPLIT:

@@ -23,9 +23,6 @@ Knows: rows with new tokens; one token is allowed too. Does not know: the rows t
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 import torch
 import triton
 import triton.language as tl
@@ -35,7 +32,12 @@ from kernels.attention import hopper_prefill, merge_attention
 from kernels.attention.attention_tile import LOG2_E, attend_tile, average, average_with_sink
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.fp8_kv import is_fp8, scales_of_head
-from kernels.attention.tuning import PrefillTuning, hopper_tuning, prefill_tuning
+from kernels.attention.tuning import (
+    LEAST_HOPPER_WINDOW,
+    PrefillTuning,
+    hopper_tuning,
+    prefill_tuning,
+)
 from kernels.attention.variant import AttentionVariant
 from kernels.attention.widen_kv import MAX_WIDENED, widen, widened_tokens
 from kernels.launch.capability import HOPPER, capability
@@ -186,42 +188,64 @@ def launch(
 
     `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
     (Hq,) or None. Keys in fp8 of no more than MAX_WIDENED tokens are widened first, for Hopper's
-    kernel.
+    kernel; not for a window, which needs few of them.
     """
-    first = layout.num_decodes
-    if first == layout.num_rows:
+    if layout.num_decodes == layout.num_rows:
         return
-    for_hopper = variant.is_plain and sinks is None and _is_for_hopper(q, kv)
-    if is_fp8(kv) and for_hopper and widened_tokens(layout) <= MAX_WIDENED:
+    if is_fp8(kv) and _is_for_widened(q, kv, layout, variant):
         kv, layout = widen(kv, layout, q.dtype)
-    tokens, heads, head_dim = q.shape
-    hopper = kv.dtype == q.dtype and for_hopper
-    tuning = hopper_tuning() if hopper else prefill_tuning(head_dim, q.dtype)
-    attend = hopper_prefill.attend if hopper else _attending(variant, sinks)
+    launch_tuned(q, kv, layout, variant, sinks, tuning_for(q, kv, variant), out)
+
+
+def _is_for_widened(q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant) -> bool:
+    is_whole = variant.window is None
+    return is_whole and _is_for_hopper(q, kv, variant) and widened_tokens(layout) <= MAX_WIDENED
+
+
+def tuning_for(q: Tensor, kv: Tensor, variant: AttentionVariant) -> PrefillTuning:
+    """The kernel that takes least time for such numbers, and the shapes of its tiles."""
+    if kv.dtype == q.dtype and _is_for_hopper(q, kv, variant):
+        return hopper_tuning()
+    return prefill_tuning(q.shape[2], q.dtype)
+
+
+def _is_for_hopper(q: Tensor, kv: Tensor, variant: AttentionVariant) -> bool:
+    return (
+        capability(q.device) == HOPPER
+        and q.dtype.itemsize == 2
+        and q.shape[2] in (64, 128)
+        and variant.softcap is None
+        and (variant.window is None or variant.window >= LEAST_HOPPER_WINDOW)
+        and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
+    )
+
+
+def launch_tuned(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    variant: AttentionVariant,
+    sinks: Tensor | None,
+    tuning: PrefillTuning,
+    out: Tensor,
+) -> None:
+    """As `launch`, for rows with new tokens, by `tuning`; Hopper's kernel takes kv of q's dtype."""
+    first, (tokens, heads, head_dim) = layout.num_decodes, q.shape
+    attend = hopper_prefill.attend if tuning.is_for_hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
     blocks = (tokens - first - 1) // block_q + layout.num_rows - first
     most_keys = layout.max_context_len
     if variant.window is not None:
         most_keys = min(most_keys, variant.window + block_q)
     splits = num_splits(blocks * kv.shape[2], most_keys, tuning)
-    log2_scale = variant.scale * LOG2_E
     if splits == 1:
-        attend(q, kv, layout, log2_scale, tuning, (blocks, 1), out, out)
+        attend(q, kv, layout, variant, sinks, tuning, (blocks, 1), out, out)
         return
     shape = (splits, tokens - first, heads)
     partial = torch.empty((*shape, head_dim), dtype=torch.float32, device=q.device)
     lse = torch.empty(shape, dtype=torch.float32, device=q.device)
-    attend(q, kv, layout, log2_scale, tuning, (blocks, splits), partial, lse)
+    attend(q, kv, layout, variant, sinks, tuning, (blocks, splits), partial, lse)
     merge_attention.merge_splits(partial, lse, out[first:], sinks)
-
-
-def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
-    return (
-        capability(q.device) == HOPPER
-        and q.dtype.itemsize == 2
-        and q.shape[2] in (64, 128)
-        and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
-    )
 
 
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
@@ -234,18 +258,12 @@ def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)
 
 
-def _attending(variant: AttentionVariant, sinks: Tensor | None) -> Callable[..., None]:
-    """What launches the kernel below, in the form of `hopper_prefill.attend`."""
-    return functools.partial(_attend, variant, sinks)
-
-
 def _attend(
-    variant: AttentionVariant,
-    sinks: Tensor | None,
     q: Tensor,
     kv: Tensor,
     layout: BatchLayout,
-    log2_scale: float,
+    variant: AttentionVariant,
+    sinks: Tensor | None,
     tuning: PrefillTuning,
     grid: tuple[int, int],
     out: Tensor,
@@ -264,7 +282,7 @@ def _attend(
         out,
         lse,
         sinks,
-        log2_scale,
+        variant.scale * LOG2_E,
         layout.num_decodes,
         layout.num_rows,
         tokens - layout.num_decodes,

@@ -13,6 +13,9 @@ import torch
 MAX_QUERIES = 64  # that a decode program has registers for
 LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
 _LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
+# Of prompts: in a smaller one a program of Hopper's kernel, which has a multiprocessor for itself,
+# would begin for a few tiles. By counting, not by measurement (decision 156).
+LEAST_HOPPER_WINDOW = 1_024
 _PROGRAMS = 132  # multiprocessors of an H200
 
 
@@ -44,6 +47,7 @@ class PrefillTuning:
     stages: int
     programs: int  # that run at once: with fewer, the keys are split among several
     least_keys: int
+    is_for_hopper: bool = False  # by `hopper_prefill`; then the warps are of one consumer
 
 
 def rows_together(group: int) -> int:
@@ -117,9 +121,15 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
 
 
 def hopper_tuning() -> PrefillTuning:
-    """For 16-bit numbers and head dims 64 and 128 on Hopper; the warps are of one consumer."""
+    """For 16-bit numbers and head dims 64 and 128 on Hopper."""
     return PrefillTuning(
-        queries=128, tile=128, warps=4, stages=2, programs=_PROGRAMS, least_keys=256
+        queries=128,
+        tile=128,
+        warps=4,
+        stages=2,
+        programs=_PROGRAMS,
+        least_keys=256,
+        is_for_hopper=True,
     )
 
 

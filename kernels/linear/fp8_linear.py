@@ -1,8 +1,7 @@
 """A linear layer in fp8: y = x @ weight.T + bias, with x and weight e4m3 and their scales.
 
     rows         on Hopper                                              elsewhere
-    up to 64     `hopper_linear`, bound by reading the weight           dequantised
-    up to 128    the same, where all its programs run at once           dequantised
+    up to 256    `hopper_linear`, where `hopper_forms` has a form       dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
 x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would be of another model in
@@ -49,10 +48,16 @@ def launch_split_k(
 def _launch(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, *, in_parts: bool
 ) -> Tensor:
-    if hopper_linear.serves_fp8(x, weight):
-        return hopper_linear.gemm_fp8(x, weight, bias, dtype, in_parts=in_parts)
+    form = hopper_linear.fp8_form_for(x, weight, in_parts=in_parts)
+    if form is not None:
+        return hopper_linear.gemm_fp8(x, weight, bias, dtype, form)
     if capability(x.values.device) != HOPPER:
         return F.linear(x.dequantised().to(dtype), weight.dequantised().to(dtype), bias)
+    return by_library(x, weight, bias, dtype)
+
+
+def by_library(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """As `launch`, by cuBLASLt."""
     product = _by_block(x, weight) if weight.by_block else _by_channel(x, weight)
     whole = product.to(dtype)
     return whole if bias is None else whole.add_(bias)

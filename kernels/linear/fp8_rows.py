@@ -96,7 +96,9 @@ def store_scaled(
         scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
     inverse = tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
     column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    tl.store(values + row * WIDTH + column, to_e4m3(grouped, inverse), mask=column < WIDTH)
+    # As many a thread as it has loaded: with 16, as many bytes, they would change threads.
+    goal = values + tl.max_contiguous(row * WIDTH + column, [1, 8])
+    tl.store(goal, to_e4m3(grouped, inverse), mask=column < WIDTH)
     REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1
     group = first // SIZE + tl.arange(0, NUM)
     tl.store(scales + row * REAL + group, scale, mask=group < REAL)

@@ -8,13 +8,12 @@ weight does not wait:
     producer | weight tiles until shared memory is full ... | tiles of x | weight and x ...
     halves                         (wait)                   | multiply full tiles, free them ...
 
-A program has a strip of 128 rows of the weight and a share of K (split-K); with several shares the
-product is left as split-K partials (`split_k`). Two groups of four warps multiply 64 rows each, one
-warp copies.
+With several shares of K the product is left as split-K partials (`split_k`).
 
-For 16-bit numbers, and for fp8 with scales: of these up to 128 rows are computed, 64 in a program.
-Runs on compute capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its
-device code (`hopper_gemm`), or when it is faster than the alternatives (`linear`, `fp8_linear`).
+For 16-bit numbers, and for fp8 with scales: of these up to 256 rows are computed. Runs on compute
+capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its device code
+(`hopper_gemm`), how it is cut among programs (`hopper_forms`), or when it is faster than the
+alternatives (`linear`, `fp8_linear`).
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.e4m3 import E4M3
 from kernels.launch.capability import HOPPER, capability
-from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.launch.rounding import cdiv
 from kernels.linear.fp8_matrix import Fp8Matrix
 from kernels.linear.fp8_rows import Fp8Rows
+from kernels.linear.hopper_forms import (
+    MIN_ROWS,
+    PROCESSORS,
+    STRIP,
+    Form,
+    form_of,
+    fp8_form,
+    strips_of,
+)
 from kernels.linear.hopper_gemm import gemm_kernel
 
-MAX_ROWS = 8  # N of the smallest WGMMA instruction
-MAX_FP8_ROWS = 128
-_MOST_IN_PROGRAM = 64  # rows of x
+MAX_ROWS = MIN_ROWS  # of 16-bit numbers
 _TILE_BYTES = 128  # of a row in a tile: what shared memory is swizzled by
-_STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
-_PROGRAMS = 132  # multiprocessors of an H200; twice as many programs run with half of the memory
-_STAGES = 12  # tiles in flight in a program that has all shared memory of a multiprocessor
-_SHARED_BYTES = 216 * 1024  # of a multiprocessor, for tiles
-_MIN_TILES = 8  # of a share of K
-_MAX_SHARES = 8
-_REGISTERS = 152  # of a thread at launch; the producer warp keeps 40 of them
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
 _FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)
 _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Whether `gemm` can compute x (T, K) by weight (N, K) with all programs running at once."""
+    """Whether `gemm` can compute x (T, K) by weight (N, K), few enough to run at once."""
     rows, width = x.shape
     return (
         0 < rows <= MAX_ROWS
@@ -57,20 +56,17 @@ def serves(x: Tensor, weight: Tensor) -> bool:
         and x.dtype.itemsize == 2
         and width % tile_of(weight) == 0
         and x.stride(0) % 8 == 0  # TMA takes strides in multiples of 16 bytes
-        and strips_of(weight.shape[0]) <= 2 * _PROGRAMS
+        and strips_of(weight.shape[0]) <= 2 * PROCESSORS
     )
 
 
-def serves_fp8(x: Fp8Rows, weight: Fp8Matrix) -> bool:
-    """As `serves`, for `gemm_fp8`; of rows for one program, whatever runs at once."""
-    rows, width = x.values.shape
-    passes = cdiv(rows, _MOST_IN_PROGRAM)
-    return (
-        0 < rows <= MAX_FP8_ROWS
-        and capability(x.values.device) == HOPPER
-        and width % tile_of(weight.values) == 0
-        and (passes == 1 or passes * strips_of(weight.values.shape[0]) <= 2 * _PROGRAMS)
-    )
+def fp8_form_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> Form | None:
+    """How `gemm_fp8` is best cut for x (T, K) by weight (N, K); None: it is not for it."""
+    (rows, width), tile = x.values.shape, tile_of(weight.values)
+    if capability(x.values.device) != HOPPER or width % tile:
+        return None
+    features, by_block = weight.values.shape[0], weight.by_block
+    return fp8_form(rows, features, width // tile, by_block=by_block, in_parts=in_parts)
 
 
 def tile_of(weight: Tensor) -> int:
@@ -78,40 +74,30 @@ def tile_of(weight: Tensor) -> int:
     return _TILE_BYTES // weight.dtype.itemsize
 
 
-def strips_of(features: int) -> int:
-    """How many strips a weight of `features` rows has."""
-    return -(-features // _STRIP)
-
-
-def shares_of(weight: Tensor, passes: int = 1) -> int:
-    """Among how many programs K is cut: as many as fill the device, with _MIN_TILES tiles each.
-
-    `passes`: programs that read the same share for other rows of x.
-    """
+def form_for(weight: Tensor) -> Form:
+    """How a product of few rows by weight (N, K) is cut, whatever their number."""
     features, width = weight.shape
-    most = min(_MAX_SHARES, width // (tile_of(weight) * _MIN_TILES))
-    return max(min(_PROGRAMS // (passes * strips_of(features)), most), 1)
+    return form_of(MAX_ROWS, features, width // tile_of(weight), in_parts=True)
 
 
-def gemm(x: Tensor, weight: Tensor) -> Tensor:
+def gemm(x: Tensor, weight: Tensor, form: Form | None = None) -> Tensor:
     """x (T, K) with contiguous rows, weight (N, K) contiguous -> (T, N), or parts (S, T, N)."""
-    return _launch(x, weight, shares_of(weight), x.dtype, None, None, None, _PLAIN)
+    form = form or form_for(weight)
+    return _launch(x, weight, form, x.dtype, None, None, None, _PLAIN)
 
 
 def gemm_fp8(
-    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, *, in_parts: bool
+    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, form: Form
 ) -> Tensor:
-    """As `gemm`, (T, N) of `dtype`; parts only if `in_parts`."""
-    passes = cdiv(x.values.shape[0], _MOST_IN_PROGRAM)
-    shares = shares_of(weight.values, passes) if in_parts else 1
+    """As `gemm`, (T, N) of `dtype`, or parts."""
     scales = _BY_BLOCK if weight.by_block else _BY_CHANNEL
-    return _launch(x.values, weight.values, shares, dtype, x.scales, weight.scales, bias, scales)
+    return _launch(x.values, weight.values, form, dtype, x.scales, weight.scales, bias, scales)
 
 
 def _launch(
     x: Tensor,
     weight: Tensor,
-    shares: int,
+    form: Form,
     dtype: torch.dtype,
     x_scales: Tensor | None,
     scales: Tensor | None,
@@ -120,17 +106,15 @@ def _launch(
 ) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
     strips, tile = strips_of(features), tile_of(weight)
-    if shares == 1:
+    if form.shares == 1:
         out = torch.empty((rows, features), dtype=dtype, device=x.device)
     else:
-        out = torch.empty((shares, rows, features), dtype=torch.float32, device=x.device)
-    at_once = min(max(next_power_of_2(rows), MAX_ROWS), _MOST_IN_PROGRAM)
-    grid = strips, shares, cdiv(rows, at_once)
+        out = torch.empty((form.shares, rows, features), dtype=torch.float32, device=x.device)
+    at_launch, of_consumer = form.registers
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
-    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, tile], boxes)
-    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [at_once, tile], boxes)
-    stages = min(_STAGES, _SHARED_BYTES // ((_STRIP + at_once) * _TILE_BYTES))
-    gemm_kernel[grid](
+    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
+    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)
+    gemm_kernel[(strips, form.shares, cdiv(rows, form.rows))](
         weight_boxes,
         x_boxes,
         out,
@@ -140,14 +124,15 @@ def _launch(
         rows,
         features,
         width // tile,
-        STRIP=_STRIP,
-        ROWS=at_once,
+        STRIP=STRIP,
+        ROWS=form.rows,
         TILE=tile,
-        STAGES=stages if grid[0] * grid[1] * grid[2] <= _PROGRAMS else stages // 2,
+        STAGES=form.stages,
         SCALES=scaling,
         HAS_BIAS=bias is not None,
+        REGISTERS=of_consumer,
         num_warps=4,
-        maxnreg=_REGISTERS,
+        maxnreg=at_launch,
         launch_pdl=True,
     )
     return out

@@ -85,7 +85,7 @@ def _kernel(
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As `reference`, on the device; x has rows that are contiguous, weight is contiguous."""
-    if _is_for_hopper(x, weight, bias) and hopper_linear.shares_of(weight) == 1:
+    if _is_for_hopper(x, weight, bias) and hopper_linear.form_for(weight).shares == 1:
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.exchange.peer_rows import PeerProduct, PeerRows, summed_over_ranks
+from kernels.collectives.peer_rows import PeerProduct, PeerRows, summed_over_ranks
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_warps import row_warps

@@ -19,13 +19,21 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.experts.gate import Gate
+from kernels.launch.capability import HOPPER, capability
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps
 from kernels.linear import fp8_rows
-from kernels.linear.fp8_rows import MOST_WARPS, Fp8Rows, Scaling, store_scaled
+from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 
+FP8_WARPS = 16  # of a program that has a row: few enough that others run beside it
 _COLUMNS = 1024
+
+# With the reciprocal for the quotient, and no care for numbers too small to count beside 1.
+SILU = tl.constexpr("""{ .reg .f32 t;
+    mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
+    rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")
+TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # two at once
 
 
 def reference(gate_up: Tensor, gate: Gate) -> Tensor:
@@ -71,6 +79,20 @@ def gated(
 
 
 @triton.jit
+def _swiglu(gate: tl.tensor, up: tl.tensor) -> tl.tensor:
+    """silu(gate) * up, rounded to their dtype, bfloat16 or float16: few instructions on CUDA."""
+    silu = tl.inline_asm_elementwise(
+        SILU, "=f,f", [gate.to(tl.float32)], dtype=tl.float32, is_pure=True, pack=1
+    )
+    result = silu * up.to(tl.float32)
+    if up.dtype == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            TO_BFLOAT16, "=r,f,f", [result], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+    return result.to(up.dtype)
+
+
+@triton.jit
 def _kernel(
     gate_up: tl.tensor,
     out: tl.tensor,
@@ -84,21 +106,25 @@ def _kernel(
     LIMITED: tl.constexpr,
     LIMIT: tl.constexpr,
     ALPHA: tl.constexpr,
+    FAST: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents_and_wait(DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * C
-    column = first + tl.arange(0, C)
+    column = first + tl.arange(0, C)[None, :]
     inside = column < SIZE
-    gate = tl.load(gate_up + row * row_stride + column, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_up + row * row_stride + column, mask=inside, other=0.0)
     up = tl.load(gate_up + row * row_stride + SIZE + column, mask=inside, other=0.0)
-    result = gated(gate, up, LIMIT, ALPHA, ACT, LIMITED)
-    if FP8:
-        wide = tl.where(inside, result.to(up.dtype).to(tl.float32), 0.0)
-        store_scaled(wide[None, :], out, scales, row, first, SIZE, C, GROUP)
+    if FAST:
+        result = _swiglu(gate, up)
     else:
-        tl.store(out + row * SIZE + column, result.to(up.dtype), mask=inside)
+        result = gated(gate.to(tl.float32), up, LIMIT, ALPHA, ACT, LIMITED).to(up.dtype)
+    if FP8:
+        wide = tl.where(inside, result.to(tl.float32), 0.0)
+        store_scaled(wide, out, scales, row, first, SIZE, C, GROUP)
+    else:
+        tl.store(out + row * SIZE + column, result, mask=inside)
 
 
 def launch(gate_up: Tensor, gate: Gate) -> Tensor:
@@ -109,17 +135,23 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
     return out
 
 
-def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
+def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling, most_warps: int = FP8_WARPS) -> Fp8Rows:
     """As `reference_fp8`, on the device. A scale of a whole row takes a program a row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)
-    _launch(gate_up, gate, out.values, out.scales, columns, by)
+    _launch(gate_up, gate, out.values, out.scales, columns, by, most_warps)
     return out
 
 
 def _launch(
-    gate_up: Tensor, gate: Gate, out: Tensor, scales: Tensor, columns: int, by: Scaling | None
+    gate_up: Tensor,
+    gate: Gate,
+    out: Tensor,
+    scales: Tensor,
+    columns: int,
+    by: Scaling | None,
+    most_warps: int = FP8_WARPS,
 ) -> None:
     tokens, size = out.shape
     if tokens:
@@ -136,6 +168,16 @@ def _launch(
             LIMITED=gate.limit is not None,
             LIMIT=gate.limit or 0.0,
             ALPHA=gate.alpha,
-            num_warps=row_warps(columns, MOST_WARPS),
+            FAST=by is not None and _is_fast(gate_up, gate),
+            num_warps=row_warps(columns, most_warps),
             **dependent_launch(gate_up.device),
         )
+
+
+def _is_fast(gate_up: Tensor, gate: Gate) -> bool:
+    return (
+        gate.act == "silu"
+        and gate.limit is None
+        and gate_up.dtype.itemsize == 2
+        and capability(gate_up.device) == HOPPER
+    )

@@ -14,13 +14,14 @@ Knows: owners, prefixes, nodes. Does not know: requests, or how what is retained
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prefix_cache.hashing import TokenIds
+from prefix_cache.hashing import TokenIds, index_of
 from prefix_cache.leases.ref_counts import RefCounts
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.removals import Removals
-from prefix_cache.tree.node import Node
+from prefix_cache.tree.node import Node, Position
 from storage.move import Tier
 
 MOST = 256  # listed prefixes of an owner
@@ -93,19 +94,33 @@ class RetainedPrefixes:
             if node.owner == owner and self._retention.keeps(node)
         )
 
-    def forget(self, owner: str, prefix_id: bytes) -> int | None:
+    def forget(self, owner: str, prefix_id: bytes, *, is_listed: bool = True) -> int | None:
         """Forget a listed prefix, up from its end to where another begins that is needed.
 
         Whatever builds on it goes too. Where a longer listed prefix builds on it, no block goes.
         Returns how many blocks the tree forgot; None: there is no such prefix.
+
+        `is_listed` false: also one that is not listed and is the owner's, which takes time in
+        proportion to the tree.
         """
         entries = self._swept(owner)
         entry = entries.pop(prefix_id, None)
-        if entry is None:
-            return None
-        others = {node for other in entries.values() for node in other.node.way_up()}
-        top = None
-        node: Node | None = entry.node
+        if entry is not None:
+            return self._forget_up(owner, entry.node, entries.values())
+        node = None if is_listed else self._ending_with(owner, prefix_id)
+        return None if node is None else self._forget_up(owner, node, entries.values())
+
+    def _ending_with(self, owner: str, key: bytes) -> Node | None:
+        """The owner's node whose last block has this key; split off where it lies within one."""
+        for node in self._tree.nodes():
+            if node.owner == owner and (block := index_of(node.edge.keys, key)) is not None:
+                return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
+        return None
+
+    def _forget_up(self, owner: str, end: Node, entries: Iterable[_Entry]) -> int:
+        others = {node for other in entries for node in other.node.way_up()}
+        top: Node | None = None
+        node: Node | None = end
         while node is not None and node not in others and _is_own(node, owner, top):
             top, node = node, node.parent
         return 0 if top is None else self._removals.prune_from(top, top.start)

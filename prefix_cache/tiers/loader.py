@@ -22,13 +22,16 @@ from itertools import takewhile
 
 import numpy as np
 
+from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.capacity import Capacity
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tree.edge import Places
 from prefix_cache.tree.node import Node, Position, Transfer
 from prefix_cache.tree.residency import DEVICE, FAIL, HOST, IN_FLIGHT, LAND, MOVING, WITHOUT
+from prefix_cache.tree.tree import RadixTree
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER
 
 COMING = IN_FLIGHT * DEVICE
@@ -71,6 +74,19 @@ def whereabouts(at: Position) -> Whereabouts:
     host = (states & HOST != 0) & ~device & ~coming
     on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
     return Whereabouts(on_device, on_way, in_host, len(states) - on_device - on_way - in_host)
+
+
+def probed(tree: RadixTree, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
+    """What a lease for one token more would find, if it loaded all. Changes nothing.
+
+    Blocks by tier, and how many tokens of the block after them it would copy.
+    """
+    at = tree.walk(path, token_ids)
+    found = whereabouts(at)
+    if found.device < at.num_blocks:
+        return found, 0
+    partial = tree.partial(at, path, token_ids)
+    return found, 0 if partial is None else partial.num_tokens
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:

@@ -20,7 +20,7 @@ OTHERS = {
     "cli.simulation.simulate",
     "cli.isolation.verify_isolation",
     "cli.operating.tenants",
-    "cli.simulation.plan",
+    "cli.plan.plan",
     "cli.operating.admin_client",
 }
 LATER = {"aiohttp", "huggingface_hub", "numpy", "redis"}
@@ -73,7 +73,7 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
     assert {"cli.load.bench", "aiohttp"} <= loaded_by(tmp_path, "bench", "--help")
     assert {"cli.simulation.simulate", "numpy"} <= loaded_by(tmp_path, "simulate", "--help")
     assert "cli.operating.tenants" in loaded_by(tmp_path, "tenants", "list", "--help")
-    assert "cli.simulation.plan" in loaded_by(tmp_path, "plan", "--help")
+    assert "cli.plan.plan" in loaded_by(tmp_path, "plan", "--help")
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("--version",), ("tenants",), ("no-such",)])

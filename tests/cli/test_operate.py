@@ -193,7 +193,7 @@ def test_a_flush_says_how_much_it_forgot(ratoon: Ratoon, tenant: str, gateway: S
     headers = {"Authorization": f"Bearer {gateway.key}"}
     ratoon("cache flush --yes")
     httpx.post(f"{gateway.url}/v1/completions", json=body, headers=headers).raise_for_status()
-    assert re.fullmatch(r"Forgot [1-9]\d* blocks\.\n", ratoon("cache flush --yes").out)
+    assert re.fullmatch(r"Dropped [1-9]\d* blocks\.\n", ratoon("cache flush --yes").out)
     assert ratoon(f"cache flush --tenant {tenant} --json").json == {
         "flushed_blocks": 0,
         "awaited": [],

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from engine.link.messages import SamplingParams
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import Exchange, read_wire
+from gateway.dialects.dialect_request import DialectRequest, read_wire
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.errors import GatewayError
 from gateway.generation.choice import Delta, Event
@@ -95,8 +95,8 @@ class Lines:
         ) -> Response:
             decoder = msgspec.json.Decoder(LinesRequest)
             wire = await read_wire(request, permit, decoder, parts.bounds, answering.admission)
-            exchange = Exchange(_ask(wire, request), LinesRendering(), request, permit)
-            return await exchange.respond(answering, stream=wire.stream)
+            asked = DialectRequest(_ask(wire, request), LinesRendering(), request, permit)
+            return await asked.respond(answering, stream=wire.stream)
 
         @router.get("/lines/broken")
         async def broken() -> Response:

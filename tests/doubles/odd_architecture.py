@@ -25,7 +25,7 @@ from engine.models.modules import Allocator
 from engine.models.norms import RmsNorm, RmsNormConfig
 from engine.models.rope import RopeConfig
 from engine.models.sandwich import SandwichLayerConfig
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops

@@ -13,7 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.attention import prefill_attention
+from kernels.attention.tuning import hopper_tuning, prefill_tuning
 from kernels.experts.gate import GELU_TANH, SILU, Gate
+from kernels.launch.capability import HOPPER, capability
 from kernels.ops import torch_ops, triton_ops
 from tests.kernels import naive
 from tests.kernels.cases import (
@@ -227,6 +230,24 @@ def test_windows_caps_and_sinks(
     sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
     assert_right(replace(case, window=window, softcap=cap, sinks=sinks))
     assert_right(replace(case, window=window, softcap=cap))
+
+
+@pytest.mark.parametrize("window", [None, 1, 128, 1000, 2048])
+@pytest.mark.parametrize("heads", [GPT_OSS, (32, 8, 128)], ids=str)
+@pytest.mark.parametrize("rows", [[(300, 3000), (129, 129), (700, 2500)], [(40, 5000)]], ids=str)
+def test_prompts_by_both_kernels(
+    rows: list[tuple[int, int]], heads: tuple[int, int, int], window: int | None
+) -> None:
+    """Hopper's also of windows that it is not chosen for."""
+    case = make_case(Geometry(*heads, 16, torch.bfloat16, "cuda"), rows)
+    sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
+    case = replace(case, window=window, sinks=sinks)
+    by_hopper = (hopper_tuning(),) if capability(case.q.device) == HOPPER else ()
+    for tuning in (prefill_tuning(heads[2], torch.bfloat16), *by_hopper):
+        out = torch.empty_like(case.q)
+        with poisoned_memory():
+            prefill_attention.launch_tuned(case.q, case.kv, case.layout, *case.how, tuning, out)
+        assert relative_error(out, case.truth()) < BOUNDS[torch.bfloat16]
 
 
 @pytest.mark.parametrize("window", [128, 1000])

@@ -13,7 +13,7 @@ Knows: what is computed. Does not know: how config.json names it (`fp8_checkpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +26,7 @@ from engine.models.modules import (
     Linear,
     LinearConfig,
 )
+from engine.models.weight_formats.fp8_values import as_column_or_blocks, fill, quantise_into
 from engine.models.weight_formats.ignored import NOTHING, Ignored
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
 from storage.kv_layout import ITEM_BYTES
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _SCALE_BYTES = 4  # float32
 BLOCK = 128  # rows and columns that share a scale
-USUAL = 100.0  # of dummy values: one standard deviation in e4m3, of at most 448
 
 Weights = Literal["channel", "block"]
 Inputs = Literal["token", "group", "static"]
@@ -98,7 +98,7 @@ class Fp8Linear(Linear):
             view = self.weight.scales[first : first - (-rows // step)]
             first += view.shape[0]
             yield CheckpointTensor(
-                f"{name}.{self.scale_name}", view, shard_dim, _as_column_or_blocks(view)
+                f"{name}.{self.scale_name}", view, shard_dim, as_column_or_blocks(view)
             )
 
     def _quantised_as_loaded(self, shard_dim: int) -> Iterator[CheckpointTensor]:
@@ -106,7 +106,7 @@ class Fp8Linear(Linear):
         scales = self.weight.scales.split(sizes)  # type: ignore[no-untyped-call]
         whole = self.config.named("weight", self.weight.values, shard_dim)
         for tensor, view in zip(whole, scales, strict=True):
-            yield CheckpointTensor(tensor.name, tensor.view, shard_dim, _quantise_into(view))
+            yield CheckpointTensor(tensor.name, tensor.view, shard_dim, quantise_into(view))
 
     def _larger_input_scale(self, value: Tensor) -> Tensor:
         assert self.input_scale is not None
@@ -114,7 +114,7 @@ class Fp8Linear(Linear):
 
     def fill(self, generator: torch.Generator) -> None:
         """As `Module.fill`."""
-        _fill(self.weight.values, self.weight.scales, generator)
+        fill(self.weight.values, self.weight.scales, generator)
         if self.bias is not None:
             self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
         if self.input_scale is not None:
@@ -144,50 +144,17 @@ class Fp8Experts(Experts):
     def _matrix(
         self, name: str, values: Tensor, scales: Tensor, of_values: int, of_scales: int | None
     ) -> Iterator[CheckpointTensor]:
-        convert = _quantise_into(scales) if self.online else None
+        convert = quantise_into(scales) if self.online else None
         yield CheckpointTensor(f"{name}.weight", values, of_values, convert)
         if not self.online:
-            column = _as_column_or_blocks(scales)
+            column = as_column_or_blocks(scales)
             yield CheckpointTensor(f"{name}.{self.scale_name}", scales, of_scales, column)
 
     def fill(self, generator: torch.Generator) -> None:
         """As `Module.fill`."""
         for matrix in (self.gate_up, self.down):
             assert matrix.scales is not None
-            _fill(matrix.values, matrix.scales, generator)
-
-
-def _fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
-    """Dummy values (..., K) with which activations keep their size; scales differ by up to 3."""
-    import torch
-
-    drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
-    values.copy_(drawn.normal_(0.0, USUAL, generator=generator).clamp_(-448, 448))
-    scales.uniform_(0.5, 1.5, generator=generator).mul_(values.shape[-1] ** -0.5 / USUAL)
-
-
-def _as_column_or_blocks(view: Tensor) -> Callable[[Tensor], Tensor]:
-    """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
-
-    def convert(value: Tensor) -> Tensor:
-        if value.numel() == 1:
-            return value.reshape(1, 1).expand(view.shape)
-        return value[:, None] if value.dim() == 1 else value
-
-    return convert
-
-
-def _quantise_into(scales: Tensor) -> Callable[[Tensor], Tensor]:
-    """Returns the values in e4m3, and writes their scales to `scales` (rows, 1)."""
-
-    def convert(weight: Tensor) -> Tensor:
-        from kernels.linear.fp8_matrix import scaled_to_e4m3
-
-        values, found = scaled_to_e4m3(weight)
-        scales.copy_(found)
-        return values
-
-    return convert
+            fill(matrix.values, matrix.scales, generator)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
 from gateway.dialects.cache_control import AN_HOUR
 from gateway.dialects.dialect import ModelCard
-from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, read_wire
+from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.errors import BadRequest
 from gateway.http.request_head import request_id_of
@@ -46,7 +46,7 @@ class MessagesReader:
     bounds: Bounds
     admission: Admission
 
-    async def messages(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+    async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """What a request asks for, and whether the answer is a stream."""
         wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
         self.card.check(wire.model)
@@ -64,7 +64,7 @@ class MessagesReader:
             hour_marks,
         )
         pings = KeepAlive(PING, self.bounds.keep_alive_s)
-        return Exchange(wanted, rendering, request, permit, pings), bool(wire.stream)
+        return DialectRequest(wanted, rendering, request, permit, pings), bool(wire.stream)
 
     async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
         """The prompt that is to be counted."""

@@ -15,7 +15,7 @@ from gateway.dialects.anthropic.reading import MessagesReader
 from gateway.dialects.anthropic.replies import MessageReply, StreamEvent, TokenCount
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import json_response
+from gateway.dialects.dialect_request import json_response
 from gateway.http.openapi import described
 from gateway.limits.permits import Permit
 from gateway.prompts.fair_executor import Steps
@@ -33,8 +33,8 @@ def messages_router(parts: RouteParts) -> APIRouter:
         "/v1/messages", openapi_extra=described(MessageReply, MessagesRequest, event=StreamEvent)
     )
     async def messages(request: Request, permit: PermitOf) -> Response:
-        exchange, stream = await reader.messages(request, permit)
-        return await exchange.respond(answering, stream=stream)
+        asked, stream = await reader.messages(request, permit)
+        return await asked.respond(answering, stream=stream)
 
     @router.post("/v1/messages/count_tokens", openapi_extra=described(TokenCount, PromptRequest))
     async def count_tokens(request: Request, permit: PermitOf) -> Response:

@@ -22,7 +22,12 @@ from msgspec import UNSET, UnsetType
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
 from gateway.dialects.dialect import Authenticate, ModelCard, Permitted, RouteParts
-from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, json_response, read_wire
+from gateway.dialects.dialect_request import (
+    BYTES_PER_CHARACTER,
+    DialectRequest,
+    json_response,
+    read_wire,
+)
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
@@ -82,7 +87,7 @@ class Reader:
     bounds: Bounds
     admission: Admission
 
-    async def chat(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+    async def chat(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """What a chat asks for, without its body, and whether the answer is a stream."""
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
@@ -95,9 +100,9 @@ class Reader:
             service_tier=_served_tier(wire),
             **self._reply_fields(wire),
         )
-        return Exchange(wanted, reply, request, permit), bool(wire.stream)
+        return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
-    async def completion(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+    async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """The same of a text completion."""
         wire = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
@@ -115,7 +120,7 @@ class Reader:
             skip_special_tokens=wanted.text.skip_special_tokens,
             **self._reply_fields(wire),
         )
-        return Exchange(wanted, reply, request, permit), bool(wire.stream)
+        return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def read(
         self,
@@ -174,16 +179,16 @@ def _add_generation(
         openapi_extra=described(ChatCompletion, ChatRequest, event=ChatChunk),
     )
     async def chat_completions(request: Request, permit: PermitOf) -> Response:
-        exchange, stream = await reader.chat(request, permit)
-        return await exchange.respond(answering, stream=stream)
+        asked, stream = await reader.chat(request, permit)
+        return await asked.respond(answering, stream=stream)
 
     @router.post(
         "/v1/completions",
         openapi_extra=described(Completion, CompletionRequest, event=Completion),
     )
     async def completions(request: Request, permit: PermitOf) -> Response:
-        exchange, stream = await reader.completion(request, permit)
-        return await exchange.respond(answering, stream=stream)
+        asked, stream = await reader.completion(request, permit)
+        return await asked.respond(answering, stream=stream)
 
 
 def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None:

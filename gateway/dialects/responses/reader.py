@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import BYTES_PER_CHARACTER
+from gateway.dialects.dialect_request import BYTES_PER_CHARACTER
 from gateway.dialects.responses.items import input_items
 from gateway.dialects.responses.reading import Understood, check_fields, understood
 from gateway.dialects.responses.schema import ResponsesRequest

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import Exchange, json_response, read_wire
+from gateway.dialects.dialect_request import DialectRequest, json_response, read_wire
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai_shape import limit_headers
 from gateway.dialects.responses.events import ResponseEvent
@@ -58,7 +58,7 @@ class ResponsesCreation:
     reader: ResponsesReader
     held: BodyMemory
 
-    async def exchange(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+    async def response(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """What a request asks for, and whether the answer is a stream."""
         parts = self.reader.parts
         wire = await read_wire(request, permit, _REQUEST, parts.bounds, parts.answering.admission)
@@ -68,7 +68,7 @@ class ResponsesCreation:
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
         rendering = ResponseRendering(request_id, begun, asked.count)
         keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)
-        exchange = Exchange(
+        dialect_request = DialectRequest(
             asked.generation_request,
             rendering,
             request,
@@ -76,7 +76,7 @@ class ResponsesCreation:
             ending=keeping.keep if rendering.is_stored else None,
             error_event=rendering.failed,
         )
-        return exchange, bool(wire.stream)
+        return dialect_request, bool(wire.stream)
 
     async def _hold(
         self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
@@ -119,8 +119,8 @@ def _add_creation(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
 
     @router.post("", openapi_extra=described(ResponseReply, ResponsesRequest, event=ResponseEvent))
     async def create_response(request: Request, permit: PermitOf) -> Response:
-        exchange, stream = await creation.exchange(request, permit)
-        return await exchange.respond(parts.answering, stream=stream)
+        asked, stream = await creation.response(request, permit)
+        return await asked.respond(parts.answering, stream=stream)
 
 
 def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -> None:

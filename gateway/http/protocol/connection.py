@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, ClassVar, cast
 
 import httptools
@@ -28,6 +27,7 @@ from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
 from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
 from gateway.http.protocol.own_cookies import own_cookies
+from gateway.http.protocol.state import State
 
 _ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
 _MAX_SLICES = 64  # of a chunked body, in one turn
@@ -37,18 +37,6 @@ _LINGER_S = 2.0  # for a client that was refused to read why, and to close
 _LINGER_BYTES = 1 << 20
 
 _TOO_SLOW = RequestTimeout("the request did not come whole in time")
-
-
-class State(Enum):
-    """What a connection waits for."""
-
-    IDLE = "a request"
-    HEAD = "the rest of a head"
-    BODY = "the rest of a body"
-    ANSWERING = "the answer to a request that has come whole"
-    DRAINING = "the rest of a body that is of no use: the request is answered"
-    ENDED = "the client to close: there will be no other answer"
-    CLOSED = "nothing"
 
 
 class BoundedConnection(CountedConnection):

@@ -43,6 +43,7 @@ from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
 RECONNECT_S = 0.5
 PING_S = 5.0
 _BATCH_KEPT_S = "3600"
+_FIELDS_AT_ONCE = 1000  # of a command: Lua passes on some thousand words
 
 
 class RedisStore(RedisResponses):
@@ -161,6 +162,23 @@ class RedisStore(RedisResponses):
         found = await self.link.command("HVALS", at.FLUSHES)
         flushes = [msgspec.json.decode(record, type=CacheFlush) for record in found]
         return sorted(flushes, key=lambda flush: flush.at)
+
+    async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
+        """Put `into`, of everything, in the place of these; not where all was flushed later."""
+        transaction = Transaction()
+        before = await self.link.command("HGET", at.FLUSHES, "")
+        if before is None:
+            transaction.expect(["HEXISTS", at.FLUSHES, ""], 0)
+        elif msgspec.json.decode(before, type=CacheFlush).at > into.at:
+            return
+        else:
+            transaction.expect(["HGET", at.FLUSHES, ""], before)
+        for start in range(0, len(tenant_ids), _FIELDS_AT_ONCE):
+            some = tenant_ids[start : start + _FIELDS_AT_ONCE]
+            transaction.write("HDEL", at.FLUSHES, *some)
+        transaction.write("HSET", at.FLUSHES, "", msgspec.json.encode(into))
+        with suppress(Changed):  # by a flush of everything: there is nothing to fold any more
+            await self.link.apply(transaction)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -25,32 +25,26 @@ from gateway.errors import GatewayError
 from gateway.state.identity import Expected
 from gateway.state.records import (
     ApiKey,
-    AuditEntry,
-    CacheFlush,
     Counters,
     Group,
-    IsolationReport,
     PublishedPrefix,
-    RegisteredEngine,
     Tenant,
     UsageRow,
 )
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
 from gateway.state.sqlite.file import transaction
-from gateway.state.sqlite.responses import SqliteResponses, drop_responses_of
+from gateway.state.sqlite.operation import SqliteOperation
+from gateway.state.sqlite.responses import drop_responses_of
 from gateway.state.sqlite.schema import make_schema
 from gateway.state.sqlite.worker import on_worker
 from gateway.state.store import (
-    AUDIT_KEPT,
     D,
     R,
     Record,
     has_members,
     live_group,
     missing,
-    missing_engine,
-    since,
     taken,
 )
 
@@ -64,10 +58,7 @@ _TABLES: dict[type[Record], str] = {
 }
 
 
-_ENGINE = "SELECT record FROM engines WHERE address = ?"
-
-
-class SqliteStore(SqliteResponses):
+class SqliteStore(SqliteOperation):
     """`gateway.state.store.Store` on a SQLite file. Call it from any task of one event loop.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged one opens, and
@@ -190,81 +181,6 @@ class SqliteStore(SqliteResponses):
             UsageRow(day=day, tenant_id=tenant, key_id=key, counters=_counters(list(counters)))
             for (day, tenant, key), counters in groupby(found, key=lambda row: row[:3])
         ]
-
-    @on_worker
-    def append_audit(self, connection: sqlite3.Connection, entry: AuditEntry) -> None:
-        """Add an entry; beyond AUDIT_KEPT the oldest go."""
-        with transaction(connection):
-            number = connection.execute(
-                "INSERT INTO audit (record) VALUES (?)", (msgspec.json.encode(entry),)
-            ).lastrowid
-            connection.execute("DELETE FROM audit WHERE id <= ?", ((number or 0) - AUDIT_KEPT,))
-
-    @on_worker
-    def list_audit(
-        self, connection: sqlite3.Connection, *, limit: int, skip: int = 0
-    ) -> list[AuditEntry]:
-        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
-        found = connection.execute(
-            "SELECT record FROM audit ORDER BY id DESC LIMIT ? OFFSET ?", (limit, skip)
-        )
-        return [msgspec.json.decode(record, type=AuditEntry) for (record,) in found]
-
-    @on_worker
-    def keep_isolation_report(
-        self, connection: sqlite3.Connection, report: IsolationReport
-    ) -> None:
-        """Put it in the place of the one before."""
-        connection.execute(
-            "INSERT OR REPLACE INTO reports (name, record) VALUES ('isolation', ?)",
-            (msgspec.json.encode(report),),
-        )
-
-    @on_worker
-    def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
-        """The last one; None before the first."""
-        found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
-        return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
-
-    @on_worker
-    def register_engine(self, connection: sqlite3.Connection, engine: RegisteredEngine) -> None:
-        """Add it, or put it in the place of the one with its address."""
-        with transaction(connection):
-            before = connection.execute(_ENGINE, (engine.address,)).fetchone()
-            connection.execute(
-                "INSERT OR REPLACE INTO engines (address, record) VALUES (?, ?)",
-                (engine.address, msgspec.json.encode(since(engine, before and before[0]))),
-            )
-
-    @on_worker
-    def add_flush(self, connection: sqlite3.Connection, flush: CacheFlush) -> None:
-        """Add it in the place of the one of its tenant; of everything: in the place of all."""
-        row = (flush.tenant_id or "", flush.at, msgspec.json.encode(flush))
-        with transaction(connection):
-            if flush.tenant_id is None:
-                connection.execute("DELETE FROM flushes")
-            connection.execute(
-                "INSERT OR REPLACE INTO flushes (flow, at, record) VALUES (?, ?, ?)", row
-            )
-
-    @on_worker
-    def flushes(self, connection: sqlite3.Connection) -> list[CacheFlush]:
-        """All of them, the oldest first."""
-        found = connection.execute("SELECT record FROM flushes ORDER BY at")
-        return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
-
-    @on_worker
-    def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:
-        """Remove it; NotFound when it is not there."""
-        statement = "DELETE FROM engines WHERE address = ?"
-        if not connection.execute(statement, (address,)).rowcount:
-            raise missing_engine()
-
-    @on_worker
-    def registered_engines(self, connection: sqlite3.Connection) -> list[RegisteredEngine]:
-        """All of them, by address."""
-        found = connection.execute("SELECT record FROM engines ORDER BY address")
-        return [msgspec.json.decode(record, type=RegisteredEngine) for (record,) in found]
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:

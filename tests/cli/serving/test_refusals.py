@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from cli.errors import BadSetting, ModelRefused
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.serving.model_check import checked_source
 from cli.serving.model_source import ModelSource
-from engine.config import LoadFormat
+from cli.serving.replicas import Machine
+from engine.config import EngineConfig, LoadFormat
+from engine.models.architectures.registry import read_model_config
+from engine.models.errors import WrongSetting
+from engine.models.stages import layer_bytes
+from engine.offload.placement import GIB, place
+from engine.startup.decoder import weight_sizes
 from tests.cli.console import Console
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 
@@ -232,6 +239,55 @@ def test_ranks_that_do_not_divide_a_model_are_refused_by_its_field(
     assert printed.err.count("\n") == 1
     two = replace(ENGINE_DEFAULTS, tensor_parallel=2, pipeline_parallel=layers)
     assert checked_source(str(model_dir), two).directory == model_dir, "the control"
+
+
+def offloading(gib: float, **fields: Any) -> EngineConfig:
+    return replace(ENGINE_DEFAULTS, cpu_offload_gb=gib, dtype="bfloat16", **fields)
+
+
+def test_weights_in_host_memory_are_checked_before_an_engine_is_started(
+    console: Console, model_dir: Path, tmp_path: Path
+) -> None:
+    config(num_hidden_layers=8)(model_dir)
+    model = read_model_config(model_dir)
+    layers = layer_bytes(model.layers, model.weight_format, "bfloat16")
+    fits = sum(layers) / GIB
+    source, roomy = str(model_dir), Machine(2, 1 << 40, ("0",))
+    assert checked_source(source, offloading(fits), of=roomy).directory == model_dir, "the control"
+    with pytest.raises(BadSetting, match=r"--cpu-offload-gb: 1: the layers have .* GiB of weights"):
+        checked_source(source, offloading(1.0), of=roomy)
+    with pytest.raises(BadSetting, match="so 1 in host memory free none"):
+        checked_source(source, offloading(fits / 8), of=roomy)
+    with pytest.raises(
+        BadSetting, match=r"so \d in host memory free none"
+    ):  # of each of two stages
+        checked_source(source, offloading(fits / 4, pipeline_parallel=2), of=roomy)
+    poor = Machine(2, sum(layers) - 1, ("0",))
+    with pytest.raises(BadSetting, match="would be in host memory, of which"):
+        checked_source(source, offloading(fits), of=poor)
+    assert checked_source(source, offloading(fits)).directory == model_dir, "an engine elsewhere"
+    flags = ["--model", source, "--data-dir", str(tmp_path / "d"), "--cpu-offload-gb", "1"]
+    for command in ("serve", "engine"):
+        printed = console.type(command, *flags)
+        assert (printed.status, printed.err.count("\n")) == (2, 1)
+        assert "--cpu-offload-gb: 1: the layers have" in printed.err
+
+
+def test_what_is_said_of_weights_in_host_memory_is_what_the_engine_would_say(
+    model_dir: Path,
+) -> None:
+    config(num_hidden_layers=8)(model_dir)
+    model = read_model_config(model_dir)
+    whole = weight_sizes(model, torch.float32).layers
+    for gib in (0.9 * sum(whole) / GIB, sum(whole) / GIB, 1.5 * max(whole) / GIB, 1.0):
+        asked = replace(ENGINE_DEFAULTS, cpu_offload_gb=gib, device="cpu")
+        try:
+            place(whole, gib)
+        except WrongSetting:
+            with pytest.raises(BadSetting, match="--cpu-offload-gb"):
+                checked_source(str(model_dir), asked)
+        else:
+            checked_source(str(model_dir), asked)
 
 
 def test_a_hub_models_weights_are_not_downloaded_to_be_refused(model_dir: Path) -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cli.simulation.machine import MachineModel, ModelShape
+from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import CopyClock, Replay, TierSizes, admit
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.steps import VirtualClock, gap_at

@@ -14,7 +14,7 @@ import pytest
 
 from cli.options.engine_options import ENGINE_DEFAULTS
 from tests.cli.console import Console
-from tests.cli.simulation.checkpoint import config
+from tests.cli.plan.checkpoint import config
 from tests.cli.simulation.traces import row, write
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.simulation.machine import MachineModel, ModelShape
+from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.steps import Gap, Job, StepBounds, SteppedEngine, VirtualClock, gap_at
 from engine.scheduling.step_times import StepShape
 from tests.doubles.modelled.device import StepModel

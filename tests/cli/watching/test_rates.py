@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from cli.watching.rates import tables
+from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import EngineStats, FlowStats, TierTokens, WindowStats
 from gateway.admin.cache_views import cache_stats
+from gateway.replicas.joined_stats import joined_stats
 from tests.gateway.support.operated_engine import some_stats, some_tiers
 
 
@@ -73,6 +75,27 @@ def test_where_nothing_happened_nothing_is_divided() -> None:
     engine, tiers, _ = tables(EARLIER, EARLIER)
     assert engine.rows[0][1] == "-"
     assert tiers.rows[0][-1] == "-"
+
+
+def test_engines_have_roles_ranks_and_states() -> None:
+    two = replace(some_stats(flows={}), engine_id="0", tensor_parallel=2, pipeline_parallel=2)
+    replicas = {
+        "0": ReplicaHealth("ready", "", role="decode"),
+        "1": ReplicaHealth("handshake_failed", "another key", role="prefill"),
+    }
+    joined = joined_stats({"0": two}, 0)
+    answer: dict[str, Any] = msgspec.to_builtins(cache_stats(joined, {}, replicas))
+    _, engines, *_ = tables(answer, None)
+    assert engines.heads[:4] == ("replica", "role", "ranks", "state")
+    assert [row[:4] for row in engines.rows] == [
+        ("0", "decode", "TP 2 x PP 2", "ready"),
+        ("1", "prefill", "-", "handshake_failed"),
+    ]
+
+
+def test_one_engine_alone_has_a_row_of_its_ranks_where_there_are_several() -> None:
+    engine, *_ = tables(told(replace(some_stats(flows={}), tensor_parallel=2)), None)
+    assert engine.rows[-1] == ("ranks", "TP 2 x PP 1")
 
 
 def test_only_the_busiest_tenants_are_shown() -> None:

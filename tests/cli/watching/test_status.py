@@ -1,9 +1,14 @@
 """`ratoon status` against a real gateway (its engine is a double)."""
 
+import asyncio
+
 import pytest
+from msgspec.structs import replace
 
 from engine.errors import EngineUnavailable
+from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import EngineStats
+from gateway.replicas.joined_stats import joined_stats
 from tests.cli.console import Console, Ratoon
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import Served
@@ -34,6 +39,40 @@ def test_without_an_engine_it_says_so_and_exits_with_1(
     lines = [line.split("\t") for line in printed.out.splitlines()]
     assert ["server", "not_ready", "no engine is connected"] in lines
     assert ["engine", "no answer", ""] in lines
+
+
+def test_of_several_engines_each_has_its_role_ranks_and_state(
+    ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = replace(asyncio.run(engine.stats()), tensor_parallel=2)
+    joined = joined_stats({"0": one}, 0)
+
+    async def both(*, evictions: int = 0) -> EngineStats:
+        return joined
+
+    monkeypatch.setattr(engine, "stats", both)
+    monkeypatch.setattr(
+        engine,
+        "replicas",
+        {
+            "0": ReplicaHealth("ready", "", role="decode"),
+            "1": ReplicaHealth("handshake_failed", "another link key than --link-key-file"),
+        },
+    )
+    printed = ratoon("status")
+    lines = [line.split("\t") for line in printed.out.splitlines()]
+    said = "decode: TP 2 x PP 1 ranks run: 0 running, 0 waiting, up for 1 s"
+    assert ["engine 0", "answers", said] in lines
+    assert ["engine 1", "handshake_failed", "another link key than --link-key-file"] in lines
+
+
+def test_without_one_whose_key_fits_it_says_so(
+    ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "welcome", None)
+    monkeypatch.setattr(engine, "handshake_error", "tcp://e:1: the handshake fails")
+    lines = [line.split("\t") for line in ratoon("status").out.splitlines()]
+    assert ["server", "not_ready", "tcp://e:1: the handshake fails"] in lines
 
 
 def test_a_server_that_is_not_there_is_one_line(console: Console) -> None:

@@ -108,6 +108,7 @@ class FakeEngine:
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
         self.is_stalled = False
+        self.handshake_error: str | None = None
         self.replicas: Mapping[str, ReplicaHealth] = {}
         self._changed = threading.Condition()
         self.reset()
@@ -129,6 +130,7 @@ class FakeEngine:
         self.caches_answers = False  # as the real one does
         self._cached_keys: set[bytes] = set()
         self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # by flow and id
+        self.forgotten_copies: list[tuple[str, bytes]] = []
         self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
 
     def lose_cache(self) -> None:
@@ -254,8 +256,8 @@ class FakeEngine:
             self._changed.notify_all()
         return len(keys)
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
-        """Note them; nothing is forgotten here."""
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
+        """Note them; nothing is dropped here."""
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
@@ -280,8 +282,12 @@ class FakeEngine:
         """What `flow` has marked."""
         return list(self.marks.get(flow, {}).values())
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
-        """Forget it; its blocks stay in the cache."""
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
+        """Forget it; its blocks stay in the cache. Notes what is to go without a mark."""
+        if not is_marked:
+            self.forgotten_copies.append((flow, prefix_id))
         found = self.marks.get(flow, {}).pop(prefix_id, None)
         return None if found is None else found.tokens // 16
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from engine.ranks.collectives import Collectives
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
 from kernels.norms import add_rms_norm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.exchange.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import PeerProduct
 from tests.doubles.ranks.plain_peers import PlainPeers
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.exchange import peer_gather
-from kernels.exchange.peer_rows import PeerProduct, ints_of
+from kernels.collectives import peer_gather
+from kernels.collectives.peer_rows import PeerProduct, ints_of
 from tests.doubles.ranks.plain_peers import PlainPeers
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kernels.exchange.peer_rows import TURNS, PeerRows, open_rows
+from kernels.collectives.peer_rows import TURNS, PeerRows, open_rows
 
 
 class PlainPeers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from engine.exchange.arriving import Arriving
+from engine.exchange.arriving import MOST_COPIES, Arriving
 from engine.exchange.fetch import Fetch, Wanted
 from engine.exchange.peer_pool import CannotOpen, PeerPool
 from engine.exchange.peer_pool import Slots as PoolSlots
@@ -43,6 +43,19 @@ class Memory:
 
 
 @dataclass
+class Copied:
+    """Copies that are done once someone waits for them. A `CopyEvent`."""
+
+    is_done: bool = False
+
+    def query(self) -> bool:
+        return self.is_done
+
+    def synchronize(self) -> None:
+        self.is_done = True
+
+
+@dataclass
 class Neighbour:
     """A pool beside ours, and the one that opens it; copies are noted."""
 
@@ -50,6 +63,7 @@ class Neighbour:
     is_within_reach: bool = True
     fails: bool = False
     copies: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    events: list[Copied] = field(default_factory=list)
 
     def host_of(self, where: str) -> bytes | None:
         del where
@@ -63,10 +77,12 @@ class Neighbour:
             raise CannotOpen(f"{where} {handle}")
         return self
 
-    def copy(self, sources: PoolSlots, targets: PoolSlots) -> None:
+    def copy(self, sources: PoolSlots, targets: PoolSlots) -> CopyEvent:
         if self.fails:
             raise CopyFailed("it fails")
         self.copies.append((sources.tolist(), targets.tolist()))
+        self.events.append(Copied())
+        return self.events[-1]
 
 
 @pytest.fixture
@@ -210,13 +226,44 @@ def test_what_is_copied_from_a_neighbour_counts_once_it_says_it_was_held(
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
     arriving.take(replace_pool(FOUND), None)
     arriving.take(Source(fetch).slots(FIRST, END - 1), None)
+    assert arriving.settle()
     assert (arriving.taken, fetch.arrived) == (END - 1, FIRST)
     arriving.take(Still(1, FIRST + 1), None)
     assert fetch.arrived == FIRST + 1
     arriving.take(Source(fetch).slots(END - 1, END), None)
+    assert arriving.settle()
+    assert not arriving.settle()
     arriving.take(Still(1, END), None)
     assert (fetch.why, fetch.arrived, fetch.way) == ("", END, "device")
     assert pools.copies[0] == ([52, 53, 54], [102, 103, 104])
+
+
+def test_messages_are_looked_at_while_blocks_of_others_are_copied(
+    fetch: Fetch, memory: Memory
+) -> None:
+    pools, source = Neighbour(memory), Source(fetch)
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
+    arriving.take(replace_pool(FOUND), None)
+    for position in range(FIRST, FIRST + MOST_COPIES):
+        arriving.take(source.slots(position, position + 1), None)
+    assert not any(one.is_done for one in pools.events)
+    arriving.take(Still(1, END), None)  # too early: they are not there
+    assert (arriving.taken, fetch.arrived) == (FIRST, FIRST)
+    arriving.take(source.slots(FIRST + MOST_COPIES, END), None)  # more than may be under way
+    assert [one.is_done for one in pools.events] == [True] + [False] * MOST_COPIES
+    assert arriving.taken == FIRST + 1
+    fetch.close()  # who gives the blocks away waits for all
+    assert fetch.writing is pools.events[-1]
+    assert pools.events[-1].is_done
+
+
+def test_bytes_do_not_come_where_slots_are_copied(fetch: Fetch, memory: Memory) -> None:
+    """They would make blocks count that nobody confirmed."""
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, Neighbour(memory))
+    arriving.take(replace_pool(FOUND), None)
+    arriving.take(Source(fetch).slots(FIRST, FIRST + 1), None)
+    arriving.take(*Source(fetch).block(FIRST + 1))
+    assert (fetch.why, fetch.arrived) == ("a block is not what was asked for", FIRST)
 
 
 def replace_pool(found: Found) -> Found:

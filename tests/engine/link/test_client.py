@@ -26,8 +26,9 @@ from engine.errors import (
     PromptTooLong,
 )
 from engine.link.address import address
-from engine.link.client import EngineClient, ReadFlushes
+from engine.link.client import EngineClient
 from engine.link.codec import Codec
+from engine.link.flush_telling import ReadFlushes
 from engine.link.heartbeat import Heartbeat
 from engine.link.interface import PinnedPrefix
 from engine.link.messages import (
@@ -334,13 +335,13 @@ class TestRecordedFlushes:
                     await welcomed(client)
                     assert await held(client) == {"x": 0, "y": 4, "z": 0}
                     await fill(client, "xz")
-                    client.forget({"fl_x": "x", "fl_z": "z"})
+                    client.flush_recorded({"fl_x": "x", "fl_z": "z"})
                     assert await held(client) == {"x": 4, "y": 4, "z": 4}, "it has done them"
-                    client.forget({"fl_x": "x", "fl_z": "z", "fl_y": "y"})
+                    client.flush_recorded({"fl_x": "x", "fl_z": "z", "fl_y": "y"})
                     assert await held(client) == {"x": 4, "y": 0, "z": 4}
                     assert await client.flush(flow="x", flush_id="fl_x") == 4, "as it was then"
                     assert await held(client) == {"x": 4, "y": 0, "z": 4}
-                    client.forget({"fl_all": None})
+                    client.flush_recorded({"fl_all": None})
                     assert await held(client) == {"x": 0, "y": 0, "z": 0}
 
     async def test_one_that_goes_meanwhile_is_not_used(self, socket_path: str) -> None:

@@ -27,10 +27,10 @@ from engine.link.messages import (
     FetchSource,
     Finished,
     FlowQuota,
-    Forget,
     FromEngine,
     Hello,
     Partition,
+    RecordedFlushes,
     Reused,
     SamplingParams,
     StepReply,
@@ -112,7 +112,7 @@ TO_ENGINE: list[ToEngine] = [
         block_keys=bytes(range(16)),
     ),
     Unpin(query_id="4", pin_id="rules-1"),
-    Forget(flushes={"fl_1": None, "fl_2": "tn_a"}),
+    RecordedFlushes(flushes={"fl_1": None, "fl_2": "tn_a"}),
     Partition(flows={"a": FlowQuota(0.1, 0.5, 2.0), "b": FlowQuota()}),
     Probe(query_id="5", token_ids=pack_token_ids(range(5)), namespaces=((0, bytes(16)),)),
     ListMarked(query_id="6", flow="a"),
@@ -339,7 +339,7 @@ def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() 
         assert is_said(msgspec.to_builtins(decoded, builtin_types=(bytes,)), said)
 
     damage()
-    assert min(became["refused"], became["read"]) > 100, became
+    assert min(became["refused"], became["read"]) > 50, became  # the control
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))

@@ -114,6 +114,30 @@ async def test_a_gateway_trusts_no_engine_that_has_not_the_key(at: str) -> None:
         assert not await is_welcomed(at, new_key(), NEVER_S)
 
 
+async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_that(
+    at: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = new_key()
+    with welcoming(at, key):
+        async with connected(at, key) as right, connected(at, new_key()) as wrong:
+            await until(lambda: right.welcome is not None, WAIT_S)
+            await until(lambda: wrong.handshake_error is not None, WAIT_S)
+            assert "--link-key-file" in str(wrong.handshake_error)
+            assert right.handshake_error is None, "control: with the key there is nothing to say"
+    assert sorted(record.name for record in caplog.records) == [
+        "engine.link.client",
+        "engine.link.strangers",
+    ]
+    assert all("--link-key-file" in record.getMessage() for record in caplog.records)
+
+
+async def test_an_engine_that_is_away_is_no_failed_handshake(at: str) -> None:
+    async with connected(at, new_key()) as client:
+        with welcoming(at, new_key()):
+            await until(lambda: client.handshake_error is not None, WAIT_S)
+        await until(lambda: client.handshake_error is None, WAIT_S)
+
+
 async def test_what_is_sent_cannot_be_read_on_the_way(at: str) -> None:
     key, wire = new_key(), bytearray()
     through = two_free_ports()

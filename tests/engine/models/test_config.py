@@ -298,6 +298,6 @@ def test_the_dtype_in_either_spelling() -> None:
 
 
 def test_reading_sizes_takes_no_torch() -> None:
-    code = "import sys, cli.simulation.decoder; print('torch' in sys.modules)"
+    code = "import sys, cli.plan.decoder; print('torch' in sys.modules)"
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "False"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.models.grid import RankGrid
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Collectives, Meeting, RankLeft
 from engine.ranks.groups import meet
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
@@ -47,7 +47,7 @@ def test_a_stage_that_is_gone_is_an_error_and_nothing_hangs() -> None:
             return "gone"
         try:
             pipe.receive(torch.zeros(1, 1))
-        except RuntimeError:
+        except RankLeft:
             return "an error"
         return "no error"
 

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from engine.models.errors import ModelError, ModelNotServed
+from engine.ranks.collectives import RankLeft
 from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.messages import ENCODER, NotStarted, RankMessage, Started
 from engine.ranks.ring import RingWriter
@@ -57,6 +58,11 @@ def test_a_ranks_own_words_are_the_error(
 def test_where_no_rank_has_said_anything_the_error_stays(other: OneOther) -> None:
     with pytest.raises(RuntimeError, match="closed by peer"):
         fail_beside(other)
+
+
+def test_a_rank_that_has_left_without_a_word_is_gone(other: OneOther) -> None:
+    with pytest.raises(RankGone, match="another rank is gone"), why_not_started(cast(Team, other)):
+        raise RankLeft("Connection closed by peer")
 
 
 def test_who_waits_for_a_rank_that_ends_is_told(other: OneOther) -> None:

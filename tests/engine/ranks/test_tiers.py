@@ -13,10 +13,14 @@ from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.messages import (
     COMMANDS,
     ENCODER,
+    MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
     Ended,
+    FlushesDone,
     ForgetOwner,
+    ListFlushes,
+    NoteFlushes,
     RankMessage,
     ScanDisk,
     Scanned,
@@ -169,7 +173,7 @@ class OwnDisk:
 
 class TestDisk:
     def test_is_as_good_as_the_worst_and_has_lost_what_any_has(self, ranks: TwoRanks) -> None:
-        disk = RanksDisk(OwnDisk(generation=1), ranks.others)
+        disk = RanksDisk(OwnDisk(generation=1), ranks.others, no_erasing)
         assert (disk.state, disk.generation) == (DiskState.UP, 1)
         ranks.report(1, DiskReport(DiskState.UP, 0, 0), DiskReport(DiskState.DOWN, 2, 0))
         ranks.report(2, DiskReport(DiskState.UP, 0, 3))
@@ -181,18 +185,45 @@ class TestDisk:
     def test_finds_what_all_ranks_have(self, ranks: TwoRanks) -> None:
         other = replace(RECORD, token_ids=b"u" * 64)
         hit = replace(RECORD, hits=9)  # which no rank compares
-        disk = RanksDisk(OwnDisk({1: RECORD, 2: hit, 3: RECORD, 4: RECORD}), ranks.others)
+        own, plans = OwnDisk({1: RECORD, 2: hit, 3: RECORD, 4: RECORD}), list[Plan]()
+        disk = RanksDisk(own, ranks.others, plans.append)
         ranks.report(1, scanned(False, {1: RECORD, 2: RECORD}))
         ranks.report(1, scanned(True, {3: RECORD, 4: other, 5: RECORD}))
-        ranks.report(2, scanned(True, {1: RECORD, 2: RECORD, 4: RECORD}))
+        ranks.report(2, scanned(True, {1: RECORD, 2: RECORD, 4: RECORD, 7: RECORD}))
         assert list(disk.scan()) == [(1, RECORD), (2, hit)]
         assert ranks.told() == [ScanDisk()]
+        assert plans == [Plan(erase=(3, 4, 5, 7))], "what no tree knows of stays nowhere"
+
+    def test_where_all_have_the_same_nothing_is_erased(self, ranks: TwoRanks) -> None:
+        disk = RanksDisk(OwnDisk({1: RECORD}), ranks.others, no_erasing)
+        for rank in (1, 2):
+            ranks.report(rank, scanned(True, {1: RECORD}))
+        assert list(disk.scan()) == [(1, RECORD)]
 
     def test_owners_are_forgotten_on_all(self, ranks: TwoRanks) -> None:
         own = OwnDisk()
-        RanksDisk(own, ranks.others).forget_owner("flow")
+        RanksDisk(own, ranks.others, no_erasing).forget_owner("flow")
         assert ranks.told() == [ForgetOwner("flow")]
         assert own.forgotten == ["flow"]
+
+    def test_flushes_are_noted_on_all_and_done_where_they_are_on_all(self, ranks: TwoRanks) -> None:
+        own = OwnDisk()
+        disk = RanksDisk(own, ranks.others, no_erasing)
+        flushes = [f"fl_{number}" for number in range(MOST_FLUSHES + 2)]
+        disk.note_flushes(flushes)
+        assert own.noted == flushes
+        told = ranks.told()
+        assert [one for part in told if isinstance(part, NoteFlushes) for one in part.flushes] == (
+            flushes
+        )
+        ranks.report(1, FlushesDone(["fl_1", "fl_2"], False), FlushesDone(["fl_3"], True))
+        ranks.report(2, FlushesDone(["fl_3", "fl_0", "fl_1"], True))
+        assert disk.done_flushes() == ["fl_1", "fl_3"]
+        assert ranks.told() == [ListFlushes()]
+
+
+def no_erasing(plan: Plan) -> None:
+    raise AssertionError(f"{plan} is carried out")
 
 
 def scanned(is_last: bool, records: dict[int, BlockRecord]) -> Scanned:

@@ -1,4 +1,4 @@
-"""Several ranks in one process: a thread each, that meet over gloo."""
+"""Several ranks in one process: a thread each, that meet over gloo; and those of processes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
 from engine.config import EngineConfig
 from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
-from engine.ranks.groups import meet
+from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.serving import opened_rank
+from engine.ranks.team import started_ranks
 from engine.startup.outline import outline_model
 from storage.disk.wire import Channel
 
@@ -55,6 +56,47 @@ def together(num_ranks: int, run: Callable[[int], T]) -> list[T]:
         return list(threads.map(run, range(num_ranks)))
 
 
+class StartedRanks(Protocol):
+    """The ranks of an engine; `parts` are those of the others, where they are in this process."""
+
+    parts: list[RankParts]
+    others: OtherRanks
+
+    @property
+    def groups(self) -> RankGroups: ...
+
+    def await_started(self) -> list[Started]: ...
+
+    def catch_up(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ProcessRanks:
+    """The ranks of an engine, as it starts them when it serves. The death of one is its own."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.parts: list[RankParts] = []
+        self._opened = ExitStack()
+        team = self._opened.enter_context(started_ranks(config, outline_model(config)))
+        assert team is not None
+        self._team, self.others = team, team.others
+
+    @property
+    def groups(self) -> RankGroups:
+        return self._team.groups
+
+    def await_started(self) -> list[Started]:
+        return self._team.await_started()
+
+    def catch_up(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._team.dismiss()
+        self._opened.close()
+
+
 class ThreadRanks:
     """The ranks of an engine whose others are threads of this process; as `Team`.
 
@@ -75,12 +117,17 @@ class ThreadRanks:
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
         meeting = Meeting(f"/proc/self/fd/{self._meeting}", 0, num_ranks, PATIENCE)
-        self.groups = meet(meeting, outline.grid, outline.stage, CPU)
+        self._groups = meet(meeting, outline.grid, outline.stage, CPU)
 
-    def await_started(self) -> None:
-        """Wait until all are ready."""
-        for place in range(len(self.others)):
-            self.others.wait_for(Started, place, PATIENCE.total_seconds())
+    @property
+    def groups(self) -> RankGroups:
+        """Those that rank 0 is in."""
+        return self._groups
+
+    def await_started(self) -> list[Started]:
+        """Wait until all are ready; what each says."""
+        places = range(len(self.others))
+        return [self.others.wait_for(Started, place, PATIENCE.total_seconds()) for place in places]
 
     def catch_up(self) -> None:
         """Wait until the others have done what they were told."""
@@ -96,7 +143,7 @@ class ThreadRanks:
             end.result()
         self._threads.shutdown()
         self.others.close()
-        self.groups.close()
+        self._groups.close()
         os.close(self._meeting)
 
     def _follow(self, start: Start, end: socket.socket) -> None:
@@ -104,5 +151,6 @@ class ThreadRanks:
             channel = Channel(end)
             parts = opened_rank(start, opened)
             self.parts.append(parts)
-            channel.send(ENCODER.encode(Started()))
+            exchange = parts.exchange
+            channel.send(ENCODER.encode(Started(exchange.block_bytes, exchange.address)))
             Follower(parts, RingReader(start.ring), channel).run()

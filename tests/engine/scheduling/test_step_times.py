@@ -89,6 +89,15 @@ class TestLearning:
         nearer = times.seconds(StepShape(new=640))
         assert 0.010 < nearer < 0.015
 
+    def test_the_first_step_of_a_size_says_what_it_takes(self) -> None:
+        """A size that stays too dear by what is known of others is not tried again."""
+        times = taught(StepShape(new=512))
+        known, new = times.seconds(StepShape(new=512)), times.seconds(StepShape(new=1024))
+        times.settled(StepShape(new=1024), 0.7 * new)
+        assert times.seconds(StepShape(new=1024)) == pytest.approx(0.7 * new)
+        times.settled(StepShape(new=512), 0.7 * known)  # one odd step of many
+        assert times.seconds(StepShape(new=512)) > 0.8 * known
+
 
 class TestLeast:
     def test_the_shortest_of_the_last_counts(self) -> None:

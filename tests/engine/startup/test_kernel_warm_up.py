@@ -13,8 +13,11 @@ from torch import Tensor
 
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.execution.graphs.inputs import GraphBucket
-from engine.models.decoder import Decoder, shortened
+from engine.models.architectures.registry import read_model_config
+from engine.models.checkpoints.weights import load_parameters
+from engine.models.decoder import Decoder, build_decoder, shortened
 from engine.models.modules import walk
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PlainLinear
 from engine.startup.activation import StepBounds
 from engine.startup.kernel_warm_up import (
@@ -28,7 +31,9 @@ from engine.startup.kernel_warm_up import (
     telling,
 )
 from kernels.attention.batch_layout import BatchLayout
-from kernels.linear import int4_linear, linear
+from kernels.linear import fp8_linear, hopper_forms, int4_linear, linear
+from kernels.linear.fp8_matrix import Fp8Matrix
+from kernels.linear.fp8_rows import Fp8Rows
 from kernels.linear.int4_matrix import Int4Matrix
 from kernels.ops import torch_ops
 from tests.doubles.layouts import alike_layers
@@ -170,6 +175,25 @@ def test_products_in_int4_are_rehearsed_with_every_kernel_they_take(tmp_path: Pa
     runner = build_runner(make_int4(KINDS["gptq"], tmp_path).int4.model_dir, ops=ops)
     dry_run_gemms(runner.decoder, replace(BOUNDS, max_running=2))
     assert set(rows) == {1, 2, *int4_linear.TELLING_ROWS}
+    assert len(rows) == 4 * len(set(rows)), "four products of a layer"
+
+
+def test_products_in_fp8_are_rehearsed_with_every_kernel_they_take(
+    checkpoint: MakeCheckpoint,
+) -> None:
+    rows: list[int] = []
+
+    def computed(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        rows.append(x.values.shape[0])
+        return fp8_linear.reference(x, weight, bias, dtype)
+
+    ops = replace(torch_ops(), linear_fp8=computed, linear_fp8_split_k=computed)
+    model_dir = checkpoint("llama").model_dir
+    config = replace(read_model_config(model_dir), weight_format=ONLINE_FP8)
+    parameters = load_parameters(model_dir, config, torch.float32, CPU)
+    decoder = build_decoder(config, parameters, ops, config.max_positions)
+    dry_run_gemms(decoder, replace(BOUNDS, max_running=2))
+    assert set(rows) == {1, 2, *hopper_forms.TELLING_ROWS}
     assert len(rows) == 4 * len(set(rows)), "four products of a layer"
 
 

@@ -39,6 +39,8 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
     assert answer.status_code == 200
     assert body(answer) == {
         "engine_id": "engine-1",
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
         "fingerprint": "000102030405060708090a0b0c0d0e0f",
         "uptime_s": 12.5,
         "steps": 600,

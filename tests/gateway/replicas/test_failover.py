@@ -181,6 +181,10 @@ async def test_an_engine_with_another_fingerprint_is_refused_by_name(
     assert fleet.states()["b"] == "refused", "the others will be back"
     fleet["a"].come()
     assert fleet.states() == {"a": "ready", "b": "refused", "c": "absent"}
+    fleet["c"].handshake_error = "another key"
+    assert fleet.states()["c"] == "handshake_failed"
+    assert fleet.set.replicas["c"].why == "another key"
+    fleet["c"].handshake_error = None
     for name in "ac":
         fleet[name].fingerprint = b"other"
         fleet[name].die()

@@ -88,6 +88,8 @@ async def test_marked_prefixes_are_of_all_and_are_forgotten_in_all() -> None:
     assert await fleet.set.forget_marked("t", b"x") == 2
     assert await fleet.set.forget_marked("t", b"x") is None
     assert await fleet.set.marked("t") == []
+    copies = {name: fleet[name].forgotten_copies for name in "abc"}
+    assert copies == {"a": [], "b": [("t", b"x")], "c": []}, "asked again where it was not marked"
 
 
 async def test_a_node_is_looked_for_where_it_is() -> None:

@@ -11,7 +11,14 @@ from engine.link.messages import FetchSource, Reused, Timing
 from engine.link.stats_messages import TierTokens
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.rates import COMPUTE_S, FETCH_S, HOLD_OFF_S, OLD_S, ReplicaRates
+from gateway.routing.rates import (
+    COMPUTE_S,
+    FETCH_S,
+    HOLD_OFF_S,
+    MOST_HELD_OFF,
+    OLD_S,
+    ReplicaRates,
+)
 from gateway.routing.remote_prefill import (
     RemotePrefillLimits,
     answering,
@@ -143,7 +150,11 @@ def test_after_a_fetch_of_which_nothing_came_none_is_tried_for_a_while() -> None
     assert choice.source is not None
     one.sent("b", replace(asked, source=choice.source))
     one.began("b", "r", *fetched(0, 0.0))
-    assert one.choose(request("r2", *HOT, "y"), ["b"], SOURCES).source is None
+    later = request("r2", *HOT, "y")
+    assert one.choose(later, ["b"], SOURCES).source is None
+    others = replace(later, request_id="r3", namespaces=((0, bytes(16)), (64, b"b" * 16)))
+    others = replace(others, block_keys=bytes(bytearray(later.block_keys)))  # no request seen yet
+    assert one.choose(others, ["b"], SOURCES).source is not None, "another tenant's"
     clock.now += HOLD_OFF_S
     assert one.choose(request("r2", *HOT, "y"), ["b"], SOURCES).source is not None
 
@@ -190,7 +201,16 @@ class TestRates:
         rates.began(1010, *fetched(1000, 5.0), 1.0, source)
         rates.began(1010, *fetched(0, 5.0), 1.0, source)
         assert rates.fetch[False].per_token == FETCH_S
-        assert rates.no_fetch_until < 0
+        assert rates.may_fetch(b"", 1.0)
+
+    def test_who_asks_for_what_is_not_there_holds_off_itself_and_few_are_remembered(self) -> None:
+        rates, source = ReplicaRates(), FetchSource("/exchange/a", 1000)
+        names = [bytes([number % 256, number // 256]) for number in range(MOST_HELD_OFF + 1)]
+        for name in names:
+            rates.began(1010, *fetched(0, 0.0), 1.0, source, name)
+        assert [rates.may_fetch(name, 2.0) for name in names] == [True] + [False] * MOST_HELD_OFF
+        assert rates.may_fetch(b"another", 2.0)
+        assert rates.may_fetch(names[-1], 1.0 + HOLD_OFF_S)
 
     def test_what_came_was_not_computed(self) -> None:
         rates = ReplicaRates()

@@ -646,6 +646,23 @@ class StoreContract:
         await store.add_flush(later)
         assert await store.flushes() == [everything, later]
 
+    async def test_flushes_are_folded_unless_all_was_flushed_later(self, store: Store) -> None:
+        tenants = [f"t{number}" for number in range(2500)]
+        for number, tenant in enumerate(tenants[:4]):
+            await store.add_flush(CacheFlush.new(tenant, at=float(number)))
+        _, _, third, fourth = await store.flushes()
+        into = replace(third, tenant_id=None)
+        await store.fold_flushes(into, [*tenants[:3], *tenants[4:]])
+        assert await store.flushes() == [into, fourth]
+        again = replace(fourth, tenant_id=None)
+        await store.fold_flushes(again, ["t3"])
+        assert await store.flushes() == [again]
+        everything = CacheFlush.new(None, at=9.0)
+        await store.add_flush(everything)
+        await store.add_flush(last := CacheFlush.new("t5", at=8.0))
+        await store.fold_flushes(replace(last, tenant_id=None), ["t5"])
+        assert await store.flushes() == [last, everything], "it came in between"
+
     async def test_the_audit_log_is_read_newest_first(self, store: Store) -> None:
         assert await store.list_audit(limit=10) == []
         entries = [

@@ -177,6 +177,13 @@ class MemoryStore:
             self.flushed.clear()
         self.flushed[flush.tenant_id] = flush
 
+    async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
+        before = self.flushed.get(None)
+        if before is None or before.at <= into.at:
+            for one in tenant_ids:
+                self.flushed.pop(one, None)
+            self.flushed[None] = into
+
     async def flushes(self) -> list[CacheFlush]:
         return sorted(self.flushed.values(), key=lambda flush: flush.at)
 

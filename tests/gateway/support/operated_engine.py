@@ -128,6 +128,7 @@ class OperatedEngine:
     def __init__(self) -> None:
         self.connected = True
         self.is_stalled = False
+        self.handshake_error: str | None = None
         self.replicas: dict[str, ReplicaHealth] = {}
         self.hangs = False
         self.counters = some_stats()
@@ -195,7 +196,7 @@ class OperatedEngine:
         self.pinned[prefix.pin_id] = len(prefix.block_keys) // 16
         return self.pinned[prefix.pin_id]
 
-    def forget(self, flushes: Mapping[str, str | None]) -> None:
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
@@ -213,7 +214,9 @@ class OperatedEngine:
         await self._answer()
         return []
 
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+    async def forget_marked(
+        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
+    ) -> int | None:
         await self._answer()
         return None
 

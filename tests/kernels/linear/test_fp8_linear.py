@@ -14,7 +14,7 @@ from kernels.linear.split_k import whole
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
-ROWS = [1, 3, 8, 16, 33, 64, 65, 128, 129, 200]
+ROWS = [1, 3, 8, 16, 33, 64, 65, 128, 129, 200, 256, 257]
 # Of an 8B, of one whose heads are few, and of one that is no whole number of strips.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 1024), (1040, 512)]
 

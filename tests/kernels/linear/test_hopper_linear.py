@@ -1,4 +1,4 @@
-"""The product of few rows for Hopper: how K is cut anywhere, what it computes on a GPU."""
+"""The product of few rows for Hopper: what it computes on a GPU."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 3072), (1000, 108
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
     generator = torch.Generator("cuda").manual_seed(seed)
     return torch.randn(shape, generator=generator, device="cuda").to(dtype)
-
-
-@pytest.mark.parametrize(
-    ("features", "width", "shares"),
-    [(6144, 4096, 2), (4096, 4096, 4), (4096, 14_336, 4), (28_672, 4096, 1), (128, 64, 1)],
-)
-def test_shares_fill_the_device_and_each_has_tiles(features: int, width: int, shares: int) -> None:
-    weight = torch.empty(features, width, dtype=torch.half, device="meta")
-    assert hopper_linear.shares_of(weight) == shares
 
 
 def test_a_cpu_is_not_served() -> None:

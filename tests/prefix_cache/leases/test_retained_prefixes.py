@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefix_cache.hashing import TokenIds
+from prefix_cache.hashing import KEY_BYTES, TokenIds, block_keys
 from prefix_cache.leases.retained_prefixes import MOST
 from prefix_cache.quotas.shares import Quota
 from storage.move import Tier
@@ -215,6 +215,28 @@ def test_forgetting_a_prefix_of_a_longer_marked_one_takes_no_block() -> None:
     assert scene.cache.forget_prefix("anna", short.prefix_id, now=scene.now) == 0
     assert scene.matches(ANNA, ids) == 12
     assert scene.cache.forget_prefix("anna", long.prefix_id, now=scene.now) == 3
+
+
+def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() -> None:
+    """By the key of its last block, wherever that lies in a node; and no other owner's."""
+    scene = two_owners()
+    ids = np.concatenate([prompt(1, 5), tokens(0)])
+    for owner, namespace in (("anna", ANNA), ("ben", BEN)):
+        scene.release(scene.start(namespace, ids, owner))
+    key = block_keys(ANNA, ids, 4)[2 * KEY_BYTES : 3 * KEY_BYTES]
+    for owner, is_marked in (("anna", True), ("ben", False)):
+        assert forget(scene, owner, key, is_marked=is_marked) is None
+    assert forget(scene, "anna", bytes(KEY_BYTES), is_marked=False) is None
+    assert scene.matches(ANNA, ids) == 20, "the control"
+    assert forget(scene, "anna", key, is_marked=False) == 5
+    assert (scene.matches(ANNA, ids), scene.matches(BEN, ids)) == (0, 20)
+    run(scene, ids, 1e6)
+    assert forget(scene, "anna", key, is_marked=False) == 0, "a longer one that is marked needs it"
+    scene.cache.check_invariants()
+
+
+def forget(scene: TierScene, owner: str, key: bytes, *, is_marked: bool) -> int | None:
+    return scene.cache.forget_prefix(owner, key, now=scene.now, is_marked=is_marked)
 
 
 def test_when_an_owner_is_flushed_its_list_is_empty() -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
-from tests.seams.cache.test_other_models import MIXES, drawn_mix
+from tests.seams.cache.test_other_models import PRESSURES, drawn_mix
 from tests.seams.support.mix import NAMESPACES, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -22,10 +22,9 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: P
     """Under preemption and eviction, by captured steps and others."""
     model_dir = make_int4(KINDS[kind], tmp_path).int4.model_dir
     alone, hits, preemptions = alone_on(model_dir), 0, 0
-    for seed in range(MIXES):
+    for seed, pressure in PRESSURES.items():
         mix = drawn_mix(seed)
-        bounds = Bounds(6, 16, 24, 4, graph_tokens=64 * (seed % 2))
-        engine = RealEngine(str(model_dir), bounds)
+        engine = RealEngine(str(model_dir), pressure)
         run_mix(engine, mix)
         for number, ask in enumerate(mix):
             assert engine.tokens(str(number)) == alone(ask)

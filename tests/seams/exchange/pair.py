@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.exchange.fetches import Patience
+from engine.exchange.fetch import Patience
 from engine.link.curve import LinkKey
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.stats_messages import FetchStats

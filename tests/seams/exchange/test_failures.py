@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.exchange.fetches import Patience
+from engine.exchange.fetch import Patience
 from engine.link.curve import LinkKey
 from engine.link.messages import Cancel, FetchSource
 from engine.link.stats_messages import FetchStats

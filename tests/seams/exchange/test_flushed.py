@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from engine.link.messages import FetchSource
-from engine.link.query_messages import Flush
+from engine.link.query_messages import Flush, ForgetMarked
+from prefix_cache.hashing import KEY_BYTES
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (
     GIVE_UP_S,
@@ -25,6 +26,7 @@ from tests.seams.exchange.pair import (
     B,
     Pair,
     blocks_of,
+    keys_of,
     pair_of,
 )
 from tests.seams.support.real_engine import CLIENT, RealEngine
@@ -110,3 +112,32 @@ def test_nothing_is_fetched_from_an_engine_that_hears_of_the_flush_later(
             pair.here.cache.flush()
             pair.fetch("later", PROMPT, A)
             assert fetched(pair, "later") == WHOLE * SIZE
+
+
+def test_a_prefix_that_its_tenant_has_deleted_is_not_fetched_back(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """From an engine that hears of it later, or that has it without a mark."""
+    with flushed_pair(checkpoint, tmp_path, flush_s=60.0) as pair:
+        pair.compute("first", PROMPT, A)
+        pair.compute("others", PROMPT, B)
+        pair.fetch("again", PROMPT, A)
+        assert fetched(pair, "again") == WHOLE * SIZE, "the control: its blocks are there"
+        key = keys_of(PROMPT, A)[-KEY_BYTES:]
+        forget_unmarked(pair.here, key)
+        assert not blocks_of(pair.here, PROMPT, A)
+        pair.fetch("later", PROMPT, A)
+        assert fetched(pair, "later") == 0
+        pair.fetch("other", PROMPT, B)
+        assert fetched(pair, "other") == WHOLE * SIZE, "another tenant's goes on"
+        assert blocks_of(pair.there, PROMPT, A), "the control: it was to be had"
+        forget_unmarked(pair.there, key)
+        assert not blocks_of(pair.there, PROMPT, A)
+        assert blocks_of(pair.there, PROMPT, B)
+
+
+def forget_unmarked(engine: RealEngine, key: bytes) -> None:
+    """As a gateway asks where another engine had it marked."""
+    said = ForgetMarked(query_id="", flow=A.hex(), prefix_id=key, is_marked=False)
+    engine.link.say(said, CLIENT)
+    engine.step()

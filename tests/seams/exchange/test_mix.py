@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.exchange.fetches import Patience
+from engine.exchange.fetch import Patience
 from engine.link.messages import Cancel, FetchSource, Loads
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.support.mix import COMMON, Alone, Ask, asks
@@ -67,15 +67,17 @@ mixed = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
 def both(
-    checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    checkpoint: Checkpoint,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[RealEngine]]:
     directory, patience = tmp_path_factory.mktemp("mix"), Patience(least=5.0, unmeasured=5.0)
     engines = [
         RealEngine(
             str(checkpoint.model_dir),
-            BOUNDS,
+            replace(BOUNDS, ranks=request.param),
             exchange=ExchangeAt(str(Path(directory, f"{name}.x")), None, patience),
         )
         for name in "ab"

@@ -22,7 +22,12 @@ pytestmark = [
 ]
 
 # float32, in which sums of two ranks move no token that is not a tie.
-SETTINGS = {"RATOON_DEVICE": "cuda", "RATOON_DTYPE": "float32", "RATOON_HOST_CACHE_TOKENS": "4096"}
+SETTINGS = {
+    "RATOON_DEVICE": "cuda",
+    "RATOON_DTYPE": "float32",
+    "RATOON_CACHE_TOKENS": "65536",
+    "RATOON_HOST_CACHE_TOKENS": "4096",
+}
 ASKED = 32
 TOKENS = 320  # of each: in all more than 10,000 tokens of each rank
 

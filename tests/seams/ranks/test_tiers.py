@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from engine.link.messages import SamplingParams
+from engine.link.query_messages import Flush
 from engine.startup.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
+from storage.disk.file.done_flushes import read_done
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
-from tests.seams.support.real_engine import Bounds, RealEngine
+from tests.seams.support.real_engine import CLIENT, Bounds, RealEngine
 
 TWO = Bounds(12, 16, 64, 3, disk_bytes=4 << 20, ranks=2)
 PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
@@ -94,6 +96,31 @@ def test_what_one_rank_has_lost_is_computed(
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     shutil.rmtree(copy / f"{RANK_PREFIX}1")
     assert found_on(checkpoint, TWO, copy) == (0, tokens)
+
+
+def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    """It died before its disk had done what rank 0 has noted: the others' records are of no use."""
+    disk, _ = filled
+    copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
+    rank_1 = copy / f"{RANK_PREFIX}1"
+    before = Path(shutil.copytree(rank_1, tmp_path / "before"))
+    with engine_on(checkpoint, TWO, copy) as engine:
+        warm_up(engine.core.components)
+        engine.link.say(Flush(query_id="1", flush_id="fl_1"), CLIENT)
+        wait_for(lambda: step(engine) and all(map(read_done, (copy, rank_1))), 30)
+    shutil.rmtree(rank_1)
+    shutil.copytree(before, rank_1)
+    with engine_on(checkpoint, TWO, copy) as engine:
+        done = engine.core.components.done_flushes
+        assert done.due({"fl_1": None}), "rank 1 has not done it"
+        assert warm_up(engine.core.components) == 0
+        assert engine.ranks is not None
+        theirs = engine.ranks.parts[0].disk
+        assert theirs is not None
+        wait_for(lambda: step(engine) and theirs.stats.records == 0, 30)
+    assert list(read_done(copy)) == ["fl_1"], "the control: rank 0 had noted it"
 
 
 def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.exchange.asking import SILENCE_S
 from engine.exchange.exchange import OpenedExchange, open_exchange
-from engine.exchange.fetches import Patience
+from engine.exchange.fetch import Patience
+from engine.exchange.parts import OpenExchange
 from engine.execution.runner import ModelRunner
 from engine.link.curve import LinkKey
 from engine.link.messages import (
@@ -26,6 +27,8 @@ from engine.link.messages import (
     pack_token_ids,
 )
 from engine.models.architectures.registry import SERVED, ServedModels
+from engine.ranks.exchange import ranks_exchange
+from engine.ranks.follower import RankParts
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
@@ -42,7 +45,7 @@ from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
 from tests.engine.rigs.hand_driven import with_graphs
-from tests.engine.rigs.ranks import ThreadRanks
+from tests.engine.rigs.ranks import StartedRanks, ThreadRanks
 
 CLIENT = b"gateway"
 
@@ -97,6 +100,11 @@ class ExchangeAt:
         opened.patience, opened.silence_s = self.patience, self.silence_s
         return opened
 
+    def make_patient(self, others: Sequence[RankParts]) -> None:
+        """The same of the other ranks, which opened theirs by their config."""
+        for parts in others:
+            parts.exchange.silence_s = self.silence_s
+
 
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
@@ -113,6 +121,7 @@ class RealEngine:
         masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
         exchange: ExchangeAt | None = None,
+        start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
@@ -123,8 +132,8 @@ class RealEngine:
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = _config(model_dir, bounds, disk)
-        self.ranks = ThreadRanks(config) if config.num_ranks > 1 else None
+        config = _config(model_dir, bounds, disk, None if exchange is None else exchange.where)
+        self.ranks = start_ranks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
@@ -139,13 +148,19 @@ class RealEngine:
             share=outline.share,
         )
         lower = self.tiers.lower
+        self.exchange = None if exchange is None else exchange.open(opened.pool)
+        opened_exchange: OpenExchange | None = self.exchange
         if self.ranks is not None:
             lower = ranks_tiers(lower, self.ranks.others, opened.runner)
-            self.ranks.await_started()
+            started = self.ranks.await_started()
+            if exchange is not None and self.exchange is not None:
+                exchange.make_patient(self.ranks.parts)
+                opened_exchange = ranks_exchange(
+                    self.exchange, self.ranks.others, started, opened.runner
+                )
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
         self.pool = opened.pool
-        self.exchange = None if exchange is None else exchange.open(opened.pool)
         self.runner = opened.runner
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
@@ -164,7 +179,7 @@ class RealEngine:
                 bounds.overlap_scheduling,
             ),
             CacheParts(digest=digest, lower=lower),
-            self.exchange,
+            opened_exchange,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -243,10 +258,13 @@ class RealEngine:
         self.cache.check_invariants()
 
 
-def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+def _config(
+    model_dir: str, bounds: Bounds, disk: Path | None, exchange: str | None
+) -> EngineConfig:
     return EngineConfig(
         model_dir=model_dir,
         socket="",
+        exchange=exchange,
         device=bounds.device,
         dtype="float32",
         graph_tokens=bounds.graph_tokens,

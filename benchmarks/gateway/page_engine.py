@@ -1,0 +1,152 @@
+"""An engine for `page.py`: real but for its model, its cache full of many tenants' blocks.
+
+    python -m benchmarks.gateway.page_engine SOCKET TENANTS BLOCKS
+
+First it prints what its answers to the page take of its thread, in processor time, which every step
+waits for. JSON lines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from benchmarks.record import emit, p50_and_p99
+from engine.core import EngineCore
+from engine.link.codec import Codec
+from engine.link.query_messages import StatsReply
+from engine.link.socket_link import SocketLink
+from engine.link.stats_messages import TierTokens
+from engine.link.view_messages import OverviewQuery, PrefixesQuery, SequencesQuery, TreeQuery, View
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
+from engine.stats.views import view
+from engine.step import Forward, Sampled, Step
+from gateway.state.records import Tenant
+from gateway.state.sqlite.store import SqliteStore
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from tests.doubles.engine.welcomes import welcome_of
+
+BLOCK_SIZE, VOCAB_SIZE, PROMPT_BLOCKS = 16, 260, 16
+STEP_S = 0.004  # that its model takes
+_QUERIES: dict[str, Callable[[], View]] = {
+    "overview": lambda: OverviewQuery(query_id="", owners=50, evictions=100),
+    "sample": lambda: OverviewQuery(query_id=""),
+    "sequences": lambda: SequencesQuery(query_id="", limit=400),
+    "namespaces": lambda: TreeQuery(query_id="", node=None, limit=200),
+    "hot": lambda: PrefixesQuery(query_id="", order="hot", limit=50),
+    "wasteful": lambda: PrefixesQuery(query_id="", order="wasteful", limit=50),
+}
+
+
+class Launched:
+    """A step that has been computed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def collect(self) -> list[Sampled]:
+        """The letter `a` for each row that samples."""
+        return [Sampled(97)] * self._count
+
+
+@dataclass
+class TimedRunner:
+    """A runner that takes its time and computes nothing."""
+
+    step_s: float
+
+    def launch(self, step: Step) -> Launched:
+        """Wait, and sample."""
+        time.sleep(self.step_s)
+        return Launched(sum(bool(row.samples) for row in step.rows))
+
+    def launch_forward(self, step: Step) -> Forward:
+        """No row has a constraint here."""
+        raise NotImplementedError
+
+
+def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
+    """An engine whose cache is full of prompts, of which each tenant has as many."""
+    total = blocks + blocks // 10
+    welcome = welcome_of(VOCAB_SIZE, 4096, (257,), block_size=BLOCK_SIZE, num_blocks=total)
+    core = assemble(
+        LoadedRunner(TimedRunner(STEP_S), welcome, total, MemoryError),
+        link,
+        EngineLimits(StepLimits(4096, 64), QueueLimits(), 10.0),
+    )
+    cache, random = core.components.cache, np.random.default_rng(0)
+    for number in range(blocks // PROMPT_BLOCKS):
+        tenant = number % tenants
+        path = NamespacePath.single(Namespace(f"{tenant:016d}".encode()))
+        ids = random.integers(0, 256, PROMPT_BLOCKS * BLOCK_SIZE + 1, dtype=np.int32)
+        lease = cache.acquire(path, ids, owner=f"tn_{tenant}", now=time.monotonic())
+        assert lease is not None
+        now = core.components.clock()
+        core.components.counters.admitted(f"tn_{tenant}", len(ids), TierTokens(), now)
+        whole = len(ids) - 1
+        keys = block_keys(path, ids, BLOCK_SIZE)
+        cache.commit(lease, ids[:whole], whole, keys, now=time.monotonic())
+        cache.release(lease, now=time.monotonic())
+        if number % 3 == 0:  # a hit
+            again = cache.acquire(path, ids, owner=f"tn_{tenant}", now=time.monotonic())
+            assert again is not None
+            cache.release(again, now=time.monotonic())
+    return core
+
+
+def run_engine(socket: str, tenants: int, blocks: int) -> None:
+    """Time the engine's answers, then serve until the process is ended."""
+    with closing(SocketLink(socket, codec=Codec())) as link:
+        core = large_engine(link, tenants, blocks)
+        _time_answers(core)
+        while True:
+            core.step()
+
+
+def _time_answers(core: EngineCore) -> None:
+    views, survey = core.components.tree_views, core.components.cache.survey
+    began = time.thread_time()
+    core.components.cache.tree.depth  # noqa: B018  what the stats walked before each answer
+    emit("engine: a walk over all nodes", ms=(time.thread_time() - began) * 1e3)
+    times = []
+    for _ in range(20):
+        began = time.thread_time()
+        Codec().encode(StatsReply(query_id="", stats=core.stats()))
+        times.append(time.thread_time() - began)
+    emit("engine: stats of all flows", **p50_and_p99(times))
+    slices, began = [], time.thread_time()
+    survey.begin(time.monotonic())
+    emit("engine: a survey begins", ms=(time.thread_time() - began) * 1e3)
+    while views.is_surveying:
+        began = time.thread_time()
+        survey.advance(128)
+        slices.append(time.thread_time() - began)
+    emit("engine: a slice of a survey", slices=len(slices), **p50_and_p99(slices))
+    for name, query in _QUERIES.items():
+        times = []
+        for _ in range(20):
+            began = time.thread_time()
+            Codec().encode(view(core.components, query(), ()))
+            times.append(time.thread_time() - began)
+        emit(f"engine: {name}", **p50_and_p99(times))
+
+
+async def make_tenants(data_dir: Path, count: int) -> None:
+    """The records of the tenants whose blocks the engine holds."""
+    store = SqliteStore(data_dir / "state.sqlite")
+    for number in range(count):
+        await store.create(Tenant(id=f"tn_{number}", name=f"tenant {number}", created_at=0.0))
+    await store.close()
+
+
+if __name__ == "__main__":
+    typer.run(run_engine)

@@ -1,0 +1,5 @@
+"""`ratoon plan`: what a model costs and needs on given GPUs.
+
+It counts bytes and FLOPs (`decoder.py`) and makes times of them (`machine.py`); `gpus.py` has the
+GPUs that are known by name.
+"""

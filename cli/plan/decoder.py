@@ -1,0 +1,200 @@
+"""What a decoder costs by its config.json: weights, KV bytes, FLOPs. No weights, no torch.
+
+Whether the model can be served is decided by `engine.models.checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cli.errors import ModelNotFound
+from cli.plan.machine import ModelShape, WindowShape
+from engine.models.architectures.registry import (
+    check_format,
+    planned_format,
+    planned_layers,
+    planned_sizes,
+)
+from engine.models.config import kv_layout
+from engine.models.errors import ModelError, UnsupportedModel
+from engine.models.layers import LayerConfig
+from engine.models.modules import WeightFormat
+from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
+from engine.models.weight_formats.plain import PLAIN
+from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
+from storage.stage import Stage
+
+BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
+DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderCounts:
+    """A decoder's counts. Norms and biases, a few thousandths, are in bytes alone."""
+
+    layers: tuple[LayerConfig, ...]
+    hidden_size: int
+    table_parameters: int  # of the input's embeddings; the output's are as many
+    tables: int  # 1 where input and output have one together
+    dtype: str
+    kv: KvLayout
+    weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are plain in all
+    num_ranks: int = 1  # that have the rows of the output's table between them
+    has_input: bool = True  # the table of the input's embeddings: the first stage has it
+    has_output: bool = True  # the output's: the last stage has it
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of all layers."""
+        return sum(layer.num_held_weights for layer in self.layers)
+
+    @property
+    def active_layer_parameters(self) -> int:
+        """That a token is multiplied with: in mixtures of experts fewer than there are."""
+        return sum(layer.num_weights for layer in self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """All."""
+        return self.layer_parameters + self.tables * self.table_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """All but those of experts that a token does not meet."""
+        return self.parameters - self.layer_parameters + self.active_layer_parameters
+
+    @property
+    def rule_of_thumb(self) -> int:
+        """12 L d^2: parameters of L plain layers of width d, without grouped heads."""
+        return 12 * len(self.layers) * self.hidden_size**2
+
+    @property
+    def bytes_by_layer(self) -> tuple[int, ...]:
+        """The matrices of each layer."""
+        return tuple(
+            sum(self.weight_format.num_bytes(one, self.dtype) for one in layer.matrices(index))
+            for index, layer in enumerate(self.layers)
+        )
+
+    @property
+    def layer_bytes(self) -> int:
+        """The matrices of all layers."""
+        return sum(self.bytes_by_layer)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether all matrices are in this format."""
+        try:
+            check_format(self.weight_format, self.layers)
+            _ = self.layer_bytes
+        except UnsupportedModel:
+            return False
+        return True
+
+    @property
+    def table_bytes(self) -> int:
+        """One of the tables."""
+        return self.table_parameters * ITEM_BYTES[self.dtype]
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights."""
+        if self.tables == 1:
+            return self.layer_bytes + (self.has_input or self.has_output) * self.table_bytes
+        vocab_size = self.table_parameters // self.hidden_size
+        head = self.table_bytes * vocabulary_rows(vocab_size, self.num_ranks) // vocab_size
+        return self.layer_bytes + self.has_input * self.table_bytes + self.has_output * head
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of all layers."""
+        return self.kv.token_bytes
+
+    @property
+    def shape(self) -> ModelShape:
+        """What prefill costs: every token goes through the layers, the last alone further.
+
+        A step reads all but the input's embeddings, and of a mixture what its rows meet.
+        """
+        table = self.has_output * self.table_bytes
+        step = self.layer_bytes + table
+        active = self.active_layer_parameters / self.layer_parameters
+        return ModelShape(
+            parameters=float(self.active_layer_parameters),
+            kv_bytes_per_token=self.kv_bytes_per_token,
+            attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
+            step_bytes=float(step),
+            row_bytes=self.layer_bytes * active + table,
+            windows=tuple(self._windows()),
+        )
+
+    def _windows(self) -> Iterator[WindowShape]:
+        """Of layers that attend over a window, those of each together."""
+        windows = [layer.attention.window for layer in self.layers]
+        for tokens in sorted({window for window in windows if window is not None}):
+            own = [layer for layer in self.layers if layer.attention.window == tokens]
+            kv_bytes = kv_layout(own, self.kv.groups[0].dtype, BLOCK_SIZE).token_bytes
+            flops = 4.0 * sum(layer.attention.query_size for layer in own)
+            yield WindowShape(tokens, kv_bytes, flops)
+
+    def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
+        """The same model in another format."""
+        return replace(self, weight_format=weight_format)
+
+    def of_rank(self, num_ranks: int) -> DecoderCounts:
+        """What each of so many ranks has; raises UnsupportedModel where they cannot divide it."""
+        check_layer_shards(self.layers, self.weight_format, num_ranks)
+        layers = shard_layers(self.layers, num_ranks)
+        kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
+        return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
+
+    def divides(self, num_ranks: int) -> bool:
+        """Whether so many ranks can divide it, in this format."""
+        try:
+            self.of_rank(num_ranks)
+        except UnsupportedModel:
+            return False
+        return True
+
+    def of_stage(self, stage: Stage) -> DecoderCounts:
+        """What one stage has; `weight_bytes`, KV and `shape` are of that alone."""
+        return replace(
+            self,
+            layers=tuple(self.layers[index] for index in stage.layers),
+            kv=self.kv.stage_of(stage),
+            has_input=self.has_input and stage.is_first,
+            has_output=self.has_output and stage.is_last,
+        )
+
+    def with_kv_in(self, dtype: str) -> DecoderCounts:
+        """The same model with keys and values of another type."""
+        return replace(self, kv=kv_layout(self.layers, dtype, BLOCK_SIZE))
+
+
+def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
+    """Read a config.json; ModelNotFound where it is not there or says too little.
+
+    `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
+    """
+    if dtype == "fp8":
+        return read_decoder(path).with_kv_in(FP8)
+    try:
+        sizes, layers = planned_sizes(path), planned_layers(path)
+        weight_format = planned_format(path)
+    except ModelError as error:
+        raise ModelNotFound(str(error)) from error
+    name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
+    if name not in ITEM_BYTES:
+        raise ModelNotFound(f"{path}: dtype {name!r} is none of {', '.join(ITEM_BYTES)}")
+    decoder = DecoderCounts(
+        layers=layers,
+        hidden_size=sizes.hidden_size,
+        table_parameters=sizes.vocab_size * sizes.hidden_size,
+        tables=1 if sizes.tie_word_embeddings else 2,
+        dtype=name,
+        kv=kv_layout(layers, name, BLOCK_SIZE),
+        weight_format=weight_format,
+    )
+    return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)

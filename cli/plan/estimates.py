@@ -1,0 +1,157 @@
+"""What a model and a batch of requests cost, by the formulas that texts on inference use.
+
+    P                   all parameters; of the layers about 12 L d^2
+    FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
+    KV                  batch x length x bytes a token
+    whole request       TTFT + TPOT x N for N tokens of output
+
+TTFT and TPOT are those of `MachineModel`, which counts a little more closely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cli.plan.decoder import DecoderCounts
+from cli.plan.machine import MachineModel
+from cli.plan.offload import LayerCopies
+from cli.plan.options import RequestFlags
+from cli.plan.units import count, gb, gib, ms, operations
+from engine.models.weight_formats.plain import PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """A model. Counts of parameters and FLOPs."""
+
+    parameters: int
+    active_parameters: int  # that a token meets: fewer in mixtures of experts
+    layer_parameters: int  # of all layers
+    layers: int
+    rule_of_thumb: int  # 12 L d^2, for all layers
+    weight_bytes: int
+    weight_format: str
+    kv_bytes_per_token: int
+    flops_per_token: int  # 2 P of the active ones
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCosts:
+    """A batch of equal requests that arrive together, with nothing else on the machine."""
+
+    batch: int
+    prompt_tokens: int
+    output_tokens: int
+    kv_bytes: int
+    prompt_flops: int  # of one prompt
+    ttft_ms: float  # when all prompts are computed
+    tpot_ms: float  # at half of the output
+    request_ms: float
+    output_tokens_per_s: float  # of all, while they decode
+    copy_ms: float = 0.0  # of weights that stay in host memory, in each step
+
+
+def model_costs(decoder: DecoderCounts) -> ModelCosts:
+    """The costs of a model, whoever asks it."""
+    return ModelCosts(
+        parameters=decoder.parameters,
+        active_parameters=decoder.active_parameters,
+        layer_parameters=decoder.layer_parameters,
+        layers=len(decoder.layers),
+        rule_of_thumb=decoder.rule_of_thumb,
+        weight_bytes=decoder.weight_bytes,
+        weight_format=decoder.weight_format.name,
+        kv_bytes_per_token=decoder.kv_bytes_per_token,
+        flops_per_token=2 * decoder.active_parameters,
+    )
+
+
+def batch_costs(
+    decoder: DecoderCounts,
+    machine: MachineModel,
+    requests: RequestFlags,
+    copies: LayerCopies | None = None,
+) -> BatchCosts:
+    """The costs of a batch on a machine; with `copies` its steps wait for weights."""
+    batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
+    start = machine.start_ms / 1e3
+    computed = machine.first_tokens_seconds(decoder.shape, batch, prompt) - start
+    step = machine.step_seconds(decoder.shape, batch, prompt + output / 2)
+    if copies is not None:
+        computed = copies.beside_prompts(computed, batch * prompt)
+        step = copies.beside(step)
+    ttft_ms, tpot_ms = 1e3 * (start + computed), 1e3 * step
+    return BatchCosts(
+        batch=batch,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        kv_bytes=batch * (prompt + output) * decoder.kv_bytes_per_token,
+        prompt_flops=2 * prompt * decoder.active_parameters,
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        request_ms=ttft_ms + tpot_ms * output,
+        output_tokens_per_s=batch / tpot_ms * 1e3,
+        copy_ms=0.0 if copies is None else 1e3 * copies.step_seconds,
+    )
+
+
+def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
+    """What, how much, and by which formula."""
+    per_layer = costs.layer_parameters / costs.layers
+    item = costs.weight_bytes // costs.parameters
+    plain = costs.weight_format == PLAIN.name
+    by = f"P x {item} bytes" if plain else costs.weight_format
+    return [
+        ("parameters P", count(costs.parameters), ""),
+        *_active_row(costs),
+        (
+            f"of its {costs.layers} layers",
+            count(costs.layer_parameters),
+            f"about 12 L d^2 = {count(costs.rule_of_thumb)}",
+        ),
+        (
+            "a layer",
+            count(per_layer, 1),
+            f"about 12 d^2 = {count(costs.rule_of_thumb / costs.layers, 1)}",
+        ),
+        (
+            "weights",
+            gb(costs.weight_bytes),
+            f"{by}, {gib(costs.weight_bytes)}",
+        ),
+        (
+            "KV of a token",
+            f"{costs.kv_bytes_per_token / 1024:,.0f} KiB",
+            "2 x layers x KV heads x head size x bytes",
+        ),
+        ("FLOPs of a token", operations(costs.flops_per_token, most="G"), "2 P"),
+    ]
+
+
+def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
+    """Of a mixture, what a token meets; nothing where that is all."""
+    if costs.active_parameters == costs.parameters:
+        return []
+    return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]
+
+
+def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
+    """What, how much, and by which formula."""
+    length = costs.prompt_tokens + costs.output_tokens
+    beside = ", beside copies of weights" if costs.copy_ms else ""
+    return [
+        (
+            "KV",
+            gib(costs.kv_bytes, 2),
+            f"{costs.batch} x {length:,} tokens x KV of a token",
+        ),
+        ("FLOPs of a prompt", operations(costs.prompt_flops, 2), "2 n P"),
+        (
+            "TTFT",
+            ms(costs.ttft_ms),
+            f"start + batch x FLOPs / rate, or weights / bandwidth{beside}",
+        ),
+        ("TPOT", ms(costs.tpot_ms, 2), f"(weights + KV) / bandwidth{beside}"),
+        ("a request", f"{costs.request_ms / 1e3:,.3f} s", "TTFT + TPOT x N"),
+        ("output tokens/s", f"{costs.output_tokens_per_s:,.0f}", "batch / TPOT"),
+    ]

@@ -1,0 +1,186 @@
+"""What fits a machine's memory: weights in each format that is served, and tokens of KV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cli.plan.decoder import DecoderCounts
+from cli.plan.machine import GIB, MachineModel, break_even_tokens
+from cli.plan.offload import placement_of
+from cli.plan.options import MemoryFlags
+from cli.plan.stages import stages_of
+from cli.plan.units import gib
+from engine.models.architectures.registry import SERVED, ServedModels
+from storage.kv_layout import ITEM_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFit:
+    """A model's weights in one format."""
+
+    format: str
+    weight_bytes: int
+    device_tokens: int  # that fit beside them; 0 where not even the weights do
+
+
+@dataclass(frozen=True, slots=True)
+class KvFit:
+    """A model's KV in one type. A break-even length is None where loading never pays."""
+
+    dtype: str
+    bytes_per_token: int
+    device_tokens: int
+    host_tokens: int
+    disk_tokens: int
+    host_break_even_tokens: int | None  # from here on loading takes no longer than computing
+    disk_break_even_tokens: int | None
+    host_tokens_per_s: float
+    disk_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankFit:
+    """What each of several ranks has on its GPU. Each has a part of every token's KV."""
+
+    ranks: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    device_tokens: int  # of which each rank has its part
+
+
+def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
+    """None where one rank has all layers' all; raises UnsupportedModel where it does not divide."""
+    ranks = memory.tensor_parallel
+    if ranks == 1 or memory.pipeline_parallel > 1:
+        return None
+    one = decoder.of_rank(ranks)
+    tokens = device_tokens(decoder, memory)
+    return RankFit(ranks, one.weight_bytes, one.kv_bytes_per_token, tokens)
+
+
+def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
+    """Of all GPUs, without the weights; negative where these do not fit.
+
+    Of stages, as many times what the fullest one has. Raises WrongSetting for more weights in host
+    memory than there are, or too few.
+    """
+    freed = memory.num_ranks * _freed_bytes(decoder, memory)
+    if memory.num_ranks > 1:
+        fullest = max(part.weight_bytes for part in _parts(decoder, memory))
+        return memory.num_ranks * (memory.gpu_gib * GIB - fullest) + freed
+    return memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes + freed
+
+
+def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Of each GPU, by weights in host memory."""
+    placement = placement_of(decoder, memory)
+    return 0 if placement is None else placement.freed_bytes
+
+
+def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
+    """What a rank of each stage has."""
+    stages = stages_of(decoder, memory.pipeline_parallel)
+    return [one.of_rank(memory.tensor_parallel) for one in stages]
+
+
+def weights_fits(
+    decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
+) -> list[WeightsFit]:
+    """The model in each format that it is served in, its embedding and head plain in all.
+
+    With all weights on the device.
+    """
+    memory = replace(memory, cpu_offload_gb=0.0)
+    return [
+        WeightsFit(one.weight_format.name, one.weight_bytes, device_tokens(one, memory))
+        for one in in_formats(decoder, memory, served)
+    ]
+
+
+def in_formats(
+    decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels
+) -> Iterator[DecoderCounts]:
+    """The model in each format that it is served in, by as many ranks as there are."""
+    changed = (decoder.with_weights_in(one) for one in served.planned_formats)
+    return (one for one in changed if one.is_served and one.divides(memory.tensor_parallel))
+
+
+def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:
+    """The model with KV of its own type, and of every narrower one. `machine`: all GPUs."""
+    return [_kv_fit(one, memory, machine) for one in _by_kv(decoder)]
+
+
+def _by_kv(decoder: DecoderCounts) -> Iterator[DecoderCounts]:
+    yield decoder
+    seen = {ITEM_BYTES[decoder.kv.groups[0].dtype]}
+    for dtype, item_bytes in ITEM_BYTES.items():
+        if item_bytes < min(seen):
+            seen.add(item_bytes)
+            yield decoder.with_kv_in(dtype)
+
+
+def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> KvFit:
+    per_token, shape = decoder.kv_bytes_per_token, decoder.shape
+
+    def break_even(gb_s: float) -> int | None:
+        return break_even_tokens(machine, shape, gb_s, setup_ms=memory.setup_ms)
+
+    return KvFit(
+        dtype=decoder.kv.groups[0].dtype,
+        bytes_per_token=per_token,
+        device_tokens=device_tokens(decoder, memory),
+        host_tokens=int(memory.host_gib * GIB / per_token),
+        disk_tokens=int(memory.disk_gib * GIB / per_token),
+        host_break_even_tokens=break_even(machine.host_gb_s),
+        disk_break_even_tokens=break_even(machine.disk_gb_s),
+        host_tokens_per_s=machine.host_gb_s * 1e9 / per_token,
+        disk_tokens_per_s=machine.disk_gb_s * 1e9 / per_token,
+    )
+
+
+def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
+    """Tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
+    room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
+    fitting = [
+        (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
+        for part in _parts(decoder, memory)
+    ]
+    return max(0, int(min(fitting)))
+
+
+def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
+    """What is counted, and how much."""
+    return [
+        ("weights", gib(fit.weight_bytes)),
+        ("KV of a token", f"{fit.kv_bytes_per_token:,} bytes"),
+        ("tokens that fit all ranks", f"{fit.device_tokens:,}"),
+    ]
+
+
+def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, str, str]]:
+    """Format, GiB, tokens."""
+    return [(one.format, gib(one.weight_bytes), f"{one.device_tokens:,}") for one in fits]
+
+
+def tier_rows(fits: list[KvFit], computed_per_s: float) -> list[tuple[str, ...]]:
+    """Tier, type of KV, tokens, tokens a second, and from when on loading pays."""
+    rows: list[tuple[str, ...]] = []
+    for one in fits:
+        tiers = (
+            ("host", one.host_tokens, one.host_tokens_per_s, one.host_break_even_tokens),
+            ("disk", one.disk_tokens, one.disk_tokens_per_s, one.disk_break_even_tokens),
+        )
+        rows.append(
+            ("device", one.dtype, f"{one.device_tokens:,}", f"{computed_per_s:,.0f} computed", "")
+        )
+        rows += (
+            (tier, one.dtype, f"{tokens:,}", f"{rate:,.0f} loaded", _from(pays))
+            for tier, tokens, rate, pays in tiers
+        )
+    return rows
+
+
+def _from(tokens: int | None) -> str:
+    return "never" if tokens is None else f"{tokens:,} tokens"

@@ -1,0 +1,67 @@
+"""What is known of GPUs by their names, for plans.
+
+Data sheets say how fast a GPU could be. Of an H200 it was measured how much of that prefill and
+decode reach; others are taken to reach the same share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from cli.errors import BadSetting
+from cli.plan.machine import MachineModel
+from cli.plan.options import MemoryFlags
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """By its data sheet: dense bf16 TFLOP/s, GB/s of its memory; GB/s that copies reach."""
+
+    memory_gib: float
+    tflops: float
+    memory_gb_s: float
+    host_gb_s: float
+
+
+_PCIE_4, _PCIE_5 = 24.0, 48.0
+REFERENCE = "h200"
+GPUS: Mapping[str, Gpu] = {
+    "b200": Gpu(180, 2250, 8000, _PCIE_5),
+    "h200": Gpu(141, 989, 4800, _PCIE_5),
+    "h100": Gpu(80, 989, 3350, _PCIE_5),
+    "a100-80": Gpu(80, 312, 2039, _PCIE_4),
+    "a100-40": Gpu(40, 312, 1555, _PCIE_4),
+    "l40s": Gpu(48, 362, 864, _PCIE_4),
+    "l4": Gpu(24, 121, 300, _PCIE_4),
+    "a10": Gpu(24, 125, 600, _PCIE_4),
+    "rtx-5090": Gpu(32, 209, 1792, _PCIE_5),
+    "rtx-4090": Gpu(24, 165, 1008, _PCIE_4),
+    "rtx-3090": Gpu(24, 71, 936, _PCIE_4),
+}
+
+
+def on_gpu(
+    name: str | None, memory: MemoryFlags, machine: MachineModel, given: Collection[str]
+) -> tuple[MemoryFlags, MachineModel]:
+    """The flags for a GPU of that name; those that are `given` keep their values.
+
+    Raises BadSetting for a name that is not known. None: as the flags are.
+    """
+    if name is None:
+        return memory, machine
+    gpu, reference, reached = GPUS.get(name.lower()), GPUS[REFERENCE], MachineModel()
+    if gpu is None:
+        names = ", ".join(GPUS)
+        raise BadSetting("--gpu", f"{name!r} is none of {names}; --gpu-gib takes any size")
+    rates = {
+        "tflops": gpu.tflops * reached.tflops / reference.tflops,
+        "device_gb_s": gpu.memory_gb_s * reached.device_gb_s / reference.memory_gb_s,
+        "host_gb_s": gpu.host_gb_s,
+    }
+    if "gpu_gib" not in given:
+        memory = replace(memory, gpu_gib=gpu.memory_gib)
+    wanted = {field: rate for field, rate in rates.items() if field not in given}
+    return memory, msgspec.structs.replace(machine, **wanted)

@@ -1,0 +1,56 @@
+"""Weights that stay in host memory, as `ratoon plan` counts them, and what their copies cost.
+
+The layers are those that an engine would keep there (`engine.offload.placement`). Norms and biases
+are not counted, nor the head, which is computed after the last layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from cli.plan.decoder import DecoderCounts
+from cli.plan.machine import MachineModel
+from cli.plan.options import MemoryFlags
+from engine.offload.placement import Placement, place, step_seconds
+
+STEP_TOKENS = 8192  # of a step of prompts, as engines have by default on a GPU
+
+
+def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:
+    """What each GPU keeps in host memory; None: nothing. Raises WrongSetting for what cannot be."""
+    if not memory.cpu_offload_gb:
+        return None
+    return place(decoder.of_rank(memory.tensor_parallel).bytes_by_layer, memory.cpu_offload_gb)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCopies:
+    """What steps wait for: seconds of the copy of each layer that is copied, of so many layers."""
+
+    num_layers: int
+    seconds: Mapping[int, float]
+
+    @property
+    def step_seconds(self) -> float:
+        """Of all copies of a step."""
+        return sum(self.seconds.values())
+
+    def beside(self, computed: float, steps: int = 1) -> float:
+        """What steps take that would be computed in so many seconds, all together."""
+        each = [computed / steps / self.num_layers] * self.num_layers
+        return steps * step_seconds(each, self.seconds)
+
+    def beside_prompts(self, computed: float, tokens: int) -> float:
+        """What prompts of so many tokens together take, in as few steps as there may be."""
+        return self.beside(computed, ceil(tokens / STEP_TOKENS))
+
+
+def copies_of(
+    decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, placement: Placement
+) -> LayerCopies:
+    """Over the link of each GPU, all at once. `machine`: one GPU."""
+    sizes = decoder.of_rank(memory.tensor_parallel).bytes_by_layer
+    rate = machine.host_gb_s * 1e9
+    return LayerCopies(len(sizes), {index: sizes[index] / rate for index in placement.layers})

@@ -1,0 +1,130 @@
+"""What fits a GPU with weights in host memory, and what a step takes then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cli.plan.decoder import DecoderCounts
+from cli.plan.fits import device_tokens, in_formats
+from cli.plan.machine import GIB, MachineModel
+from cli.plan.offload import copies_of, placement_of
+from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.units import ms
+from engine.models.architectures.registry import SERVED, ServedModels
+from engine.offload.placement import Placement, as_gib, least_placement
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadFit:
+    """A model in one format with weights in host memory. Bytes and layers of each GPU."""
+
+    format: str
+    cpu_offload_gb: float  # the flag that asks for it
+    layers: int  # whose weights stay there
+    host_bytes: int
+    freed_bytes: int
+    copy_ms: float  # of each step: no step is shorter
+    device_tokens: int  # that fit beside the other weights
+
+
+def offload_fit(
+    decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
+) -> OffloadFit | None:
+    """As the flags ask; None: they do not. Raises WrongSetting. `machine`: one GPU."""
+    placement = placement_of(decoder, memory)
+    if placement is None:
+        return None
+    return _fit(decoder, memory, machine, placement)
+
+
+def offload_needs(
+    decoder: DecoderCounts,
+    memory: MemoryFlags,
+    machine: MachineModel,
+    requests: RequestFlags,
+    served: ServedModels = SERVED,
+) -> list[OffloadFit]:
+    """Of each format whose weights do not fit: the least in host memory with which `requests` run.
+
+    Those that never fit are left out. `machine`: one GPU.
+    """
+    plain = replace(memory, cpu_offload_gb=0.0)
+    needs = (
+        least_fit(one, memory, machine, requests)
+        for one in in_formats(decoder, memory, served)
+        if not device_tokens(one, plain)
+    )
+    return [one for one in needs if one is not None]
+
+
+def least_fit(
+    decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
+) -> OffloadFit | None:
+    """With the fewest layers in host memory; None: it never fits. `machine`: one GPU."""
+    least = _least(decoder, memory, requests)
+    if least is None:
+        return None
+    asked = replace(memory, cpu_offload_gb=float(as_gib(least.host_bytes)))
+    return _fit(decoder, asked, machine, least)
+
+
+def _least(decoder: DecoderCounts, memory: MemoryFlags, requests: RequestFlags) -> Placement | None:
+    """The fewest layers of each GPU with which the KV of the requests fits beside the others."""
+    if memory.gpus != memory.tensor_parallel:
+        return None
+    part = decoder.of_rank(memory.tensor_parallel)
+    tokens = requests.batch * (requests.prompt_tokens + requests.output_tokens)
+    kv_bytes = tokens * part.kv_bytes_per_token / memory.memory_fraction
+    others = part.weight_bytes - part.layer_bytes
+    return least_placement(part.bytes_by_layer, memory.gpu_gib * GIB - others - kv_bytes)
+
+
+def all_needs(
+    decoder: DecoderCounts,
+    memory: MemoryFlags,
+    machine: MachineModel,
+    requests: RequestFlags,
+    served: ServedModels = SERVED,
+) -> list[OffloadFit]:
+    """Of weights that do not fit as they are; then of formats of which less has to stay there."""
+    own = least_fit(decoder, memory, machine, requests)
+    others = offload_needs(decoder, memory, machine, requests, served)
+    if own is None:
+        return others
+    return [own, *(one for one in others if one.host_bytes < own.host_bytes)]
+
+
+def need_line(fit: OffloadFit) -> str:
+    """For the refusal of weights that do not fit."""
+    return (
+        f"with --cpu-offload-gb {fit.cpu_offload_gb:g} they fit in {fit.format}, and each step "
+        f"copies weights for {ms(fit.copy_ms, 0)}"
+    )
+
+
+def offload_rows(fits: list[OffloadFit]) -> list[tuple[str, ...]]:
+    """Format, flag, layers, milliseconds, tokens."""
+    return [
+        (
+            one.format,
+            f"{one.cpu_offload_gb:g}",
+            f"{one.layers}",
+            ms(one.copy_ms, 0),
+            f"{one.device_tokens:,}",
+        )
+        for one in fits
+    ]
+
+
+def _fit(
+    decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, placement: Placement
+) -> OffloadFit:
+    return OffloadFit(
+        format=decoder.weight_format.name,
+        cpu_offload_gb=memory.cpu_offload_gb,
+        layers=len(placement.layers),
+        host_bytes=placement.host_bytes,
+        freed_bytes=placement.freed_bytes,
+        copy_ms=1e3 * copies_of(decoder, memory, machine, placement).step_seconds,
+        device_tokens=device_tokens(decoder, memory),
+    )

@@ -1,0 +1,179 @@
+"""`ratoon plan`: asks for a plan (`cache_plan.py`), and shows it."""
+
+from __future__ import annotations
+
+from os.path import expanduser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.errors import BadSetting
+from cli.options.flags import flag
+from cli.options.options import EMBEDDED, MODEL, Json
+from cli.output import print_result, print_table
+from cli.plan.cache_plan import CachePlan, make_plan
+from cli.plan.decoder import DecoderCounts, read_decoder
+from cli.plan.estimates import (
+    batch_rows,
+    model_rows,
+)
+from cli.plan.fits import (
+    rank_rows,
+    tier_rows,
+    weight_rows,
+)
+from cli.plan.gpus import on_gpu
+from cli.plan.machine import MachineModel
+from cli.plan.offload import placement_of
+from cli.plan.offload_fits import (
+    offload_rows,
+)
+from cli.plan.options import MemoryFlags, PlanMachineFlags, RequestFlags
+from cli.plan.stages import (
+    checked_ranks,
+    pipeline_line,
+    stage_rows,
+)
+from cli.plan.units import gib
+from cli.plan.windows import window_line
+from cli.serving.model_source import resolve
+from engine.models.errors import WrongSetting
+
+ModelName = Annotated[
+    str,
+    flag(
+        "'handbook', a directory with config.json, that file, or a hub id (owner/name).",
+        panel=MODEL,
+    ),
+]
+
+
+def plan(
+    context: typer.Context,
+    model: ModelName = EMBEDDED,
+    *,
+    memory: MemoryFlags,
+    machine: PlanMachineFlags,
+    requests: RequestFlags,
+    json: Json = False,
+) -> None:
+    """Show what a model costs, what fits each tier, and when loading beats computing.
+
+    Weights, also in each format that is served, KV and FLOPs, the predicted times of a batch of
+    requests, how many tokens fit each tier, from what length on loading beats computing, and, of a
+    model whose layers attend over windows, what it would give to free KV outside of them.
+    Everything comes from the model's
+    config.json and the flags, by default those of an H200; nothing is measured. Loading takes
+    --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus, a step
+    of decoding reads weights and KV by --device-gb-s times --gpus. Stages compute one after the
+    other: of --pipeline-parallel one request gains nothing, and several at once do. Weights that
+    stay in host memory (--cpu-offload-gb) are copied by every step by --host-gb-s; of formats that
+    do not fit without, the least that has to stay there is shown.
+
+    Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
+    32 requests of 4,096 tokens at once; a 70B divided between two ranks, and between two stages;
+    on one H100:
+
+        ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
+
+        ratoon plan --model Qwen/Qwen3-8B --gpu l4
+
+        ratoon plan --model Qwen/Qwen3-8B --batch 32 --prompt-tokens 3840 --output-tokens 256
+
+        ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --tensor-parallel 2
+
+        ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --pipeline-parallel 2
+
+        ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --gpu h100 --cpu-offload-gb 64
+    """
+    decoder = read_decoder(_config_of(model), memory.kv_dtype)
+    memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
+    memory = checked_ranks(decoder, memory)
+    check_offload(decoder, memory)
+    made = make_plan(model, decoder, memory, machine, requests)
+
+    def show(made: CachePlan) -> None:
+        _show(made)
+        typer.echo(_assumed(memory, machine))
+
+    print_result(made, show, as_json=json)
+
+
+def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
+    """BadSetting for weights in host memory that an engine would refuse."""
+    if memory.cpu_offload_gb and memory.pipeline_parallel > 1:
+        raise BadSetting("--cpu-offload-gb", "is not planned beside --pipeline-parallel")
+    if memory.cpu_offload_gb and memory.gpus != memory.tensor_parallel:
+        raise BadSetting(
+            "--cpu-offload-gb", f"counts what each GPU has: of {memory.gpus} with --tensor-parallel"
+        )
+    try:
+        placement_of(decoder, memory)
+    except WrongSetting as error:
+        said = str(error).removeprefix("cpu_offload_gb ")
+        raise BadSetting("--cpu-offload-gb", said) from error
+
+
+def _given(context: typer.Context) -> frozenset[str]:
+    """The names of the flags that have not their defaults."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(name for name, one in sources.items() if one and one.name != "DEFAULT")
+
+
+def _config_of(model: str) -> Path:
+    path = Path(expanduser(model))
+    if model != EMBEDDED and path.is_dir():
+        return path / "config.json"
+    if model != EMBEDDED and path.is_file():
+        return path
+    return resolve(model, "dummy").directory / "config.json"
+
+
+def _show(made: CachePlan) -> None:
+    asked = made.requests
+    print_table(made.model, ("", "", "by"), model_rows(made.costs))
+    print_table(
+        f"{asked.batch} at once: {asked.prompt_tokens:,} tokens in, {asked.output_tokens:,} out",
+        ("", "", "by"),
+        batch_rows(asked),
+    )
+    print_table(
+        "weights in each format; embedding and head are plain in all",
+        ("format", "weights", "tokens that fit the device"),
+        weight_rows(made.weights),
+    )
+    if made.rank is not None:
+        print_table(f"each of {made.rank.ranks} ranks", ("", ""), rank_rows(made.rank))
+    if made.pipeline is not None:
+        header = ("layers", "weights", "KV of a token", "a step")
+        print_table(f"{len(made.pipeline.stages)} stages", header, stage_rows(made.pipeline))
+        typer.echo(pipeline_line(made.pipeline))
+    _show_offload(made)
+    print_table(
+        f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
+        f"{gib(made.weight_bytes)} of weights",
+        ("tier", "KV", "tokens that fit", "tokens/s", "beats computing from"),
+        tier_rows(made.kv, made.prefill_tokens_per_s),
+    )
+    if made.windows is not None:
+        typer.echo(window_line(made.windows, made.costs.layers))
+
+
+def _show_offload(made: CachePlan) -> None:
+    """What stays in host memory, as it was asked for, and as other formats would need it."""
+    columns = ("format", "--cpu-offload-gb", "layers", "copies of a step", "tokens that fit")
+    if made.offload is not None:
+        print_table("weights in host memory", columns, offload_rows([made.offload]))
+    if made.with_offload:
+        title = "formats that fit with weights in host memory alone"
+        print_table(title, columns, offload_rows(made.with_offload))
+
+
+def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:
+    """What the plan is for, which need not be what this machine has."""
+    return (
+        f"Assumed, and not looked for on this machine: {memory.gpus} x {memory.gpu_gib:g} GiB "
+        f"(--gpus, --gpu-gib), {machine.tflops:,.4g} TFLOP/s (--tflops) and "
+        f"{machine.device_gb_s:,.0f} GB/s (--device-gb-s) each."
+    )

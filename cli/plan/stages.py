@@ -1,0 +1,136 @@
+"""What the stages of a pipeline hold, and what a step costs on each (`--pipeline-parallel`).
+
+    every stage of a batch of requests    requests / stages rows at a time, one step each
+    time per output token                 stages x the dearest stage's step; of fewer requests than
+                                          stages, all stages one after the other
+    n chunks of prompts over s stages     (n + s - 1) x the dearest stage's part of a chunk
+
+What goes from stage to stage is counted in bytes: how fast it goes depends on the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cli.errors import BadSetting
+from cli.plan.decoder import DecoderCounts
+from cli.plan.estimates import BatchCosts
+from cli.plan.machine import MachineModel
+from cli.plan.options import MemoryFlags, RequestFlags
+from cli.plan.units import gib, ms
+from engine.models.checks import check_grid
+from engine.models.errors import UnsupportedModel
+from engine.models.grid import RankGrid
+from engine.models.stages import layer_bytes, split_layers
+from storage.kv_layout import ITEM_BYTES
+from storage.stage import Stage
+
+CHUNK_TOKENS = 8192  # of all stages' steps under way together, as an engine has it on a GPU
+
+
+@dataclass(frozen=True, slots=True)
+class StageFit:
+    """One stage; of several ranks that divide its layers, each has an equal part."""
+
+    first_layer: int
+    last_layer: int
+    weight_bytes: int  # of all its ranks
+    kv_bytes_per_token: int
+    step_ms: float  # of its part of the requests, at half of the output
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFit:
+    """All stages. `balance`: the mean of their steps' times, of the longest."""
+
+    stages: list[StageFit]
+    balance: float
+    bytes_between: int  # for a token, from one stage to the next
+
+
+def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
+    """What each stage has, as an engine divides it; raises UnsupportedModel."""
+    costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
+    ends = split_layers(costs, decoder.table_bytes, num_stages)
+    return [decoder.of_stage(Stage(index, ends)) for index in range(num_stages)]
+
+
+def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
+    """As many GPUs as ranks; BadSetting for another number, or a model that does not divide."""
+    ranks = memory.num_ranks
+    if ranks == 1:
+        return memory
+    if memory.gpus not in (1, ranks):
+        raise BadSetting("--gpus", f"{memory.gpus}: each of {ranks} ranks has one")
+    try:
+        check_grid(RankGrid(memory.tensor_parallel, memory.pipeline_parallel))
+        decoder.of_rank(memory.tensor_parallel)
+        stages_of(decoder, memory.pipeline_parallel)
+    except UnsupportedModel as error:
+        flag = "--tensor-parallel" if memory.pipeline_parallel == 1 else "--pipeline-parallel"
+        raise BadSetting(flag, str(error)) from error
+    return replace(memory, gpus=ranks)
+
+
+def pipeline_fit(
+    decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
+) -> PipelineFit | None:
+    """None where there is one stage. `machine`: the GPUs of a stage together."""
+    if memory.pipeline_parallel == 1:
+        return None
+    parts, first, stages = stages_of(decoder, memory.pipeline_parallel), 0, []
+    for part in parts:
+        last = first + len(part.layers) - 1
+        ms = 1e3 * _step_seconds(part, memory, machine, requests)
+        stages.append(StageFit(first, last, part.weight_bytes, part.kv_bytes_per_token, ms))
+        first = last + 1
+    times = [one.step_ms for one in stages]
+    between = decoder.hidden_size * ITEM_BYTES[decoder.dtype]
+    return PipelineFit(stages, sum(times) / len(times) / max(times), between)
+
+
+def _step_seconds(
+    part: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
+) -> float:
+    rows = -(-requests.batch // memory.pipeline_parallel)
+    context = requests.prompt_tokens + requests.output_tokens / 2
+    return machine.step_seconds(part.shape, rows, context)
+
+
+def in_stages(costs: BatchCosts, fit: PipelineFit | None, machine: MachineModel) -> BatchCosts:
+    """The costs of a batch that one stage's GPUs would have alone, as all stages have them."""
+    if fit is None:
+        return costs
+    times, count = [one.step_ms for one in fit.stages], len(fit.stages)
+    tpot_ms = max(sum(times), min(count, costs.batch) * max(times))
+    chunks = -(-costs.batch * costs.prompt_tokens // (CHUNK_TOKENS // count))
+    computing = (costs.ttft_ms - machine.start_ms) * (chunks + count - 1) / (chunks * count)
+    ttft_ms = machine.start_ms + computing / fit.balance
+    return replace(
+        costs,
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        request_ms=ttft_ms + tpot_ms * costs.output_tokens,
+        output_tokens_per_s=costs.batch / tpot_ms * 1e3,
+    )
+
+
+def stage_rows(fit: PipelineFit) -> list[tuple[str, ...]]:
+    """Layers, weights, KV of a token, a step."""
+    return [
+        (
+            f"{one.first_layer} to {one.last_layer}",
+            gib(one.weight_bytes),
+            f"{one.kv_bytes_per_token:,} bytes",
+            ms(one.step_ms, 2),
+        )
+        for one in fit.stages
+    ]
+
+
+def pipeline_line(fit: PipelineFit) -> str:
+    """How well they are balanced, and what goes between them."""
+    return (
+        f"A stage computes {fit.balance:.0%} of the time on average, once as many requests run as "
+        f"there are stages; from one to the next go {fit.bytes_between:,} bytes a token."
+    )

@@ -1,0 +1,45 @@
+"""Amounts in the unit that fits them: of a small model megabytes, of a large one gigabytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BYTES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+_DECIMAL_BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1.0))
+_COUNTS = (("B", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_OPERATIONS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_FEW_MS = 0.1
+
+
+def gib(num_bytes: float, digits: int = 1) -> str:
+    """Bytes by powers of 1,024, in GiB or less."""
+    return _in(_BYTES, num_bytes, digits)
+
+
+def gb(num_bytes: float, digits: int = 1) -> str:
+    """Bytes by powers of 1,000, in GB or less."""
+    return _in(_DECIMAL_BYTES, num_bytes, digits)
+
+
+def count(number: float, digits: int = 2) -> str:
+    """A number of things, in billions (B) or less."""
+    return _in(_COUNTS, number, digits)
+
+
+def operations(number: float, digits: int = 1, most: str = "T") -> str:
+    """FLOPs, in the unit `most` (T, G) or a smaller one."""
+    names = [name for name, _ in _OPERATIONS]
+    return _in(_OPERATIONS[names.index(most) :], number, digits)
+
+
+def ms(milliseconds: float, digits: int = 1) -> str:
+    """Milliseconds; microseconds where these are fewer than a tenth of one."""
+    small = milliseconds < _FEW_MS
+    return f"{1e3 * milliseconds:,.{digits}f} µs" if small else f"{milliseconds:,.{digits}f} ms"
+
+
+def _in(units: Sequence[tuple[str, float]], amount: float, digits: int) -> str:
+    """In the largest unit of which it is one or more; else in the smallest one."""
+    name, size = next((unit for unit in units if abs(amount) >= unit[1]), units[-1])
+    whole = size == 1 and name in ("bytes", "")
+    return f"{amount / size:,.{0 if whole else digits}f} {name}".rstrip()

@@ -1,0 +1,77 @@
+"""Whether an engine could keep so many GiB of weights in host memory, asked before it is started.
+
+The engine would need seconds to say it. Counted are the matrices of layers, without norms and
+biases, so what is refused here is refused there; what is not may still be.
+
+Knows: sizes by the model's config, this machine's memory. Does not know: the GPU's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.errors import BadSetting
+from engine.config import EngineConfig
+from engine.models.config import SERVED_DTYPES, ModelConfig
+from engine.models.errors import WrongSetting
+from engine.models.shards import shard_layers
+from engine.models.stages import layer_bytes, split_model
+from engine.offload.placement import GIB, as_gib, place
+from storage.stage import Stage
+
+if TYPE_CHECKING:
+    from cli.serving.replicas import Machine
+
+_FLAG = "--cpu-offload-gb"
+_MORE = 1.05  # times as much that a layer may have with its norms and biases
+
+
+def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
+    """BadSetting where the layers have less, or would free nothing, or the host has no room.
+
+    `of` is the machine of the engine, if it is this one, with the memory that it may take.
+    """
+    if not engine.cpu_offload_gb:
+        return
+    needed = 0
+    for sizes in _sizes_by_stage(model, engine, _dtype(model, engine, of)):
+        needed += engine.tensor_parallel * _host_bytes(sizes, engine.cpu_offload_gb)
+    if of is not None and needed > of.free_bytes:
+        raise BadSetting(
+            _FLAG,
+            f"{engine.cpu_offload_gb:g}: {as_gib(needed)} GiB of weights would be in host memory, "
+            f"of which {of.free_bytes / GIB:.4g} GiB are free",
+        )
+
+
+def _host_bytes(sizes: list[int], gib: float) -> int:
+    """What one rank would keep there, at least; BadSetting where it cannot be."""
+    total = sum(sizes)
+    wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)
+    try:
+        return place(sizes, wanted).host_bytes
+    except WrongSetting as error:
+        said = str(error).removeprefix("cpu_offload_gb ")
+        raise BadSetting(_FLAG, said) from error
+
+
+def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> list[list[int]]:
+    """Bytes of each layer of one rank of each stage."""
+    sizes = layer_bytes(
+        shard_layers(model.layers, engine.tensor_parallel), model.weight_format, dtype
+    )
+    ends = split_model(model, engine.pipeline_parallel, dtype)
+    return [
+        [sizes[index] for index in Stage(place, ends).layers]
+        for place in range(engine.pipeline_parallel)
+    ]
+
+
+def _dtype(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> str:
+    """What plain weights would be in; the widest one where that is not known."""
+    if engine.dtype != "auto":
+        return engine.dtype
+    on_gpu = engine.device == "cuda" or (
+        engine.device == "auto" and of is not None and bool(of.gpus)
+    )
+    return model.dtype or "bfloat16" if on_gpu else SERVED_DTYPES[0]

@@ -1,0 +1,35 @@
+"""Which of the flushes that gateways have recorded this engine's cache has done.
+
+An engine that was away when a flush was ordered has its blocks still on disk. So gateways tell all
+flushes to each engine that they connect to, before anything else, and it does those that it does
+not know. What it has done it remembers beside its blocks (`storage.disk`).
+
+Several gateways tell it of the same flush, and one of them asks how many blocks it dropped: perhaps
+after another one has told. So the number is kept with the id.
+
+Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who recorded it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+class DoneFlushes:
+    """The ids of flushes that are done, and the blocks that each dropped."""
+
+    def __init__(self, done: Iterable[str] = ()) -> None:
+        """`done`: before this start."""
+        self._done = dict.fromkeys(done, 0)
+
+    def due(self, flushes: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Those that are not done."""
+        return {one: flow for one, flow in flushes.items() if one not in self._done}
+
+    def note(self, flush_id: str, blocks: int) -> None:
+        """It is done, and dropped so many."""
+        self._done[flush_id] = blocks
+
+    def blocks(self, flush_id: str) -> int:
+        """How many it dropped; 0 where it was before this start, or is not done."""
+        return self._done.get(flush_id, 0)

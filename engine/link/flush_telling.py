@@ -1,0 +1,59 @@
+"""Tells an engine of the flushes on record: all before it is used, and new ones from then on.
+
+Knows: which the engine has been told. Does not know: where they are recorded, or what they drop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from engine.link.messages import RecordedFlushes
+
+_log = logging.getLogger(__name__)
+
+ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
+
+
+class FlushTelling:
+    """Of one client. `read` gives all flushes, by id; None: nobody records any."""
+
+    def __init__(self, read: ReadFlushes | None, send: Callable[[RecordedFlushes], bool]) -> None:
+        self._read, self._send = read, send
+        self._flushes: dict[str, str | None] = {}  # as far as known
+        self._telling: asyncio.Task[None] | None = None
+
+    def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:
+        """These are on record now; an engine that is connected is told what is new."""
+        new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
+        self._flushes = dict(flushes)
+        if new and is_connected:
+            self._send(RecordedFlushes(flushes=new))
+
+    def tell_all(self, told: Callable[[], None]) -> None:
+        """An engine has connected: tell it of all, and then call `told`."""
+        if self._read is None:
+            told()
+            return
+        self._telling = asyncio.create_task(self._tell_all(self._read, told), name="engine-flushes")
+        self._telling.add_done_callback(log_failure)
+
+    def stop(self) -> None:
+        """The engine is gone."""
+        if self._telling is not None:
+            self._telling.cancel()
+
+    async def _tell_all(self, read: ReadFlushes, told: Callable[[], None]) -> None:
+        flushes = await read()
+        self._flushes |= flushes
+        if self._flushes:
+            self._send(RecordedFlushes(flushes=self._flushes))
+        told()
+
+
+def log_failure(task: asyncio.Task[None]) -> None:
+    """Without this task no engine is ever ready."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("engines are not connected to any more", exc_info=error)

@@ -1,0 +1,45 @@
+"""How values in fp8 and their scales come to be: drawn, as a checkpoint has them, or quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+USUAL = 100.0  # of dummy values: one standard deviation in e4m3, of at most 448
+
+
+def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
+    """Dummy values (..., K) with which activations keep their size; scales differ by up to 3."""
+    import torch
+
+    drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
+    values.copy_(drawn.normal_(0.0, USUAL, generator=generator).clamp_(-448, 448))
+    scales.uniform_(0.5, 1.5, generator=generator).mul_(values.shape[-1] ** -0.5 / USUAL)
+
+
+def as_column_or_blocks(view: Tensor) -> Callable[[Tensor], Tensor]:
+    """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
+
+    def convert(value: Tensor) -> Tensor:
+        if value.numel() == 1:
+            return value.reshape(1, 1).expand(view.shape)
+        return value[:, None] if value.dim() == 1 else value
+
+    return convert
+
+
+def quantise_into(scales: Tensor) -> Callable[[Tensor], Tensor]:
+    """Returns the values in e4m3, and writes their scales to `scales` (rows, 1)."""
+
+    def convert(weight: Tensor) -> Tensor:
+        from kernels.linear.fp8_matrix import scaled_to_e4m3
+
+        values, found = scaled_to_e4m3(weight)
+        scales.copy_(found)
+        return values
+
+    return convert

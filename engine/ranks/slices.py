@@ -1,0 +1,81 @@
+"""What a rank has to do with other engines: it sends its slices of blocks, and fetches them.
+
+Rank 0 decides both. Each rank has a door of its own, and asks at the other engine's of its number.
+
+Knows: who is told what. Does not know: tickets (`slices_lent`) or slots (`slices_fetched`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engine.exchange.parts import OpenExchange
+from engine.link.address import is_tcp
+from engine.ranks.messages import (
+    EndLending,
+    Exchanged,
+    FetchSlices,
+    LeaveSlices,
+    Lend,
+    LendBlocks,
+    RankMessage,
+)
+from engine.ranks.slices_fetched import SliceFetching
+from engine.ranks.slices_lent import SliceLending
+
+
+def door_of(where: str | None, rank: int) -> str | None:
+    """Where a rank from 1 on is asked, whose rank 0 is at `where`: beside it, or any free port."""
+    if where is None:
+        return None
+    return f"{where.rpartition(':')[0]}:*" if is_tcp(where) else f"{where}.{rank}"
+
+
+class SliceExchange:
+    """Both, as the rank's loop sees them. One owner thread."""
+
+    def __init__(
+        self,
+        opened: OpenExchange,
+        rank: int,
+        fingerprint: bytes,
+        report: Callable[[RankMessage], None],
+    ) -> None:
+        """`fingerprint` is that of this rank's slices; `report` tells rank 0."""
+        self._lending = None
+        if opened.answering is not None:
+            self._lending = SliceLending(opened.answering, fingerprint, report)
+        self._fetching = SliceFetching(opened, rank, fingerprint, report)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something ends by itself after a while."""
+        return self._lending is not None and self._lending.is_busy
+
+    def do(self, message: Exchanged) -> None:
+        """What rank 0 says. Raises ThreadEnded."""
+        match message:
+            case FetchSlices():
+                self._fetching.begin(message)
+            case LeaveSlices(number):
+                self._fetching.leave(number)
+            case _:
+                if self._lending is not None:
+                    _lend(self._lending, message)
+
+    def turn(self) -> None:
+        """See to what has come from other engines. Raises ThreadEnded."""
+        self._fetching.turn()
+        if self._lending is not None:
+            self._lending.turn(time.monotonic())
+
+
+def _lend(lending: SliceLending, message: Lend | LendBlocks | EndLending) -> None:
+    match message:
+        case Lend(ticket):
+            lending.lend(ticket)
+        case LendBlocks():
+            lending.send(message)
+        case EndLending():
+            lending.end(message)

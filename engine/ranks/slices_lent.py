@@ -1,0 +1,132 @@
+"""A rank's slices of blocks that rank 0 lends: who asks with the ticket is sent them.
+
+    rank 0    Lend | LendBlocks ... | EndLending       through the ring
+    asker     an ask that names the ticket             at this rank's door
+
+Either may come first. A lending that nobody asks for, and an ask that nobody has told of, end after
+a while.
+
+What is lent was computed, loaded or fetched by all ranks before rank 0 knew of it: no rank's step
+is over before those of the others have written their blocks, since each waits for their sums.
+
+Knows: tickets. Does not know: leases, namespaces by name, or what sends (`engine.exchange`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.exchange.answering import Asked, Asker
+from engine.exchange.parts import Answers
+from engine.exchange.sending import BlockToSend
+from engine.exchange.wire import Ask
+from engine.ranks.lending import unpacked
+from engine.ranks.messages import EndLending, LendBlocks, LendingEnded, RankMessage
+
+OTHER_HALF_S = 5.0  # for which a lending waits for its ask, and an ask for its lending
+UNKNOWN = "nothing is lent under this ticket"
+
+
+@dataclass(slots=True)
+class _Lent:
+    """What is lent under a ticket."""
+
+    since: float
+    asker: Asker | None = None
+    waiting: list[BlockToSend] = field(default_factory=list)  # for the asker to come
+    end: EndLending | None = None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """An ask of which rank 0 has not told yet."""
+
+    ask: Ask
+    since: float
+
+
+class SliceLending:
+    """What this rank sends. One owner thread."""
+
+    def __init__(
+        self, answering: Answers, fingerprint: bytes, report: Callable[[RankMessage], None]
+    ) -> None:
+        """`fingerprint` is that of this rank's slices."""
+        self._answering = answering
+        self._fingerprint = fingerprint
+        self._report = report
+        self._lent: dict[bytes, _Lent] = {}  # by ticket
+        self._asked: dict[Asker, _Asked] = {}
+        self._tickets: dict[Asker, bytes] = {}  # of those that are lent to
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether one half waits for the other."""
+        return bool(self._asked) or any(one.asker is None for one in self._lent.values())
+
+    def lend(self, ticket: bytes) -> None:
+        """An engine may ask under this ticket."""
+        self._lent[ticket] = _Lent(time.monotonic())
+
+    def send(self, message: LendBlocks) -> None:
+        """Send it these blocks, or keep them for it."""
+        lent = self._lent.get(message.ticket)
+        if lent is None:
+            return  # it is gone
+        blocks = unpacked(message)
+        if lent.asker is None:
+            lent.waiting += blocks
+        else:
+            self._answering.send(lent.asker, blocks)
+
+    def end(self, message: EndLending) -> None:
+        """No more blocks will follow."""
+        lent = self._lent.get(message.ticket)
+        if lent is None:
+            return
+        lent.end = message
+        if lent.asker is not None:
+            self._answering.end(lent.asker, message.why, is_all=message.is_all)
+        elif not message.is_all:
+            self._over(message.ticket)
+
+    def turn(self, now: float) -> None:
+        """Bring both halves together, and report what is over. `now`: seconds, monotonic."""
+        for news in self._answering.take():
+            if isinstance(news, Asked):
+                self._asked[news.asker] = _Asked(news.ask, now)
+            else:
+                self._gone(news.asker)
+        for asker, asked in list(self._asked.items()):
+            self._join(asker, asked, now)
+        for ticket, lent in list(self._lent.items()):
+            if lent.asker is None and now - lent.since > OTHER_HALF_S:
+                self._over(ticket)
+
+    def _join(self, asker: Asker, asked: _Asked, now: float) -> None:
+        ticket = asked.ask.ticket
+        lent = None if ticket is None else self._lent.get(ticket)
+        is_its_own = asked.ask.fingerprint == self._fingerprint
+        if ticket is not None and is_its_own and lent is not None and lent.asker is None:
+            del self._asked[asker]
+            lent.asker, self._tickets[asker] = asker, ticket
+            self._answering.found(asker, len(lent.waiting), {})
+            self._answering.send(asker, lent.waiting)
+            lent.waiting = []
+            if lent.end is not None:
+                self._answering.end(asker, lent.end.why, is_all=lent.end.is_all)
+        elif ticket is None or not is_its_own or now - asked.since > OTHER_HALF_S:
+            del self._asked[asker]
+            self._answering.end(asker, UNKNOWN, is_all=False)
+
+    def _gone(self, asker: Asker) -> None:
+        self._asked.pop(asker, None)
+        ticket = self._tickets.pop(asker, None)
+        if ticket is not None:
+            self._over(ticket)
+
+    def _over(self, ticket: bytes) -> None:
+        del self._lent[ticket]
+        self._report(LendingEnded(ticket))

@@ -1,0 +1,160 @@
+"""From a parsed request to its answer, whole or as a stream, in any dialect.
+
+Knows: the order in which a request is answered, rendered and released. Does not know: how a body is
+read, or what an answer looks like (`Rendering`, which each dialect has).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, TypeVar
+
+import msgspec
+from fastapi import Request, Response
+
+from gateway.config import Bounds
+from gateway.dialects.finished_choice import FinishedChoice, gather
+from gateway.dialects.keep_alive import KeepAlive, with_pauses
+from gateway.errors import GatewayError
+from gateway.generation.answering import Answer, Answering
+from gateway.generation.choice import Event
+from gateway.http.body import Body, Part, parse_steps, read_body
+from gateway.http.event_stream import EventStream
+from gateway.http.request_head import running_request, until_gone
+from gateway.limits.limits import RateStatus
+from gateway.limits.permits import Permit
+from gateway.prompts.admission import Admission
+from gateway.prompts.generation_request import GenerationRequest
+from gateway.usage.request_metrics import Usage
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+BYTES_PER_CHARACTER = 16  # of JSON: as much work as a character to be tokenised
+
+
+class Rendering(Protocol):
+    """How a dialect renders one answer."""
+
+    last: ClassVar[bytes]  # ends a stream that did not fail; may be empty
+
+    def headers(self, standing: RateStatus) -> Mapping[str, str]:
+        """Fields of the answer's head, with what is left of the tenant's limits."""
+        ...
+
+    def begin(self, usage: Usage) -> bytes | None:
+        """What is sent before the first event, when the prompt's part of `usage` is known."""
+        ...
+
+    def frame(self, event: Event) -> bytes | None:
+        """What is sent for `event`; None when there is nothing to send."""
+        ...
+
+    def usage_frame(self, usage: Usage) -> bytes | None:
+        """What is sent after the last event; None when there is nothing to send."""
+        ...
+
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
+        """The whole answer."""
+        ...
+
+
+async def read_wire(
+    request: Request,
+    permit: Permit,
+    decoder: msgspec.json.Decoder[T],
+    bounds: Bounds,
+    admission: Admission,
+    bulk: Callable[[Body], Part] | None = None,
+) -> T:
+    """Parse the body and free its bytes; GatewayError for a bad one. `bulk`: `parse_steps`."""
+    body = await read_body(request, bounds.max_body_bytes, permit.body)
+    size = len(body) // BYTES_PER_CHARACTER
+    work = parse_steps(decoder, body, bounds.max_json_depth, bulk)
+    del body  # `work` has it until it is parsed
+    return await admission.off_the_loop(permit.caller, work, size)
+
+
+Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class DialectRequest:
+    """One request that has been read: what it asks for, and how its answer is rendered.
+
+    `ending` is awaited before the end of the answer is rendered, with the choices of a whole one.
+    `error_event` is how a stream of this answer breaks off, if not as all of its dialect do.
+    """
+
+    generation_request: GenerationRequest | None
+    rendering: Rendering
+    request: Request
+    permit: Permit
+    keep_alive: KeepAlive | None = None
+    headers: dict[str, str] = field(default_factory=dict)  # known once the request is admitted
+    ending: Ending | None = None
+    error_event: Callable[[GatewayError], bytes] | None = None
+
+    async def respond(self, answering: Answering, *, stream: bool) -> Response:
+        """The answer, whole or as it comes."""
+        if stream:
+            frames, last = self._frames(answering), self.rendering.last
+            return EventStream(frames, last, self.headers, self.error_event)
+        whole = await until_gone(self.request.receive, self._whole(answering))
+        return json_response(msgspec.json.encode(whole), self.headers)
+
+    async def _whole(self, answering: Answering) -> msgspec.Struct:
+        async with self._answer(answering) as answer:
+            self.headers.update(self.rendering.headers(self.permit.standing))
+            choices = await gather(answer.events)
+            await self._end(choices, answer)
+            return self.rendering.whole(choices, self._usage(answer))
+
+    async def _frames(self, answering: Answering) -> AsyncGenerator[bytes, None]:
+        rendering = self.rendering
+        async with self._answer(answering) as answer, self._heard(answer) as events:
+            self.headers.update(rendering.headers(self.permit.standing))
+            has_begun = False
+            async for event in events:
+                if event is None:
+                    assert self.keep_alive is not None
+                    yield self.keep_alive.frame
+                    continue
+                begun = b"" if has_begun else rendering.begin(self._usage(answer)) or b""
+                has_begun = True
+                frame = begun + (rendering.frame(event) or b"")
+                if frame:
+                    yield frame
+            await self._end((), answer)
+            last = rendering.usage_frame(self._usage(answer))
+            if last is not None:
+                yield last
+
+    async def _end(self, choices: Sequence[FinishedChoice], answer: Answer) -> None:
+        if self.ending is not None:
+            await self.ending(choices, self._usage(answer))
+
+    def _answer(self, answering: Answering) -> AbstractAsyncContextManager[Answer]:
+        """The request is handed over once: the code that answers it frees it."""
+        generation_request, self.generation_request = self.generation_request, None
+        assert generation_request is not None
+        scope = self.request.scope
+        running = running_request(scope)
+        return answering.answer(generation_request, scope["route"].path, running, self.permit)
+
+    def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
+        """The events, and None where a sign of life is due."""
+        if self.keep_alive is None:
+            return nullcontext(answer.events)
+        return aclosing(with_pauses(answer.events, self.keep_alive.every_s))
+
+    def _usage(self, answer: Answer) -> Usage:
+        """The usage that the caller is shown."""
+        used = answer.request_metrics.usage()
+        return used if self.permit.caller.sees_tiers else replace(used, tiers=None)
+
+
+def json_response(encoded: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of JSON."""
+    return Response(encoded, headers=headers, media_type="application/json")

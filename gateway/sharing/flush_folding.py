@@ -1,0 +1,54 @@
+"""Which records of flushes need not be kept: those of deleted tenants, once they are old.
+
+A deleted tenant's record would stay for good, in case an engine comes back that was away. Instead
+
+    flush of t1 | flush of t2 | ... an hour or more ... | flush of w      all deleted, all old
+                          becomes      "w": flush everything
+
+Whoever connects is told all that is recorded, so an engine that has done w has done those before
+it. It knows the id, and does nothing. One that does not know it was away since: it forgets
+everything, those tenants' blocks among it, at the price of its other ones.
+
+Knows: records and time. Does not know: the state, or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from gateway.state.records import CacheFlush
+
+KEPT_S = 30 * 86_400.0  # an engine may be away so long, and lose no others' blocks
+MOST_KEPT = 16_384  # of deleted tenants; an engine remembers four times as many ids
+# Another gateway's flush reaches an engine two seconds later, and clocks may differ.
+APART_S = 3_600.0
+
+
+class Folding(NamedTuple):
+    """One flush of everything in the place of some tenants' flushes."""
+
+    into: CacheFlush
+    tenant_ids: Sequence[str]
+
+
+def folding(
+    flushes: Sequence[CacheFlush], tenant_ids: Collection[str], now: float
+) -> Folding | None:
+    """What can be folded of these, the oldest first; None: nothing. `tenant_ids`: of all tenants.
+
+    `now` is seconds since the epoch.
+    """
+    there = {None, *tenant_ids}
+    deleted = [one for one in flushes if one.tenant_id not in there]
+    old = sum(one.at < now - KEPT_S for one in deleted)
+    few = deleted[: max(old, len(deleted) - MOST_KEPT)]
+    if not few:
+        return None
+    last = few[-1]
+    known = [one for one in few if one.at <= last.at - APART_S]
+    everything = [one for one in flushes if one.tenant_id is None]
+    if not known or any(one.at > last.at - APART_S for one in everything):
+        return None
+    into = CacheFlush(id=last.id, tenant_id=None, at=last.at)
+    return Folding(into, [one.tenant_id for one in (*known, last) if one.tenant_id is not None])

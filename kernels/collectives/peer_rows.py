@@ -1,0 +1,212 @@
+"""Rows of numbers that ranks write straight into each other's memory (peer memory).
+
+    buffer of a rank    (3 turns, rows, ranks, columns), filled with a mark
+    rank r, turn t      writes its row to [t % 3, row, r] of every other rank
+                        polls its own [t % 3, row] until no mark is left
+                        fills its own [(t - 1) % 3, row] with the mark again
+
+The mark is a number with all bits set: a NaN that no kernel computes (one that comes in is sent as
+another NaN), or an integer that is never sent. So each number says by itself that it is there, in
+whatever order and pieces writes arrive: there are no flags and no fences, and a collective takes
+one way over the link. NCCL's LL and TensorRT-LLM's Lamport kernels do alike.
+
+Each row counts its own turns, on each rank, so what is captured in a graph goes on where the last
+one has stopped, and collectives need not have as many rows as each other.
+
+Three turns: what is filled with the mark in turn t has been read in turn t - 1. Another rank writes
+there in turn t + 2, after it has seen this rank's row of turn t + 1, sent after the kernel of turn
+t has ended. So in every turn every rank sends to and waits for every other.
+
+A program polls while it has its place on the device, so the other rank's program of the same row
+must have begun or be about to: programs begin in the order of their numbers, as CUB's scans need it
+too, so on each rank the first row that is not done has begun.
+
+A rank that is gone is waited for until `PeerRows.abandon`, or until the process ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TURNS = 3
+_MARK = -1
+_ABANDONED = -(1 << 31)
+_INTS = {2: torch.int16, 4: torch.int32}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRows:
+    """The buffers of all ranks, as one of them has them in its address space.
+
+    `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
+    each rank's buffer begins for this one; `turns` (rows,) int32.
+    """
+
+    rank: int
+    own: Tensor
+    addresses: Tensor
+    turns: Tensor
+
+    @property
+    def num_ranks(self) -> int:
+        """How many there are."""
+        return self.own.shape[2]
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows are exchanged at once."""
+        return self.own.shape[1]
+
+    @property
+    def columns(self) -> int:
+        """Numbers in a row."""
+        return self.own.shape[3]
+
+    def fits(self, rows: int, columns: int, dtype: torch.dtype) -> bool:
+        """Whether products (rows, columns) of `dtype` are exchanged here.
+
+        Between two ranks any number, in several goes. Of more ranks each would get all of what
+        every other has; for many rows there are shorter ways.
+        """
+        is_alike = columns == self.columns and ints_of(dtype) == self.own.dtype
+        return is_alike and rows > 0 and (rows <= self.num_rows or self.num_ranks == 2)
+
+    def abandon(self) -> None:
+        """Let all kernels that wait, and those to come, go on with whatever is there.
+
+        On CUDA to be called on a stream that does not wait for these kernels.
+        """
+        self.turns.fill_(_ABANDONED)  # first: who has read it before is let go by what follows
+        self.own.zero_()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerProduct:
+    """A rank's part of a product, of which the reader makes the sum over all ranks.
+
+    `part` (T, H), or split-K parts (S, T, H). Is read once, by the same kernel on all ranks.
+    """
+
+    part: Tensor
+    peers: PeerRows
+
+
+def ints_of(dtype: torch.dtype) -> torch.dtype | None:
+    """The integers as wide as numbers of `dtype`; None where such are not exchanged."""
+    return _INTS.get(dtype.itemsize) if dtype.is_floating_point else None
+
+
+def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
+    """From the buffers of all ranks, as they are mapped here; fills this rank's with the mark.
+
+    All ranks have to have done so, on the device too, before the first collective.
+    """
+    own = buffers[rank].fill_(_MARK)
+    addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
+    turns = torch.zeros(own.shape[1], dtype=torch.int32, device=own.device)
+    return PeerRows(rank, own, addresses.to(own.device), turns)
+
+
+@triton.jit
+def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where this turn's row begins in a buffer, in numbers; SIZE: of all ranks' columns."""
+    return (tl.maximum(turn, 0) % 3 * num_rows + row) * SIZE
+
+
+@triton.jit
+def send(
+    bits: tl.tensor,
+    inside: tl.tensor,
+    column: tl.tensor,
+    place: tl.tensor,
+    own: tl.tensor,
+    addresses: tl.tensor,
+    RANK: tl.constexpr,
+    RANKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Write a row's numbers, as integers, to all other ranks' buffers from `place` on."""
+    OTHER: tl.constexpr = 0x7FFF if own.dtype.element_ty.primitive_bitwidth == 16 else 0x7FFFFFFF
+    marked = tl.full(bits.shape, OTHER, bits.dtype)
+    sent = tl.where(bits == -1, marked, bits)
+    for peer in tl.static_range(RANKS):
+        if peer != RANK:
+            start = tl.multiple_of(tl.load(addresses + peer).to(own.dtype), 16)
+            tl.store(start + place + RANK * WIDTH + column, sent, mask=inside)
+
+
+@triton.jit
+def take(
+    source: tl.tensor,
+    inside: tl.tensor,
+    turn: tl.tensor,
+) -> tl.tensor:
+    """What another rank writes to `source`, once all of it is there."""
+    bits = tl.load(source, mask=inside, other=0, volatile=True)
+    while (tl.max((bits == -1).to(tl.int32)) > 0) & (turn >= 0):
+        bits = tl.load(source, mask=inside, other=0, volatile=True)
+    return bits
+
+
+@triton.jit
+def wait(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> None:
+    """As `take`, for who does not read it: no compiler takes a loop whose result is not used."""
+    missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
+    while (missing > 0) & (turn >= 0):
+        missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
+
+
+@triton.jit
+def mark_again(
+    turn: tl.tensor,
+    row: tl.tensor,
+    column: tl.tensor,
+    own: tl.tensor,
+    num_rows: tl.tensor,
+    RANKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Fill what was read in the turn before with the mark."""
+    place = row_of_turn(turn + 2, row, num_rows, RANKS * WIDTH)
+    marks = tl.full(column.shape, -1, own.dtype.element_ty)
+    for peer in tl.static_range(RANKS):
+        tl.store(own + place + peer * WIDTH + column, marks, mask=column < WIDTH)
+
+
+@triton.jit
+def summed_over_ranks(
+    mine: tl.tensor,
+    row: tl.tensor,
+    column: tl.tensor,
+    own: tl.tensor,
+    addresses: tl.tensor,
+    turns: tl.tensor,
+    num_rows: tl.tensor,
+    RANK: tl.constexpr,
+    RANKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> tl.tensor:
+    """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered."""
+    inside = column < WIDTH
+    turn = tl.load(turns + row)
+    place = row_of_turn(turn, row, num_rows, RANKS * WIDTH)
+    bits = mine.to(own.dtype.element_ty, bitcast=True)
+    send(bits, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
+    mark_again(turn, row, column, own, num_rows, RANKS, WIDTH)
+    total = mine
+    for peer in tl.static_range(RANKS):
+        source = own + place + peer * WIDTH + column
+        found = bits if peer == RANK else take(source, inside, turn)
+        part = found.to(mine.dtype, bitcast=True)
+        if peer == 0:
+            total = part
+        else:
+            total += part
+    tl.atomic_add(turns + row, 1, sem="relaxed")  # all threads have read it before they waited
+    return total

@@ -1,1 +1,0 @@
-"""Kernels that read and write the memory of other GPUs (peer memory), by which ranks exchange."""

@@ -1,0 +1,196 @@
+"""The part of Gluon's language that kernels for Hopper use, in PyTorch.
+
+Triton's interpreter does not know Gluon. Here one program runs after the other, and in each its
+groups of warps: the copier first, so shared memory needs a stage for every tile. A barrier does
+nothing, layouts are forgotten, and a product is done when it is asked for. So this shows which
+tiles are read, masked and multiplied, and not whether groups of warps wait for each other.
+
+Knows: pointers, boxes of TMA, shared memory that is swizzled by 128 bytes. Does not know: a kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from triton.experimental.gluon._runtime import GluonJITFunction
+from triton.runtime import JITFunction
+
+_IN_BOX = 64  # columns of 16 bits: what shared memory is swizzled by
+
+
+class Pointer:
+    """To numbers of a tensor: a flat view of its memory, and offsets."""
+
+    def __init__(self, numbers: Tensor, offsets: Tensor | int = 0) -> None:
+        self.numbers = numbers
+        self.offsets = torch.as_tensor(offsets)
+        self.dtype = SimpleNamespace(element_ty=numbers.dtype)
+
+    def __add__(self, more: Tensor | int) -> Pointer:
+        return Pointer(self.numbers, self.offsets + more)
+
+
+def pointer(tensor: Tensor) -> Pointer:
+    """To the first number of a tensor; what lies between its numbers can be reached, too."""
+    size = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+    return Pointer(tensor.as_strided((size,), (1,)))
+
+
+class Shared:
+    """Shared memory of some stages of rows: `index` has one, as it lies or as boxes."""
+
+    def __init__(self, parts: Tensor) -> None:
+        self._parts = parts  # (stages, boxes across, rows, columns of a box)
+
+    def index(self, stage: int) -> Shared:
+        """One stage."""
+        return Shared(self._parts[int(stage)][None])
+
+    def _reinterpret(self, _: object, shape: Sequence[int], __: object) -> Shared:
+        return Shared(self._parts.view(shape[0], 1, *shape[1:]))
+
+    def load(self, _: object = None) -> Tensor:
+        """The rows (rows, columns)."""
+        return self._parts[0].transpose(0, 1).flatten(1).clone()
+
+    def store(self, rows: Tensor) -> None:
+        """Write them."""
+        across, height, width = self._parts.shape[1:]
+        self._parts[0].copy_(rows.view(height, across, width).transpose(0, 1))
+
+    def permute(self, _: object) -> Tensor:
+        """The rows turned round."""
+        return self.load().T
+
+
+def _allocated(dtype: Any, shape: Sequence[int], _: object) -> Shared:
+    if len(shape) == 2:  # barriers
+        return Shared(torch.zeros(shape[0], 1, 1, 1))
+    *outer, rows, columns = shape
+    parts = columns // _IN_BOX
+    return Shared(torch.full((*outer, parts, rows, _IN_BOX), torch.nan, dtype=dtype))
+
+
+def _load(at: Pointer, mask: Tensor | None = None, other: float = 0.0) -> Tensor:
+    if mask is None:
+        return at.numbers[at.offsets]
+    found = at.numbers[torch.where(mask, at.offsets, 0)]
+    return torch.where(mask, found, other)
+
+
+def _store(at: Pointer, values: Tensor, mask: Tensor) -> None:
+    mask = mask.expand_as(values)
+    at.numbers[at.offsets.expand_as(values)[mask]] = values[mask]
+
+
+def _copied(boxes: Any, where: Sequence[Any], _: object, goal: Shared) -> None:
+    (row, column), (rows, columns) = (int(at) for at in where), boxes.block_shape
+    matrix = boxes.base.as_strided(boxes.shape, boxes.strides)
+    goal.store(matrix[row : row + rows, column : column + columns])
+
+
+def _product(
+    left: Shared | Tensor, right: Shared | Tensor, acc: Tensor, *, use_acc: bool = True, **_: Any
+) -> Tensor:
+    a, b = (one.load() if isinstance(one, Shared) else one for one in (left, right))
+    return a.float() @ b.float() + (acc if use_acc else 0)
+
+
+def _waited(_: int, deps: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    return deps[0] if len(deps) == 1 else tuple(deps)
+
+
+def _specialized(groups: Sequence[tuple[Callable[..., None], Sequence[Any]]], *_: object) -> None:
+    for run, arguments in reversed(groups):  # the copier is the last
+        run(*arguments)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _both(how: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], Tensor]:
+    return lambda a, b: how(torch.as_tensor(a), torch.as_tensor(b))
+
+
+LANGUAGE = SimpleNamespace(
+    load=_load,
+    store=_store,
+    arange=lambda first, end, _=None: torch.arange(first, end),
+    full=lambda shape, value, dtype, _=None: torch.full(shape, value, dtype=dtype),
+    zeros=lambda shape, dtype, _=None: torch.zeros(shape, dtype=dtype),
+    where=torch.where,
+    max=lambda x, axis: x.amax(axis),
+    sum=lambda x, axis: x.sum(axis),
+    exp2=torch.exp2,
+    log2=torch.log2,
+    maximum=_both(torch.maximum),
+    minimum=_both(torch.minimum),
+    convert_layout=lambda x, _: x,
+    static_range=range,
+    allocate_shared_memory=_allocated,
+    warp_specialize=_specialized,
+    NVMMASharedLayout=_nothing,
+    NVMMADistributedLayout=_nothing,
+    DotOperandLayout=_nothing,
+    BlockedLayout=_nothing,
+    SliceLayout=_nothing,
+    float32=torch.float32,
+    int64=torch.int64,
+)
+NAMES: dict[str, Any] = {
+    "gl": LANGUAGE,
+    "mbarrier": SimpleNamespace(
+        init=_nothing, wait=_nothing, arrive=_nothing, expect=_nothing, MBarrierLayout=_nothing
+    ),
+    "tma": SimpleNamespace(async_copy_global_to_shared=_copied),
+    "warpgroup_mma": _product,
+    "warpgroup_mma_wait": _waited,
+    "fence_async_shared": _nothing,
+}
+
+
+def _as_argument(given: Any) -> Any:
+    if isinstance(given, Tensor):
+        return pointer(given)
+    return torch.tensor(given) if isinstance(given, int | float) else given
+
+
+class Launched:
+    """In the place of a kernel: runs its programs when it is launched."""
+
+    def __init__(self, kernel: JITFunction[Any]) -> None:
+        self._run, self._arguments = kernel.fn, kernel.arg_names
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        def launch(*given: Any, **named: Any) -> None:
+            kept = {name: named[name] for name in named if name in self._arguments}
+            wrapped = [_as_argument(one) for one in given]
+            sizes = (*grid, 1, 1)
+            LANGUAGE.num_programs = lambda axis: torch.tensor(sizes[axis])
+            for program in itertools.product(*map(range, grid)):
+                places = (*program, 0, 0)
+                LANGUAGE.program_id = lambda axis, at=places: torch.tensor(at[axis])
+                self._run(*wrapped, **kept)
+
+        return launch
+
+
+@contextmanager
+def gluon_in_torch(*modules: ModuleType, kernel: str = "_kernel") -> Iterator[None]:
+    """Meanwhile the device code of these modules runs on a CPU, and so does what launches it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            for name, there in list(vars(module).items()):
+                if name in NAMES:
+                    patch.setattr(module, name, NAMES[name])
+                elif isinstance(there, GluonJITFunction):
+                    patch.setattr(module, name, Launched(there) if name == kernel else there.fn)
+        yield

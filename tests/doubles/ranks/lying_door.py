@@ -1,0 +1,49 @@
+"""A door at which blocks are sent that are not those of the rank that is asked for."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import zmq
+
+from engine.exchange.wire import Ask, Block, ExchangeCodec, Found
+from engine.link.curve import Socket
+from engine.link.waker import Waker
+
+
+class LyingDoor:
+    """Answers every ask with noise of the right size in place of a block. Noted in `asks`."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.address = str(path)
+        self.asks: list[Ask] = []
+        self._payload = bytes(block_bytes + 16)
+        self._over = Waker()
+        self._context = zmq.Context[Socket]()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.bind(f"ipc://{path}")
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.wake()
+        self._thread.join()
+        self._socket.close(linger=0)
+        self._context.destroy(linger=0)
+        self._over.close()
+
+    def _run(self) -> None:
+        codec, poller = ExchangeCodec(), zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._over.fd, zmq.POLLIN)
+        while self._over.fd not in dict(poller.poll()):
+            client, frame = self._socket.recv_multipart()
+            ask = codec.decode_to_source(frame)
+            if not isinstance(ask, Ask):
+                continue
+            self.asks.append(ask)
+            found = Found(number=ask.number, salt=bytes(16), blocks=1)
+            self._socket.send_multipart([client, codec.encode(found)])
+            block = codec.encode(Block(ask.number, ask.first))
+            self._socket.send_multipart([client, block, self._payload])

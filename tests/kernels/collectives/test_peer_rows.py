@@ -1,0 +1,180 @@
+"""Products of ranks, exchanged in the norm's kernel, are the sums of what would be gathered."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of
+from kernels.linear import split_k as parts
+from kernels.norms import add_rms_norm
+from tests.doubles.ranks.plain_peers import PlainPeers
+from tests.doubles.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"
+)
+
+ROWS, WIDTH, EPS = 4, 72, 1e-5
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def peers_for(num_ranks: int, dtype: torch.dtype) -> PlainPeers:
+    ints = ints_of(dtype)
+    assert ints is not None
+    return PlainPeers(num_ranks, ROWS, WIDTH, ints)
+
+
+def exchanged(
+    peers: PlainPeers, products: list[Tensor], residual: Tensor, weight: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """On each rank; products (T, H), or in parts."""
+    whole = [parts.whole(one, residual.dtype) for one in products]
+    peers.arrive([one.view(peers.ints) for one in whole])
+    return [
+        add_rms_norm.launch(PeerProduct(one, rows), residual, weight, EPS)
+        for one, rows in zip(products, peers.rows, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.dtype) -> None:
+    """Bit for bit on all ranks, however many rows there are from one turn to the next."""
+    peers, weight = peers_for(num_ranks, dtype), draw(WIDTH, dtype=dtype)
+    for turn, rows in enumerate((1, 4, 2, 1, 3, 4, 1, 2)):
+        products = [
+            draw(rows, WIDTH, dtype=dtype, seed=100 * turn + rank) for rank in range(num_ranks)
+        ]
+        residual = draw(rows, WIDTH, dtype=dtype, seed=turn)
+        wanted = add_rms_norm.launch(torch.stack(products), residual, weight, EPS)
+        for got in exchanged(peers, products, residual, weight):
+            assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+    assert peers.rows[0].turns.tolist() == [8, 5, 3, 2]
+
+
+def test_more_rows_than_fit_go_one_after_the_other() -> None:
+    """What is to arrive in both turns is there before: here all rows of both ranks are alike."""
+    peers, weight = peers_for(2, torch.float32), draw(WIDTH)
+    product = draw(1, WIDTH).expand(2 * ROWS - 1, WIDTH)
+    residual = draw(2 * ROWS - 1, WIDTH, seed=9)
+    wanted = add_rms_norm.launch(torch.stack([product, product]), residual, weight, EPS)
+    for rows in peers.rows:
+        rows.own.copy_(product[0].view(torch.int32))
+        got = add_rms_norm.launch(PeerProduct(product, rows), residual, weight, EPS)
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+        assert rows.turns.tolist() == [2] * (ROWS - 1) + [1]
+
+
+def test_parts_are_added_and_rounded_before_they_are_sent() -> None:
+    peers, weight = peers_for(2, torch.float16), draw(WIDTH, dtype=torch.float16)
+    products = [draw(3, 2, WIDTH, seed=rank) for rank in range(2)]
+    residual = draw(2, WIDTH, dtype=torch.float16, seed=9)
+    whole = torch.stack([parts.whole(one, torch.float16) for one in products])
+    wanted = add_rms_norm.launch(whole, residual, weight, EPS)
+    for got in exchanged(peers, products, residual, weight):
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_fp8_is_made_of_what_was_exchanged() -> None:
+    peers, weight = peers_for(2, torch.float32), draw(WIDTH)
+    products, residual = [draw(2, WIDTH, seed=rank) for rank in range(2)], draw(2, WIDTH, seed=9)
+    wanted, total = add_rms_norm.launch_fp8(torch.stack(products), residual, weight, EPS, "token")
+    peers.arrive([one.view(torch.int32) for one in products])
+    for one, rows in zip(products, peers.rows, strict=True):
+        got, summed = add_rms_norm.launch_fp8(
+            PeerProduct(one, rows), residual, weight, EPS, "token"
+        )
+        assert torch.equal(summed, total)
+        assert torch.equal(got.values.view(torch.uint8), wanted.values.view(torch.uint8))
+        assert torch.equal(got.scales, wanted.scales)
+
+
+def test_a_number_that_is_the_mark_is_a_nan_on_all_ranks() -> None:
+    peers, weight = peers_for(2, torch.float32), draw(WIDTH)
+    products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
+    products[1].view(torch.int32)[0, 7] = -1
+    assert products[1][0, 7].isnan()
+    residual = draw(1, WIDTH, seed=9)
+    peers.arrive([products[0].view(torch.int32), products[1].nan_to_num(1.0).view(torch.int32)])
+    # Rank 1 first: what it sends to rank 0 is in the place of what has arrived there.
+    for rank in (1, 0):
+        rows = peers.rows[rank]
+        _, total = add_rms_norm.launch(PeerProduct(products[rank], rows), residual, weight, EPS)
+        assert total.isnan()[0].nonzero().flatten().tolist() == [7]
+
+
+class Launch:
+    """Rank 0's sum of its product and of what rank 1 sends, on a thread of its own."""
+
+    def __init__(self, product: Tensor, rows: PeerRows) -> None:
+        self.result: Tensor | None = None
+        self._product = PeerProduct(product, rows)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> Tensor:
+        """The sum, once it has ended."""
+        self._thread.join(30)
+        assert self.result is not None, "it still waits"
+        return self.result
+
+    def _run(self) -> None:
+        residual = torch.zeros(1, WIDTH)
+        self.result = add_rms_norm.launch(self._product, residual, torch.ones(WIDTH), EPS)[1]
+
+
+class Waiting(Launch):
+    """One that nobody has sent anything."""
+
+    def __init__(self) -> None:
+        self.peers = peers_for(2, torch.float32)
+        self.products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
+        super().__init__(self.products[0], self.peers.rows[0])
+        wait_for(self._has_sent, 30)
+        assert self.result is None, "the control: it waits"
+
+    def _has_sent(self) -> bool:
+        received: PeerRows = self.peers.rows[1]
+        return torch.equal(received.own[0, 0, 0], self.products[0][0].view(torch.int32))
+
+
+def test_a_row_is_waited_for_until_its_last_number() -> None:
+    waiting = Waiting()
+    numbers = waiting.products[1].view(torch.int32)
+    waiting.peers.arrive([numbers, numbers[:, :-1]])
+    threading.Event().wait(0.05)
+    assert waiting.result is None
+    waiting.peers.arrive([numbers, numbers])
+    assert torch.equal(waiting.end(), waiting.products[0] + waiting.products[1])
+
+
+def test_a_rank_that_does_not_come_is_given_up() -> None:
+    """By a kernel that waits, and by all that come, which find the mark in its place: a NaN."""
+    waiting = Waiting()
+    rows = waiting.peers.rows[0]
+    rows.abandon()
+    assert torch.equal(waiting.end(), waiting.products[0]), "nothing of the other's"
+    for _ in range(TURNS + 1):  # until each place has been marked again
+        assert Launch(waiting.products[0], rows).end().isnan().all()
+    assert rows.turns.max() < 0, "no turn is waited for again"
+
+
+def test_what_fits() -> None:
+    [rows, _], [of_three, *_] = (peers_for(count, torch.float16).rows for count in (2, 3))
+    assert rows.fits(ROWS, WIDTH, torch.float16)
+    assert rows.fits(ROWS + 1, WIDTH, torch.float16)
+    assert of_three.fits(ROWS, WIDTH, torch.float16)
+    assert not of_three.fits(ROWS + 1, WIDTH, torch.float16)
+    assert rows.fits(1, WIDTH, torch.bfloat16)
+    assert not rows.fits(0, WIDTH, torch.float16)
+    assert not rows.fits(1, WIDTH - 8, torch.float16)
+    assert not rows.fits(1, WIDTH, torch.float32)
+    assert not rows.fits(1, WIDTH, torch.int16)
