@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.engine.grammars import write_tokenizer
@@ -19,13 +19,12 @@ from benchmarks.engine.timed_masks import MaskTimes
 from engine.config import DeviceName, EngineConfig
 from engine.core import EngineCore
 from engine.link.messages import Event, FromEngine, Generate, StepReply
-from engine.link.socket_link import Incoming
 from engine.main import build_core
 from engine.startup.loading import open_model
+from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.shapes import SHAPES, model_directory
 
 BLOCK_SIZE = 16
-CLIENT = b"benchmark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +36,12 @@ class Sizes:
     output: int
 
 
-@dataclass
-class LocalLink:
+class HearingLink(MemoryLink):
     """A link within this process that calls who asked."""
 
-    dropped_frames: int = 0
-    hears: dict[str, Callable[[Event], None]] = field(default_factory=dict)
-    incoming: list[Incoming] = field(default_factory=list)
-
-    def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """What was asked; nothing comes while it waits."""
-        if timeout_s and not self.incoming:
-            time.sleep(min(timeout_s, 0.001))
-        incoming, self.incoming = self.incoming, []
-        return incoming
+    def __init__(self) -> None:
+        super().__init__(sleeps=True)
+        self.hears: dict[str, Callable[[Event], None]] = {}
 
     def send(self, client: bytes, message: FromEngine) -> bool:
         """Tell who asked."""
@@ -66,7 +57,7 @@ class TimedEngine:
     """An engine on this machine's clock."""
 
     core: EngineCore
-    link: LocalLink
+    link: HearingLink
     masks: MaskTimes
 
     @property
@@ -86,7 +77,7 @@ class TimedEngine:
     def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
         """Ask."""
         self.link.hears[request.request_id] = hear
-        self.link.incoming.append(Incoming(CLIENT, request))
+        self.link.say(request)
 
     def step(self) -> None:
         """A step."""
@@ -112,7 +103,7 @@ def opened_engine(model: str, device: DeviceName, sizes: Sizes) -> Iterator[Time
             max_model_len=sizes.prompt + sizes.output + BLOCK_SIZE,
             block_size=BLOCK_SIZE,
         )
-        opened, link, times = open_model(config), LocalLink(), MaskTimes()
+        opened, link, times = open_model(config), HearingLink(), MaskTimes()
     with closing(opened.grammars):
         constraint_of, masks = times.constraint_of(opened.constraint_of), times.maker(opened.masks)
         core = build_core(config, replace(opened, constraint_of=constraint_of, masks=masks), link)

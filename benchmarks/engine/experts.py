@@ -320,7 +320,7 @@ def _many_of(layers: Sequence[Layer], weights: str, _: Ceilings) -> Iterator[str
     sizes, matrix = layers[0].sizes, layers[0].gate_up
     for tokens in MANY_TOKENS:
         x, logits = _inputs(layers[0], tokens)
-        ways = {"": mixture.tiles_of(matrix, tokens * sizes.top_k)}
+        ways = {"as served": mixture.tiles_of(matrix, tokens * sizes.top_k)}
         if isinstance(matrix, FourBitMatrix):
             ways = {"one after the other": FOUR_BIT_MANY}
             ways |= {"overlapped": FOUR_BIT_OVERLAPPED} if hopper_four_bit.serves(matrix) else {}

@@ -32,8 +32,8 @@ from engine.models.errors import ModelError
 from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
-NODE_PORTS = PORTS + 1  # and where its other machines come to, where it has any
+PORTS = 2  # of an engine: its messages, its heartbeat; and one of each rank's exchange of blocks
+NODE_PORTS = 1  # where its other machines come to, where it has any
 # Of a gateway's flags, what the rest of the file says for it.
 OF_THE_CLUSTER = frozenset(
     (
@@ -75,8 +75,8 @@ class ClusterFlags:
     )
     engine_port: int = _of_cluster(
         7300,
-        "Port of the first engine on its machine; each engine has three ports of its own, with "
-        "nnodes four.",
+        "Port of the first engine on its machine; each engine has three ports of its own, one "
+        "more for each further rank, and with nnodes one more.",
         min=1,
         max=MAX_PORT,
     )
@@ -126,7 +126,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ports(self) -> int:
         """Of each engine."""
-        return PORTS if self.engine.nnodes == 1 else NODE_PORTS
+        return _ports(self.engine.num_ranks, self.engine.nnodes)
 
 
 def read_settings(path: Path) -> ClusterSettings:
@@ -160,7 +160,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         raise BadSetting("exchange", "each engine has its own, at the last of its ports")
     scaling = _scaling(cluster)
     most = cluster.engines if scaling is None else scaling.most
-    ports = PORTS if engine.nnodes == 1 else NODE_PORTS
+    ports = _ports(engine.num_ranks, engine.nnodes)
     last = cluster.engine_port + ports * (most - 1)
     if last + ports - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
@@ -224,3 +224,8 @@ def options_of(hints: dict[str, Any]) -> Options:
         for note in notes
         if isinstance(note, OptionInfo)
     }
+
+
+def _ports(ranks: int, nnodes: int) -> int:
+    """Of an engine."""
+    return PORTS + ranks + (NODE_PORTS if nnodes > 1 else 0)

@@ -50,10 +50,9 @@ class _Node:
 class NodeListener:
     """The nodes from 1 on, as far as they have come. One owner thread."""
 
-    def __init__(self, socket: Socket, num_nodes: int, strangers: Strangers) -> None:
+    def __init__(self, socket: Socket, num_nodes: int) -> None:
         """`num_nodes` includes rank 0's own."""
         self.socket = socket
-        self._strangers = strangers
         self._num_nodes = num_nodes
         self._nodes: dict[int, _Node] = {}
         self._is_open = True
@@ -86,7 +85,6 @@ class NodeListener:
     def receive(self) -> list[tuple[int, FromNode]]:
         """What nodes have sent. Never waits. Raises LinkBroken, OtherVersion."""
         received: list[tuple[int, FromNode]] = []
-        self._strangers.look()
         while True:
             try:
                 identity, frame = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -151,10 +149,9 @@ def open_listener(
         socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         serve_with(socket, key)
         notice_silence(socket, silence_s)
-        strangers = Strangers(socket, endpoint)
-        opened.callback(strangers.close)
+        opened.callback(Strangers(socket, endpoint).close)
         bind(socket, endpoint, None)
-        yield NodeListener(socket, num_nodes, strangers)
+        yield NodeListener(socket, num_nodes)
 
 
 def notice_silence(socket: Socket, silence_s: float) -> None:

@@ -23,7 +23,7 @@ from tests.engine.rigs.nodes import HERE, THERE, NodesAt, node_ranks, nodes_at, 
 from tests.seams.ranks.test_stages import STAGES
 from tests.seams.ranks.test_tiers import DOWN
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
-from tests.seams.support.real_engine import Bounds, RealEngine, config_of
+from tests.seams.support.real_engine import Bounds, ExchangeAt, RealEngine, config_of
 
 BOTH = replace(STAGES, ranks=2)  # each machine has a stage, of two ranks that divide its layers
 
@@ -140,4 +140,4 @@ class TestRefused:
 
 
 def config_on(checkpoint: Checkpoint, at: NodesAt) -> EngineConfig:
-    return at.over(config_of(str(checkpoint.model_dir), STAGES, None, None))
+    return at.over(config_of(str(checkpoint.model_dir), STAGES, None, ExchangeAt()))
