@@ -58,10 +58,10 @@ def exchange_at(engine: str) -> str:
     return f"{TCP}{host}:{port + 2}"
 
 
-def nodes_at(engine: str) -> str:
-    """Where the other machines of an engine over TCP come to: three ports after it."""
+def nodes_at(engine: str, num_ranks: int) -> str:
+    """Where the other machines of an engine over TCP come to: after the exchanges of all ranks."""
     host, port = host_and_port(engine)
-    return f"{TCP}{host}:{port + 3}"
+    return f"{TCP}{host}:{port + 2 + num_ranks}"
 
 
 def as_reached(told: str, engine: str) -> str:

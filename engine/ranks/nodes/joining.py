@@ -24,7 +24,7 @@ from engine.link.address import TCP, address, host_and_port, is_tcp
 from engine.link.curve import LinkKey, Socket, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
-from engine.ranks.nodes.connection import NodeConnection
+from engine.ranks.nodes.connection import GONE, NodeConnection
 from engine.ranks.nodes.session import run_session
 from engine.ranks.nodes.wire import Join, LinkBroken, Refused, Run, versions
 
@@ -58,6 +58,8 @@ def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host:
                 _log.info("an engine has come: rank %s is started", ranks)
                 said = ""
                 run_session(connection, [localised(one, config, host) for one in starts])
+                _log.info("the engine has ended; waiting for the next at %s", config.join)
+                said = GONE  # as is only natural now
         except LinkBroken as error:
             if said != str(error):
                 _log.warning("%s; waiting for %s", error, config.join)
@@ -74,12 +76,12 @@ def localised(start: Start, config: NodeConfig, host: str) -> Start:
         disk_cache_dir=config.disk_cache_dir,
         host_memory_bytes=None,
         link_key_file=None if given.link_key_file is None else config.key_file,
-        exchange=_door(given.exchange, host),
+        exchange=_exchange_at(given.exchange, host),
     )
     return replace(start, config=own, host=host)
 
 
-def _door(exchange: str | None, host: str) -> str | None:
+def _exchange_at(exchange: str | None, host: str) -> str | None:
     """Where this machine's ranks are asked for blocks; nowhere, if rank 0 is by a path."""
     if exchange is None or not is_tcp(exchange):
         return None
