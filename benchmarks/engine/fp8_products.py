@@ -1,20 +1,22 @@
 """Products in fp8 in each form there is, beside the library's, at up to 256 rows.
 
-    python -m benchmarks.engine.fp8_products [--model llama-3.1-8b] [--by-block] [--quick]
+    python -m benchmarks.engine.fp8_products [--model llama-3.1-8b] [--several] [--by-block]
+        [--quick]
 
 Each is timed between its neighbours in a layer: the kernel that quantises its input, and the one
 that reads its result and adds its parts. So what is launched early is seen, and what parts cost.
 `neighbours_us` is the time of these two alone, `floor_us` the weight at the measured bandwidth of
 copies. Launches are replayed from a graph over several weights, none of which stays in the cache.
-A form is "rows in a program x shares of K / programs on a multiprocessor"; `serves` names that of
-the engine. `error` is the largest of any form against float32. Needs a Hopper GPU: elsewhere it
-says what would be measured.
+A form is "rows in a program x shares of K"; `serves` names that of the engine. With `--several`
+those of more programs than multiprocessors alone, each beside one whose programs take one piece
+after the other ("several"). `error` is the largest of any form against float32. Needs a Hopper GPU:
+elsewhere it says what would be measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -33,7 +35,15 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.linear import fp8_linear, fp8_rows, hopper_linear, linear
 from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
-from kernels.linear.hopper_forms import MIN_ROWS, PROCESSORS, Form, form_of, fp8_form, strips_of
+from kernels.linear.hopper_forms import (
+    MAX_FP8_ROWS,
+    MIN_ROWS,
+    PROCESSORS,
+    Form,
+    fp8_form,
+    plain_form,
+    strips_of,
+)
 from kernels.linear.split_k import whole
 from kernels.norms import add_rms_norm, gate_mul
 
@@ -77,42 +87,43 @@ MODELS = {
 }
 
 
-def main(model: str | None = None, by_block: bool = False, quick: bool = False) -> None:
+def main(
+    model: str | None = None, several: bool = False, by_block: bool = False, quick: bool = False
+) -> None:
     """Print one JSON line for each number of rows of each product."""
     chosen = MODELS if model is None else {model: MODELS[model]}
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     all_rows = (8, 128, 256) if quick else ROWS
     if capability(device) != HOPPER:
-        _emit_forms(chosen, all_rows, by_block=by_block)
+        _emit_forms(chosen, all_rows)
         return
     ceilings, replays = measured_ceilings("cuda", small=False), Replays()
     for name, products in chosen.items():
         for product in products:
+            if several and strips_of(product.features) <= PROCESSORS:
+                continue
             progress(f"{name} {product.name}")
-            bench = Bench(product, device, replays, by_block=by_block)
+            bench = Bench(product, device, replays, by_block=by_block, several=several)
             compile_ahead(partial(bench.each_once, all_rows))
             for rows in all_rows:
                 bench.emit(name, rows, ceilings)
-            if product.name == "gate and up" and not by_block:
+            if product.name == "gate and up" and not by_block and not several:
                 _emit_16_bits(name, product, device, replays)
 
 
-def forms(product: Product, rows: int, *, by_block: bool) -> Iterator[Form]:
-    """All that could be meant: rows in a program, shares of K, programs at once."""
-    all_rows = max(next_power_of_2(rows), MIN_ROWS)
-    choices = (64, all_rows) if all_rows == 128 else (128, 256) if all_rows == 256 else (all_rows,)
-    for at_once in choices[: 1 if by_block and all_rows == 256 else 2]:
+def forms(product: Product, rows: int) -> Iterator[Form]:
+    """All that could be meant: rows in a program, shares of K."""
+    most = min(max(next_power_of_2(rows), MIN_ROWS), MAX_FP8_ROWS)
+    for at_once in (64, most) if rows > 64 else (most,):
         programs = strips_of(product.features) * cdiv(rows, at_once)
-        fill = max(min(8, product.width // BLOCK // 8, PROCESSORS // programs), 1)
-        for shares in sorted({1, cdiv(fill, 2), fill} if product.in_parts else {1}):
-            yield Form(at_once, shares, 1)
-        if programs > PROCESSORS and at_once <= 64:
-            yield Form(at_once, 1, 2)
+        fill = min(8, product.width // BLOCK // 8, PROCESSORS // programs)
+        for shares in range(1, (max(fill, 1) if product.in_parts else 1) + 1):
+            yield Form(at_once, shares)
 
 
 def named(form: Form) -> str:
     """Short, as a key of a line."""
-    return f"{form.rows}x{form.shares}/{form.resident}"
+    return f"{form.rows}x{form.shares}" + " several" * form.several
 
 
 class Replays:
@@ -154,10 +165,16 @@ class Bench:
     """A product's weights and its neighbours, for up to the most rows."""
 
     def __init__(
-        self, product: Product, device: torch.device, replays: Replays, *, by_block: bool
+        self,
+        product: Product,
+        device: torch.device,
+        replays: Replays,
+        *,
+        by_block: bool,
+        several: bool,
     ) -> None:
         self._product, self._by_block = product, by_block
-        self._replays = replays
+        self._replays, self._several = replays, several
         self._by: Scaling = "group" if by_block else "token"
         size = product.features * product.width
         self._weights = [
@@ -200,7 +217,9 @@ class Bench:
                 read(way(x, self._weights[0]))
 
     def _ways(self, rows: int) -> dict[str, Way]:
-        tried = forms(self._product, rows, by_block=self._by_block)
+        tried = list(forms(self._product, rows))
+        if self._several:
+            tried += [replace(form, several=True) for form in tried]
         ways: dict[str, Way] = {named(form): partial(_by_form, form) for form in tried}
         return {**ways, "library": _by_library}
 
@@ -268,14 +287,14 @@ def _emit_16_bits(model: str, product: Product, device: torch.device, replays: R
         x = torch.randn(rows, product.width, device=device, dtype=torch.bfloat16)
         ways: dict[str, Callable[[Tensor], Tensor]] = {
             named(form): partial(hopper_linear.gemm, x, form=form)
-            for form in (Form(8, 1, 1), Form(8, 1, 2))
+            for form in (Form(MIN_ROWS, 1), Form(MIN_ROWS, 1, several=True))
         }
         ways["library"] = partial(linear.reference, x, bias=None)
         times = {}
         for name, way in ways.items():
             call = partial(_each_gated, weights, way)
             times[f"{name}_us"] = 1e6 * replays.seconds(call) / len(weights)
-        serving = form_of(rows, product.features, tiles, in_parts=False)
+        serving = plain_form(product.features, tiles)
         emit(f"{model} gate and up in bfloat16, {rows} rows", serves=named(serving), **times)
 
 
@@ -284,16 +303,14 @@ def _each_gated(weights: list[Tensor], way: Callable[[Tensor], Tensor]) -> None:
         gate_mul.launch(way(weight), SILU)
 
 
-def _emit_forms(
-    chosen: dict[str, list[Product]], all_rows: tuple[int, ...], *, by_block: bool
-) -> None:
+def _emit_forms(chosen: dict[str, list[Product]], all_rows: tuple[int, ...]) -> None:
     """Without a device: which forms there are, and how many programs each has."""
     for model, products in chosen.items():
         for product in products:
             for rows in all_rows:
                 tried = {
                     named(form): form.programs(rows, product.features)
-                    for form in forms(product, rows, by_block=by_block)
+                    for form in forms(product, rows)
                 }
                 emit(f"{model} {product.name}, {rows} rows", **tried)
 

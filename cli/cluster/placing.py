@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
 ANSWER_S = 5.0
 
 Ray: TypeAlias = Any  # the module, which has no types
-PlacedState = Literal["waits for a machine"]
 
 
 class NoRay(CliError):

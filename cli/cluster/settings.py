@@ -29,7 +29,7 @@ from engine.config import EngineConfig
 from engine.link.address import MAX_PORT
 from gateway.config import Shared
 
-PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
+PORTS = 2  # of an engine: its messages, its heartbeat; and one of each rank's exchange of blocks
 # Of a gateway's flags, what the rest of the file says for it.
 OF_THE_CLUSTER = frozenset(
     (
@@ -67,7 +67,8 @@ class ClusterFlags:
     resources: dict[str, float] | None = _of_cluster(None, "Ray's own resources of each engine.")
     engine_port: int = _of_cluster(
         7300,
-        "Port of the first engine on its machine; each engine has three ports of its own.",
+        "Port of the first engine on its machine; each engine has three ports of its own, and one "
+        "more for each further rank.",
         min=1,
         max=MAX_PORT,
     )
@@ -112,7 +113,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def port(self, number: int) -> int:
         """The first port of an engine: the same on whichever machine it runs."""
-        return self.engine_port + PORTS * number
+        return self.engine_port + (PORTS + self.engine.num_ranks) * number
 
 
 def read_settings(path: Path) -> ClusterSettings:
@@ -151,8 +152,8 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         raise BadSetting("exchange", "each engine has its own, at the last of its ports")
     scaling = _scaling(cluster)
     most = cluster.engines if scaling is None else scaling.most
-    last = cluster.engine_port + PORTS * (most - 1)
-    if last + PORTS - 2 > MAX_PORT:  # which has one after it
+    last = cluster.engine_port + (PORTS + ranks) * (most - 1)
+    if last + PORTS + ranks - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
     return ClusterSettings(
         model=model.model,

@@ -23,9 +23,6 @@ from gateway.limits.limits import Prices
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
 BLOCKS_NAME = "blocks"
-RANKS_EXCHANGE_NOTHING = (
-    "blocks of several ranks (--tensor-parallel, --pipeline-parallel) do not go between engines yet"
-)
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
@@ -158,11 +155,7 @@ def checked_socket(socket: str) -> str:
 
 def check_role(config: EngineConfig) -> None:
     """BadSetting for an engine of prompts from which no other could fetch what it computes."""
-    if config.role != "prefill":
-        return
-    if config.num_ranks > 1:
-        raise BadSetting("--role", f"prefill: {RANKS_EXCHANGE_NOTHING}")
-    if config.exchange is None:
+    if config.role == "prefill" and config.exchange is None:
         raise BadSetting("--role", "prefill needs --exchange, where others fetch what it computes")
 
 

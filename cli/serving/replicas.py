@@ -13,7 +13,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
-from cli.serving.compose import RANKS_EXCHANGE_NOTHING
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from engine.link.address import exchange_at
@@ -91,7 +90,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
     """The configs of which the first `prefill` compute prompts for the others.
 
-    BadSetting where no others are left, or where these could not fetch what is computed for them.
+    BadSetting where no others are left.
     """
     if not prefill:
         return list(configs)
@@ -101,8 +100,6 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
             f"{prefill} of {len(configs)} engines (--replicas) leave none that answers: give "
             f"--replicas {prefill + 1} or more",
         )
-    if configs[0].num_ranks > 1:
-        raise BadSetting("--prefill-replicas", RANKS_EXCHANGE_NOTHING)
     roles: tuple[Role, Role] = ("decode", "prefill")
     return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
 

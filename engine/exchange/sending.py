@@ -28,7 +28,7 @@ from engine.exchange.wire import (
 
 # Where the asker copies the blocks itself no bytes are on their way: while it copies some, it is
 # told of the next ones, and neither waits for the other at each window.
-SLOTS_AT_ONCE = 128  # in one message
+SLOTS_AT_ONCE = 64  # in one message: small, as nothing is copied before the first one is there
 SLOTS_UNTAKEN = 1024
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from engine.no_core import leave_no_core
+from engine.core_dumps import prevent_core_dumps
 from engine.process import EXIT_BROKEN
 from engine.ranks.serving import serve
 from storage.disk.wire import Channel
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_BROKEN
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when it is over
         signal.signal(number, signal.SIG_IGN)
-    leave_no_core()
+    prevent_core_dumps()
     line = f"%(levelname)s rank {rank}: %(message)s"
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=line)
     with socket.socket(fileno=descriptor) as end:

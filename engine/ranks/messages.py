@@ -127,7 +127,7 @@ class FetchSlices(RankMessage, frozen=True):
 
     number: int
     ticket: bytes
-    doors: tuple[str, ...]  # where each rank from 1 on asks
+    addresses: tuple[str, ...]  # where each rank from 1 on asks
     spans: tuple[tuple[int, bytes], ...]  # of a NamespacePath
     token_ids: bytes  # int32, little endian; from position 0 on
     block_keys: bytes
@@ -150,11 +150,11 @@ class Close(RankMessage, frozen=True):
 class Started(RankMessage, frozen=True):
     """Ready for steps.
 
-    `door`: where other engines ask for this rank's slices; None: nowhere.
+    `address`: where other engines ask for this rank's slices; None: nowhere.
     """
 
     block_bytes: int = 0  # of what this rank has of a block
-    door: str | None = None
+    address: str | None = None
 
 
 class NotStarted(RankMessage, frozen=True):

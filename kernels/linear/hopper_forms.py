@@ -5,8 +5,10 @@ A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `s
     N / 128 strips  x  T / rows passes over x  x  shares of K  =  programs, for 132 multiprocessors
 
 More rows in a program read the weight fewer times, more shares use more multiprocessors, but leave
-more parts for the next kernel to add. Each multiprocessor has one program at once, with all shared
-memory and many registers, or two with half of both.
+more parts for the next kernel to add. Registers are as few as the compiler can do with: beside a
+program there is room for one of the kernel before, so the weight is read while that runs.
+
+Which forms are best, and what is the library's, was measured (`benchmarks.engine.fp8_products`).
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from dataclasses import dataclass
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
-MAX_FP8_ROWS = 256  # with more, products take as long as their arithmetic: the library's
+MAX_FP8_ROWS = 128  # N of the largest whose sums find registers; of more rows the library's
 # With numbers of rows up to these, and up to 32, all kernels of fp8 are launched.
-TELLING_ROWS = (64, 128, MAX_FP8_ROWS)
+TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
 PROCESSORS = 132  # multiprocessors of an H100 or H200
 MOST_STAGES = 12  # tiles in flight in a program
@@ -26,30 +28,37 @@ _SHARED_BYTES = 216 * 1024  # of a multiprocessor, for tiles
 _TILE_ROW_BYTES = 128
 _MIN_TILES = 8  # of a share of K
 _MAX_SHARES = 8
-_MOST_PART_BYTES = 8 << 20  # of a product left in parts, which stay in the L2 cache
-_HALF = 128  # rows of x of one WGMMA instruction: more would leave too few registers
+_FILLED = 96  # programs of fp8: the kernels before and after find room on the other multiprocessors
+_FEW_STRIPS = 48  # with more and more than 64 rows, the library has programs enough
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Rows of x in a program, shares of K, and programs on a multiprocessor (1 or 2)."""
+    """Rows of x in a program, and shares of K.
+
+    `several`: a program for each multiprocessor takes one piece of all of K after the other, and
+    copies the next one's tiles while it writes the last one's result.
+    """
 
     rows: int
     shares: int
-    resident: int
+    several: bool = False
 
     @property
     def stages(self) -> int:
         """Tiles in flight in a program."""
-        tile = (STRIP + self.rows) * _TILE_ROW_BYTES
-        return min(MOST_STAGES, _SHARED_BYTES // self.resident // tile)
+        return min(MOST_STAGES, _SHARED_BYTES // ((STRIP + self.rows) * _TILE_ROW_BYTES))
 
-    @property
-    def registers(self) -> tuple[int, int]:
-        """Of a thread at launch, and of one that multiplies; one that copies keeps 40."""
-        if self.resident == 2:
+    def registers(self, *, by_block: bool) -> tuple[int, int]:
+        """Of a thread at launch, and of one that multiplies; one that copies keeps 40.
+
+        `by_block`: scales are multiplied by in the loop, which takes some.
+        """
+        if self.rows <= (32 if by_block else 64):
             return 80, 104
-        return (152, 152) if self.rows <= 64 else (168, 232)
+        if self.rows <= 64:
+            return 104, 136
+        return (168, 232) if by_block or self.several else (128, 176)
 
     def programs(self, rows: int, features: int) -> int:
         """How many a product of x (rows, K) by a weight (features, K) takes."""
@@ -61,48 +70,34 @@ def strips_of(features: int) -> int:
     return cdiv(features, STRIP)
 
 
-def form_of(
-    rows: int, features: int, tiles: int, *, in_parts: bool, by_block: bool = False
-) -> Form:
-    """The form that fills the device; `tiles` of 128 bytes in a row, parts only if `in_parts`."""
-    # Scales of blocks are multiplied by in the loop, which takes registers.
-    most = _HALF if by_block else 2 * _HALF
-    at_once = min(_rows_at_once(rows, features, in_parts=in_parts), most)
-    passes = cdiv(rows, at_once)
-    shares = _shares(features, tiles, passes, rows) if in_parts else 1
-    programs = strips_of(features) * passes * shares
-    two = programs > PROCESSORS and at_once <= most // 4  # for more two have too few registers
-    return Form(at_once, shares, 2 if two else 1)
+def plain_form(features: int, tiles: int) -> Form:
+    """Of up to MIN_ROWS rows of 16 bits, left in parts; `tiles` of 128 bytes in a weight's row."""
+    most = min(_MAX_SHARES, tiles // _MIN_TILES)
+    return Form(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
 
 
 def fp8_form(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
 ) -> Form | None:
-    """As `form_of`, for a product in fp8; None: the library's is better."""
-    if not 0 < rows <= MAX_FP8_ROWS:
+    """Of fp8, in parts only if `in_parts`; None: the library's is better."""
+    at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
+    if at_once is None:
         return None
-    if rows > _HALF and not in_parts and _has_few_strips(features):
-        return None
-    return form_of(rows, features, tiles, in_parts=in_parts, by_block=by_block)
+    if not in_parts:
+        return Form(at_once, 1)
+    fill = _FILLED // (strips_of(features) * cdiv(rows, at_once))
+    shares = min(fill, tiles // _MIN_TILES, _MAX_SHARES)
+    return Form(at_once, next_power_of_2(shares + 1) // 2 if shares else 1)
 
 
-def _rows_at_once(rows: int, features: int, *, in_parts: bool) -> int:
-    """Rows of x in a program: all, but where there are few strips 128, or 64 without parts."""
-    if rows > 64 and _has_few_strips(features):
-        return _HALF if in_parts else 64
-    return min(max(next_power_of_2(rows), MIN_ROWS), 2 * _HALF)
-
-
-def _has_few_strips(features: int) -> bool:
-    return 2 * strips_of(features) <= PROCESSORS
-
-
-def _shares(features: int, tiles: int, passes: int, rows: int) -> int:
-    """Among how many programs K is cut: as many as fill the device, with 8 tiles each."""
-    most = min(
-        _MAX_SHARES,
-        tiles // _MIN_TILES,
-        _MOST_PART_BYTES // (4 * rows * features),
-        PROCESSORS // (passes * strips_of(features)),
-    )
-    return max(most, 1)
+def _rows_at_once(rows: int, features: int, *, by_block: bool, in_parts: bool) -> int | None:
+    """Rows of x in a program."""
+    strips = strips_of(features)
+    if 0 < rows <= 64:
+        return max(next_power_of_2(rows), MIN_ROWS)
+    if 64 < rows <= MAX_FP8_ROWS:
+        if strips <= _FEW_STRIPS:
+            return MAX_FP8_ROWS if in_parts else 64
+        if by_block and strips <= PROCESSORS:
+            return 64
+    return None

@@ -1,8 +1,7 @@
 """Device code of a GEMM of few rows for Hopper (`hopper_linear`): one strip, one share of K.
 
 A program has a strip of rows of the weight, some rows of x and a share of K. Two groups of four
-warps multiply half of the strip each; one warp copies tiles to shared memory ahead of them. Of 256
-rows of x each multiplies one half after the other, and keeps a sum of each.
+warps multiply half of the strip each; one warp copies tiles to shared memory ahead of them.
 
 Scales: 0 none; 1 of rows of x and of the weight's, multiplied in the end; 2 of blocks of 128 x 128
 of the weight and of 128 columns of a row of x, by which each tile's sum is multiplied. The matrix
@@ -36,10 +35,13 @@ def _producer(
     first_of_x: gl.tensor,
     first_column: gl.tensor,
     tiles: gl.tensor,
+    strips: gl.tensor,
+    pieces: gl.tensor,
     STRIP: gl.constexpr,
     ROWS: gl.constexpr,
     TILE: gl.constexpr,
     STAGES: gl.constexpr,
+    SEVERAL: gl.constexpr,
 ) -> None:
     """Copy tile after tile as stages become free; the first weights before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
@@ -67,6 +69,22 @@ def _producer(
         tma.async_copy_global_to_shared(
             x_boxes, [first_of_x, column], full.index(stage), inputs.index(stage)
         )
+    if SEVERAL:  # pieces after the first one, of all of K
+        program, programs = gl.program_id(0), gl.num_programs(0)
+        for piece in range(program + programs, pieces, programs):
+            before = (piece - program) // programs * tiles
+            for i in range(tiles):
+                stage = (before + i) % STAGES
+                mbarrier.wait(free.index(stage), (((before + i) // STAGES) & 1) ^ 1)
+                mbarrier.expect(full.index(stage), BYTES)
+                tma.async_copy_global_to_shared(
+                    weight_boxes, [piece % strips * STRIP, i * TILE],
+                    full.index(stage), weights.index(stage),
+                )  # fmt: skip
+                tma.async_copy_global_to_shared(
+                    x_boxes, [piece // strips * ROWS, i * TILE],
+                    full.index(stage), inputs.index(stage),
+                )  # fmt: skip
 
 
 @gluon.jit
@@ -87,95 +105,99 @@ def _consumer(
     x_scales: gl.tensor,
     scales: gl.tensor,
     bias: gl.tensor,
+    strips: gl.tensor,
+    pieces: gl.tensor,
+    M: gl.constexpr,
+    ROWS: gl.constexpr,
+    STAGES: gl.constexpr,
+    SCALES: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    SEVERAL: gl.constexpr,
+) -> None:
+    """Multiply a piece, or one after the other: the `which`-th M rows of its strip."""
+    if SEVERAL:
+        program, programs = gl.program_id(0), gl.num_programs(0)
+        for piece in range(program, pieces, programs):
+            _multiply(
+                which, halves, inputs, full, free, out, rows, features, piece % strips * 2 * M,
+                piece // strips * ROWS, 0, tiles, all_tiles, (piece - program) // programs * tiles,
+                x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+            )  # fmt: skip
+    else:
+        _multiply(
+            which, halves, inputs, full, free, out, rows, features, first_row, first_of_x,
+            first_tile, tiles, all_tiles, 0, x_scales, scales, bias, M, ROWS, STAGES, SCALES,
+            HAS_BIAS,
+        )  # fmt: skip
+
+
+@gluon.jit
+def _multiply(
+    which: gl.constexpr,
+    halves: gl.tensor,
+    inputs: gl.tensor,
+    full: gl.tensor,
+    free: gl.tensor,
+    out: gl.tensor,
+    rows: gl.tensor,
+    features: gl.tensor,
+    first_row: gl.tensor,
+    first_of_x: gl.tensor,
+    first_tile: gl.tensor,
+    tiles: gl.tensor,
+    all_tiles: gl.tensor,
+    before: gl.tensor,
+    x_scales: gl.tensor,
+    scales: gl.tensor,
+    bias: gl.tensor,
     M: gl.constexpr,
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of the strip, and write the result to `out` (rows, N)."""
+    """Multiply the `which`-th M rows of a strip, and write the result to `out` (rows, N).
+
+    `before`: tiles of the program's pieces before this one.
+    """
     K: gl.constexpr = 256 // halves.dtype.primitive_bitwidth
-    N: gl.constexpr = ROWS if ROWS < 128 else 128
-    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, N, K])
-    acc = gl.zeros([M, N], gl.float32, ACC)
-    acc_after = gl.zeros([M, N], gl.float32, ACC)  # of the second 128 rows
+    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, K])
+    acc = gl.zeros([M, ROWS], gl.float32, ACC)
     feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
-    row = first_of_x + gl.arange(0, N, gl.SliceLayout(0, ACC))
+    row = first_of_x + gl.arange(0, ROWS, gl.SliceLayout(0, ACC))
     if SCALES == 2:
         _wait_for_previous()
     for i in range(tiles):
-        stage = i % STAGES
-        half = halves.index(2 * stage + which)
-        of_block = 1.0
-        of_rows = gl.zeros([N], gl.float32, gl.SliceLayout(0, ACC))
+        stage = (before + i) % STAGES
         if SCALES == 2:  # asked for before the tile is there
             tile = first_tile + i
-            of_block = gl.load(scales + first_row // 128 * all_tiles + tile)
             of_rows = gl.load(x_scales + row * all_tiles + tile, mask=row < rows, other=0.0)
-        mbarrier.wait(full.index(stage), (i // STAGES) & 1)
-        acc = _added(acc, half, inputs.index(stage * (ROWS // N)), of_rows * of_block, SCALES)
-        if ROWS > N:
+            of_block = gl.load(scales + first_row // 128 * all_tiles + tile)
+        mbarrier.wait(full.index(stage), ((before + i) // STAGES) & 1)
+        x = inputs.index(stage).permute((1, 0))
+        half = halves.index(2 * stage + which)
+        if SCALES == 0:
+            acc = warpgroup_mma(half, x, acc)
+        else:
+            part = warpgroup_mma(half, x, gl.zeros([M, ROWS], gl.float32, ACC), use_acc=False)
             if SCALES == 2:
-                place = x_scales + (row + N) * all_tiles + first_tile + i
-                of_rows = gl.load(place, mask=row + N < rows, other=0.0)
-            x = inputs.index(2 * stage + 1)
-            acc_after = _added(acc_after, half, x, of_rows * of_block, SCALES)
+                part *= (of_rows * of_block)[None, :]
+            acc += part
         mbarrier.arrive(free.index(stage), count=1)
     if SCALES == 1:
         _wait_for_previous()
-    is_first = first_tile == 0
-    _store(
-        acc, out, rows, features, row, feature, is_first, x_scales, scales, bias, SCALES, HAS_BIAS
-    )
-    if ROWS > N:
-        _store(
-            acc_after, out, rows, features, row + N, feature, is_first, x_scales, scales, bias,
-            SCALES, HAS_BIAS,
-        )  # fmt: skip
-
-
-@gluon.jit
-def _added(
-    acc: gl.tensor, half: gl.tensor, x: gl.tensor, factors: gl.tensor, SCALES: gl.constexpr
-) -> gl.tensor:
-    """acc + half @ x.T, with the factors of x's rows where there are scales of blocks."""
-    if SCALES == 0:
-        return warpgroup_mma(half, x.permute((1, 0)), acc)
-    part = warpgroup_mma(half, x.permute((1, 0)), gl.zeros_like(acc), use_acc=False)
-    if SCALES == 2:
-        part *= factors[None, :]
-    return acc + part
-
-
-@gluon.jit
-def _store(
-    acc: gl.tensor,
-    out: gl.tensor,
-    rows: gl.tensor,
-    features: gl.tensor,
-    row: gl.tensor,
-    feature: gl.tensor,
-    is_first: gl.tensor,
-    x_scales: gl.tensor,
-    scales: gl.tensor,
-    bias: gl.tensor,
-    SCALES: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
-) -> None:
-    """Write acc (features, rows) to `out` (rows, N), with scales, and the bias if it is first."""
-    if SCALES == 1:
         of_rows = gl.load(x_scales + row, mask=row < rows, other=0.0)
         of_features = gl.load(scales + feature, mask=feature < features, other=0.0)
         acc *= of_rows[None, :] * of_features[:, None]
     if HAS_BIAS:  # once
-        shift = gl.load(bias + feature, mask=(feature < features) & is_first, other=0.0)
+        shift = gl.load(bias + feature, mask=(feature < features) & (first_tile == 0), other=0.0)
         acc += shift.to(gl.float32)[:, None]
     real = (feature < features)[:, None] & (row < rows)[None, :]
     goal = out + row[None, :] * features + feature[:, None]
     gl.store(goal, acc.to(out.dtype.element_ty), mask=real)
 
 
-@gluon.jit(do_not_specialize=["rows"])
+@gluon.jit(do_not_specialize=["rows", "strips", "pieces"])
 def gemm_kernel(
     weight_boxes: gl.tensor,
     x_boxes: gl.tensor,
@@ -186,6 +208,8 @@ def gemm_kernel(
     rows: gl.tensor,
     features: gl.tensor,
     all_tiles: gl.tensor,
+    strips: gl.tensor,
+    pieces: gl.tensor,
     STRIP: gl.constexpr,
     ROWS: gl.constexpr,
     TILE: gl.constexpr,
@@ -193,8 +217,12 @@ def gemm_kernel(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     REGISTERS: gl.constexpr,
+    SEVERAL: gl.constexpr,
 ) -> None:
-    """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
+    """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes.
+
+    SEVERAL: programs are fewer than pieces (strip, rows of x), and take one after the other.
+    """
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // dummy $0",
         "=r", [], dtype=gl.int32, is_pure=False, pack=1,
@@ -217,22 +245,22 @@ def gemm_kernel(
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
     halves = weights._reinterpret(dtype, [2 * STAGES, M, TILE], layout)
-    N: gl.constexpr = ROWS if ROWS < 128 else 128
-    of_x = inputs._reinterpret(dtype, [STAGES * ROWS // N, N, TILE], layout)
     gl.warp_specialize(
         [
             (_consumer, (
-                0, halves, of_x, full, free, goal, rows, features, first_row, first_of_x, begin,
-                tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+                0, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
+                tiles, all_tiles, x_scales, scales, bias, strips, pieces,
+                M, ROWS, STAGES, SCALES, HAS_BIAS, SEVERAL,
             )),
             (_consumer, (
-                1, halves, of_x, full, free, goal, rows, features, first_row, first_of_x, begin,
-                tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+                1, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
+                tiles, all_tiles, x_scales, scales, bias, strips, pieces,
+                M, ROWS, STAGES, SCALES, HAS_BIAS, SEVERAL,
             )),
             (_producer, (
                 weight_boxes, x_boxes, weights, inputs, full, free, first_row, first_of_x,
-                begin * TILE, tiles,
-                STRIP, ROWS, TILE, STAGES,
+                begin * TILE, tiles, strips, pieces,
+                STRIP, ROWS, TILE, STAGES, SEVERAL,
             )),
         ],
         [4, 1],

@@ -10,7 +10,7 @@ weight does not wait:
 
 With several shares of K the product is left as split-K partials (`split_k`).
 
-For 16-bit numbers, and for fp8 with scales: of these up to 256 rows are computed. Runs on compute
+For 16-bit numbers, and for fp8 with scales: of these up to 128 rows are computed. Runs on compute
 capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its device code
 (`hopper_gemm`), how it is cut among programs (`hopper_forms`), or when it is faster than the
 alternatives (`linear`, `fp8_linear`).
@@ -33,8 +33,8 @@ from kernels.linear.hopper_forms import (
     PROCESSORS,
     STRIP,
     Form,
-    form_of,
     fp8_form,
+    plain_form,
     strips_of,
 )
 from kernels.linear.hopper_gemm import gemm_kernel
@@ -77,7 +77,7 @@ def tile_of(weight: Tensor) -> int:
 def form_for(weight: Tensor) -> Form:
     """How a product of few rows by weight (N, K) is cut, whatever their number."""
     features, width = weight.shape
-    return form_of(MAX_ROWS, features, width // tile_of(weight), in_parts=True)
+    return plain_form(features, width // tile_of(weight))
 
 
 def gemm(x: Tensor, weight: Tensor, form: Form | None = None) -> Tensor:
@@ -110,11 +110,13 @@ def _launch(
         out = torch.empty((rows, features), dtype=dtype, device=x.device)
     else:
         out = torch.empty((form.shares, rows, features), dtype=torch.float32, device=x.device)
-    at_launch, of_consumer = form.registers
+    at_launch, of_consumer = form.registers(by_block=scaling == _BY_BLOCK)
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
     x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)
-    gemm_kernel[(strips, form.shares, cdiv(rows, form.rows))](
+    grid = strips, form.shares, cdiv(rows, form.rows)
+    pieces = grid[0] * grid[2]
+    gemm_kernel[(min(pieces, PROCESSORS), 1, 1) if form.several else grid](
         weight_boxes,
         x_boxes,
         out,
@@ -124,6 +126,8 @@ def _launch(
         rows,
         features,
         width // tile,
+        strips,
+        pieces,
         STRIP=STRIP,
         ROWS=form.rows,
         TILE=tile,
@@ -131,6 +135,7 @@ def _launch(
         SCALES=scaling,
         HAS_BIAS=bias is not None,
         REGISTERS=of_consumer,
+        SEVERAL=form.several,
         num_warps=4,
         maxnreg=at_launch,
         launch_pdl=True,

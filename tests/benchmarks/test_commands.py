@@ -55,7 +55,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 def examples() -> Iterator[tuple[str, str]]:
     """Commands and the examples in their own help."""
-    for module in sorted((ROOT / "cli").glob("*.py")):
+    for module in sorted((ROOT / "cli").rglob("*.py")):
         for line in re.findall(r"^ {8}(ratoon [^#|>\n]*)", module.read_text(), re.MULTILINE):
             yield module.name, line.strip()
 
@@ -95,5 +95,6 @@ def test_an_option_that_is_not_there_is_seen() -> None:
 def test_pages_name_commands() -> None:
     """The control: they are found."""
     assert len(WRITTEN) > 80
+    assert len({*examples()}) > 40
     assert any(command.startswith("ratoon tenants") for command in WRITTEN)
     assert any(command.startswith("python -m benchmarks.flood") for command in WRITTEN)

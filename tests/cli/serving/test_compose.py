@@ -93,12 +93,11 @@ def test_blocks_lie_in_the_data_directory_by_default() -> None:
 
 
 def test_an_engine_of_prompts_needs_a_place_where_others_fetch() -> None:
-    for good in (engine_flags(role="decode"), engine_flags(role="prefill", exchange="/x.sock")):
+    prefill = engine_flags(role="prefill", exchange="/x.sock")
+    for good in (engine_flags(role="decode"), prefill, replace(prefill, tensor_parallel=2)):
         check_role(good)
     with pytest.raises(BadSetting, match="--role: prefill needs --exchange"):
         check_role(engine_flags(role="prefill"))
-    with pytest.raises(BadSetting, match="--role: prefill: blocks of several ranks"):
-        check_role(engine_flags(role="prefill", exchange="/x.sock", tensor_parallel=2))
 
 
 def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:

@@ -62,11 +62,9 @@ def test_the_first_ones_compute_prompts_for_the_others() -> None:
         with_roles(configs, 3)
 
 
-def test_engines_of_several_ranks_compute_no_prompts_for_others() -> None:
+def test_engines_of_several_ranks_compute_prompts_for_others_too() -> None:
     ranks = replica_configs(replace(ALONE, pipeline_parallel=2), 2, HOST)
-    assert with_roles(ranks, 0) == ranks
-    with pytest.raises(BadSetting, match="--prefill-replicas: blocks of several ranks"):
-        with_roles(ranks, 1)
+    assert [one.role for one in with_roles(ranks, 1)] == ["prefill", "decode"]
 
 
 def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:

@@ -18,6 +18,7 @@ ASK = Ask(
     flow="flow",
 )
 WINDOW = 100  # of the source itself
+MESSAGES = SLOTS_UNTAKEN // SLOTS_AT_ONCE
 POOL = PoolHandle(b"handle", 0, 4096)
 
 
@@ -72,8 +73,8 @@ def test_slots_do_not_wait_for_a_window_of_bytes() -> None:
     sending = Sending(ASK, 0.0, POOL, window=WINDOW)
     sending.add(blocks(2, 2 + SLOTS_UNTAKEN + 5))
     messages = [one for one in sent(sending) if isinstance(one, Slots)]
-    assert [len(one.slots) // 4 for one in messages] == [SLOTS_AT_ONCE] * 8
-    assert [one.first for one in messages] == [2 + SLOTS_AT_ONCE * at for at in range(8)]
+    assert [len(one.slots) // 4 for one in messages] == [SLOTS_AT_ONCE] * MESSAGES
+    assert [one.first for one in messages] == [2 + SLOTS_AT_ONCE * at for at in range(MESSAGES)]
     assert not sent(sending)
     sending.take(2 + SLOTS_AT_ONCE)
     [last] = sent(sending)

@@ -88,12 +88,16 @@ class NotingRunner:
 
 @dataclass(frozen=True)
 class ExchangeAt:
-    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself."""
+    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself.
+
+    `key_file` has the key, for further ranks.
+    """
 
     where: str | None = None
     key: LinkKey | None = None
     patience: Patience | None = None
     silence_s: float = SILENCE_S
+    key_file: Path | None = None
 
     def open(self, pool: DevicePool) -> OpenedExchange:
         opened = open_exchange(pool, self.where, self.key)
@@ -132,7 +136,7 @@ class RealEngine:
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = _config(model_dir, bounds, disk, None if exchange is None else exchange.where)
+        config = _config(model_dir, bounds, disk, exchange or ExchangeAt())
         self.ranks = start_ranks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
@@ -259,12 +263,13 @@ class RealEngine:
 
 
 def _config(
-    model_dir: str, bounds: Bounds, disk: Path | None, exchange: str | None
+    model_dir: str, bounds: Bounds, disk: Path | None, exchange: ExchangeAt
 ) -> EngineConfig:
     return EngineConfig(
         model_dir=model_dir,
         socket="",
-        exchange=exchange,
+        link_key_file=None if exchange.key_file is None else str(exchange.key_file),
+        exchange=exchange.where,
         device=bounds.device,
         dtype="float32",
         graph_tokens=bounds.graph_tokens,
