@@ -24,7 +24,7 @@ from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
-from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
+from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,
     EXIT_CANNOT_START,
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
         try:
             with enough_memory(), why_not_started(loaded.team):
                 core = _warm_core(config, loaded, opened)
-        except (NotEnoughMemory, RankGone) as error:
+        except (ModelError, RankGone) as error:
             return _cannot_start(error)
         code = _run(config, core)
         if loaded.team is not None and code == EXIT_STOPPED:

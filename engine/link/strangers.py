@@ -1,7 +1,7 @@
 """Says in the engine's log that somebody connects who has not the key of the link.
 
-Else a gateway with another key would be silent at both ends. It tries again for as long as it runs,
-so only the first one is told, and after that one each time that a while has passed.
+Else a gateway or node with another key would be silent at both ends. It tries again for as long as
+it runs, so only the first one is told, and after that one each time that a while has passed.
 
 A thread reads what the socket's monitor says, since ZMQ waits with everything else while nobody
 does: whoever floods the port would hold up the heartbeat during a long step.
@@ -55,7 +55,7 @@ class Strangers:
                 told_at = self._clock()
                 _log.error(
                     "%s: somebody connects who has another link key, or none: it is not heard. "
-                    "Gateways need a copy of this engine's --link-key-file",
+                    "Gateways and nodes need a copy of this engine's --link-key-file",
                     self._engine,
                 )
         monitor.close(linger=0)

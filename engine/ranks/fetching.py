@@ -131,5 +131,5 @@ def _message(number: int, wanted: Wanted, slices: Slices) -> FetchSlices:
         block_ids=wanted.block_ids[: wanted.end].astype("<i4", copy=False).tobytes(),
         first=wanted.first,
         end=wanted.end,
-        deadline=wanted.deadline,
+        within_s=wanted.deadline - time.monotonic(),
     )

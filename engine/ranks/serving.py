@@ -75,7 +75,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
-    place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.num_ranks)
+    place = Meeting(start.meeting, rank, config.num_ranks, host=start.host)
     groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))

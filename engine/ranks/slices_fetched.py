@@ -82,7 +82,7 @@ def _wanted(message: FetchSlices, address: str, mark: CopyEvent) -> Wanted:
         end=message.end,
         flow="",
         request_id=None,
-        deadline=message.deadline,
+        deadline=time.monotonic() + message.within_s,
         mark=mark,
         ticket=message.ticket,
     )

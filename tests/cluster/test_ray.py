@@ -267,3 +267,50 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
 def is_gateway(pid: int) -> bool:
     """Whether it is `python -m gateway`, and not a part of Ray."""
     return b"\0-m\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_an_engine_of_two_nodes_comes_back_when_one_is_lost(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    data_dir, settings = tmp_path / "data", tmp_path / "cluster.yaml"
+    data_dir.mkdir(mode=0o700)
+    key_file = link_key_file("tcp://any:1", None, data_dir, make=True)
+    with redis_server(tmp_path) as redis, nodes(3, tmp_path / "nodes.log") as ray:
+        said = {
+            "model": str(model), "data_dir": str(tmp_path / "engines"), "nnodes": 2,
+            "pipeline_parallel": 2, "resources": {"room": 1}, "engine_port": two_free_ports(),
+            "link_key_file": key_file, "redis_url": redis.url, "ray_address": ray.address,
+            "load_format": "dummy", "num_threads": 1, "max_running": 2, "disk_cache_gib": 0,
+            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
+        }  # fmt: skip
+        settings.write_text(yaml.safe_dump(said))
+        flags = ["--model", str(model), "--find-engines", "--redis-url", redis.url]
+        with started(data_dir, *flags) as gateway:
+            with cluster_up(settings, tmp_path / "up.log"):
+                wait_for(lambda: states(gateway) == ["ready"], START_S)
+            right = [one.tokens for one in asyncio.run(Load(gateway).run())]
+            assert all(len(tokens) == TOKENS for tokens in right)
+            [before] = placed(ray.address)
+            further = further_node(str(key_file))
+            assert further != before["pid"]
+
+            ray.tell(f"lose {further}")
+            wait_for(lambda: further_node(str(key_file)) not in (0, further), LOSS_S)
+            wait_for(lambda: states(gateway) == ["ready"], LOSS_S)
+            assert [one.tokens for one in asyncio.run(Load(gateway).run())] == right
+
+            assert "Ended 1 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
+            wait_for(lambda: further_node(str(key_file)) == 0, 30)
+
+
+def further_node(key_file: str) -> int:
+    """The process id of the actor whose node has this key; 0 where there is none."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit():
+                continue
+            words = (entry / "cmdline").read_text().split("\0")
+            if "engine.ranks.nodes" in words and any(key_file in word for word in words):
+                return int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+    return 0

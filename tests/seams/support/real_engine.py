@@ -110,6 +110,11 @@ class ExchangeAt:
             parts.exchange.silence_s = self.silence_s
 
 
+def as_it_is(config: EngineConfig) -> EngineConfig:
+    """The same."""
+    return config
+
+
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
 
@@ -126,17 +131,19 @@ class RealEngine:
         served: ServedModels = SERVED,
         exchange: ExchangeAt | None = None,
         start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
+        over: Callable[[EngineConfig], EngineConfig] = as_it_is,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
         `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
         ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
+        Other ranks are threads, unless `start_ranks` has them elsewhere; `over` changes the config.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = _config(model_dir, bounds, disk, exchange or ExchangeAt())
+        config = over(config_of(model_dir, bounds, disk, exchange or ExchangeAt()))
         self.ranks = start_ranks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
@@ -262,9 +269,10 @@ class RealEngine:
         self.cache.check_invariants()
 
 
-def _config(
+def config_of(
     model_dir: str, bounds: Bounds, disk: Path | None, exchange: ExchangeAt
 ) -> EngineConfig:
+    """What presses on an engine as its config, with a disk tier in `disk`."""
     return EngineConfig(
         model_dir=model_dir,
         socket="",
