@@ -59,7 +59,8 @@ OF_PACKAGES = (
     BenchmarkPart(
         "constrained",
         "engine.constrained",
-        "--device paced --rows 4 --prompt 16 --output 24 --rounds 1",
+        "--rows 4 --prompt 16 --output 24 --rounds 1",
+        takes_model=True,
     ),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
     BenchmarkPart("fetch", "distributed.fetch", "--tokens 256 --repeats 1"),

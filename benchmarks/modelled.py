@@ -1,6 +1,6 @@
 """Predicts what workloads and floods take on a GPU: the engine's core before a modelled device.
 
-    python -m benchmarks.modelled [--max-step-ms 60]
+    python -m benchmarks.modelled [--max-step-ms 60] [--cold]
     python -m benchmarks.modelled --flood --streams 64 --flood-prompt 8000 --victim-prompt 2000
     python -m benchmarks.modelled --equals
 
@@ -57,6 +57,7 @@ class WorkloadOptions:
 
     conversations: int = 64
     seed: int = 7
+    cold: Annotated[bool, typer.Option("--cold", help="No prompt came before.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +148,14 @@ class WorkloadDrive:
         self.replay.link.say(asked, hear)
 
 
-def predict(phase: LoadPhase, limits: StepLimits) -> None:
-    """Replay one phase and tell one line."""
+def predict(phase: LoadPhase, limits: StepLimits, *, cold: bool = False) -> None:
+    """Replay one phase and tell one line; `cold`: of an engine that has answered nothing before."""
     replay = Replay(limits, model=ProductModel(read_once=READ_ONCE.get(phase.name, 0.0)))
-    one = replay.stream(FLOW, 4096, 8)  # every server has answered something before
-    one.start()
-    replay.run(lambda: one.finished > 0)
-    one.is_asking = False
+    one = replay.stream(FLOW, 4096, 8)
+    if not cold:
+        one.start()
+        replay.run(lambda: one.finished > 0)
+        one.is_asking = False
     load = WorkloadDrive(replay, iter(phase.chains))
     begun = replay.time.now
     for _ in range(phase.concurrency):
@@ -245,7 +247,7 @@ def main(
         sizes = WorkloadSizes(conversations=workloads.conversations)
         for name in NAMES:
             for phase in draw_phases(name, sizes, VOCAB, workloads.seed):
-                predict(phase, engine.limits)
+                predict(phase, engine.limits, cold=workloads.cold)
 
 
 if __name__ == "__main__":

@@ -157,16 +157,16 @@ class EngineCore:
         return COPY_WAIT_S if self._is_still else self._time_left()
 
     def _time_left(self) -> float:
-        """Seconds until the next step has to be decided; 0 unless a flow may return by then.
+        """Seconds until the next step has to be decided.
 
-        A request that comes within that time is in that step, and waits for no other. Once it is
-        there, the step is decided at once, since launching a long one takes the host a while.
+        A request that comes within that time may be in that step, and then waits for no other. Once
+        one of a flow is there that had nothing alive, the step is decided at once, since launching
+        a long one takes the host a while.
         """
-        if self._is_awaited:
+        if self._is_awaited or not self._scheduler.is_bounded:
             return 0.0
-        now = self._clock()
-        due = self._launches.due() if self._scheduler.may_come(now) else None
-        return 0.0 if due is None else max(due - now, 0.0)
+        due = self._launches.due()
+        return 0.0 if due is None else max(due - self._clock(), 0.0)
 
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:

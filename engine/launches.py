@@ -113,7 +113,8 @@ class Launches:
         takes = self._components.times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        ahead = self._ahead()
+        # As any of the last took: a step that is not captured takes the host many times as long.
+        ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
     def settle_next(self) -> list[AddressedEvent]:

@@ -18,13 +18,13 @@ import msgspec
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.core_dumps import prevent_core_dumps
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
 from engine.link.socket_link import Link, SocketLink
-from engine.models.errors import ModelError, ModelNotServed, NotEnoughMemory
-from engine.no_core import leave_no_core
+from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,
     EXIT_CANNOT_START,
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
-    leave_no_core()
+    prevent_core_dumps()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
         try:
             with enough_memory(), why_not_started(loaded.team):
                 core = _warm_core(config, loaded, opened)
-        except (NotEnoughMemory, RankGone) as error:
+        except (ModelError, RankGone) as error:
             return _cannot_start(error)
         code = _run(config, core)
         if loaded.team is not None and code == EXIT_STOPPED:

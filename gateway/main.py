@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from engine.no_core import leave_no_core
+from engine.core_dumps import prevent_core_dumps
 from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     With several workers this process is their parent; a worker is given its `WorkerConfig`, in
     JSON, as a second argument. Returns the exit status.
     """
-    leave_no_core()
+    prevent_core_dumps()
     # Each text is tokenised in the calling thread, so that tenants do take turns.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)

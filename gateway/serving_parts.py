@@ -29,9 +29,9 @@ from gateway.dialects.dialect import ModelCard, RouteParts
 from gateway.generation.answering import Answering
 from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
+from gateway.kept_state import KeptState, SharedCache, open_sharing, open_state
 from gateway.limits.permits import Permits
 from gateway.limits.refusal_throttle import RefusalThrottle
-from gateway.opened import KeptState, SharedCache, open_sharing, open_state
 from gateway.overview.history import History
 from gateway.overview.known import Known, ToldWorker
 from gateway.overview.refusals import LastRefusals

@@ -7,8 +7,7 @@ Below the device there may be other tiers. Copies between tiers take time: the c
 planned moves with `take_plan`, executes them, and reports each end to `complete`. A lease whose
 prefix is being loaded is not `ready`, and delays no other lease.
 
-Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block, or how it is
-copied. A copy within the device is returned in the lease.
+Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block.
 """
 
 from __future__ import annotations
@@ -102,9 +101,9 @@ class PrefixCache:
     ) -> Lease | None:
         """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
 
-        The last token is never taken from the cache: it is left to be computed, for its logits.
-        Blocks of the tree come first, then private ones. Into the first private block the lease's
-        move copies the block of the tree that shares the most of the tokens that come next.
+        The last token is never taken from the cache: it is computed, for its logits. Blocks of the
+        tree come first, then private ones; into the first of these the lease's move copies the
+        block of the tree that shares the most of the tokens that come next.
 
         Up to `load_blocks` (None: all) that lie lower are brought to the device, and the lease
         is not `ready` until they are there. Where room has to be made by copying blocks down,
@@ -130,8 +129,8 @@ class PrefixCache:
     ) -> Lease | None:
         """Lease blocks that are all in the tree, to keep them there; None: they are not.
 
-        `token_ids` are whole blocks, and every one of them has to be on the device. Such a lease
-        has no private block. From now on the blocks are charged to `owner`.
+        `token_ids` are whole blocks, all on the device. Such a lease has no private block. From now
+        on the blocks are charged to `owner`.
         """
         return self._leasing.pin(path, token_ids, owner, now)
 
@@ -157,8 +156,7 @@ class PrefixCache:
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
 
-        A running sequence does not wait for copies: blocks that make room for it are dropped.
-        Raises LeaseError.
+        A running sequence waits for no copies: what makes room for it is dropped. LeaseError.
         """
         lease.check_open()
         missing = self.blocks_for(num_tokens) - lease.num_blocks
@@ -195,8 +193,7 @@ class PrefixCache:
     ) -> int | None:
         """Forget a marked prefix, as far as no other one needs it, and all that builds on it.
 
-        Returns how many blocks the tree forgot; None: `owner` has no such prefix. `is_marked`
-        false: also one of `owner`'s that is not marked, which takes longer.
+        Returns how many blocks; None: there is none. `is_marked` false: also one without a mark.
         """
         self._at(now)
         return self._retained.forget(owner, prefix_id, is_listed=is_marked)
@@ -246,8 +243,8 @@ class PrefixCache:
     def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
         """Forget all blocks of a namespace, of an owner, of both together, or (None) of the cache.
 
-        What hangs below a forgotten block goes with it. Leased blocks stay valid for their
-        holders and are freed on release. Returns how many blocks the tree forgot.
+        What hangs below a block goes with it. Leased ones stay valid for their holders, and are
+        freed on release. Returns how many blocks the tree forgot.
         """
         if owner is not None and namespace is None:
             self._retained.drop(owner)

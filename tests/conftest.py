@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
@@ -21,9 +24,32 @@ os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     """Nothing that collecting the tests makes is garbage: looking for some took a third of it."""
     gc.disable()
+    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        _import_from_own_place_on()
+
+
+def _import_from_own_place_on() -> None:
+    """Import all tests before they are collected; each worker begins elsewhere.
+
+    All collect them in one order, so in a new checkout all would rewrite the assertions of each
+    file at the same time. So each finds what the others have written by then.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        return
+    root = Path(__file__).parent
+    files = sorted(root.rglob("test_*.py"))
+    begin = (
+        len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    )
+    for file in files[begin:] + files[:begin]:
+        name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
+        # What is not installed is left out, and what is wrong is reported, where it is collected.
+        with suppress(pytest.skip.Exception, ImportError, SyntaxError):
+            import_module(name)
 
 
 def pytest_collection_finish() -> None:

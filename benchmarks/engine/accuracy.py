@@ -10,7 +10,7 @@ Then each format computes prompts with their right answers, and its distribution
 are compared with those of plain weights and KV: KL(plain || format), in nats, at every token, and
 (`answer_...`) at those alone whose next one is of the answer. On a CPU the plain references
 compute, in float32; on a GPU the kernels, in bfloat16. int4 is rounded to the nearest, without
-calibration (`rounded_int4`).
+calibration (`tests.engine.rigs.rounded_int4`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
-from benchmarks.engine.rounded_int4 import write_int4
 from benchmarks.handbook_answers import AskedEngine, Case, draw_cases, room_for
 from benchmarks.record import emit, progress
 from engine.config import EngineConfig
@@ -35,6 +34,7 @@ from engine.startup.loading import OpenedModel, open_model
 from handbook.training.tokenizer import load_tokenizer
 from tests.doubles.engine.shapes import EMBEDDED
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
+from tests.engine.rigs.rounded_int4 import write_int4
 
 AT_ONCE = 8  # handbooks that are asked about together
 

@@ -1,8 +1,7 @@
 """What rows with a JSON schema cost a batch: of 64 rows none has one, or one, or all.
 
     python -m benchmarks.engine.constrained --device cuda [--model llama-3.1-8b]
-    python -m benchmarks.engine.constrained --device paced
-    python -m benchmarks.engine.constrained --device modelled
+    python -m benchmarks.engine.constrained --device cpu --model handbook --rows 4
 
 An engine in this process answers the same prompts each time, with answers of the same length: the
 schema wants more items than an answer can hold. Weights are random and tokens are drawn, so a
@@ -15,10 +14,6 @@ Prints a line of JSON a kind: tokens a second, the share lost to the batch witho
 share that rows without one lost; what of the loss is masks' (milliseconds until a mask is made by a
 thread that has begun with it, and that a step waited for masks), and the share of rows that were
 left out of a step, each of which loses a step or two.
-
-Without a GPU, `paced` has real masks and threads before a device that sleeps, in real time: what
-the host does is measured, on a machine with cores to spare. `modelled` is a simulation all through,
-with masks that take `--mask-us` each in `--mask-threads` threads.
 """
 
 from __future__ import annotations
@@ -35,14 +30,7 @@ import numpy.typing as npt
 import torch
 import typer
 
-from benchmarks.engine.constrained_engines import (
-    BLOCK_SIZE,
-    Engine,
-    ModelledEngine,
-    Sizes,
-    paced_engine,
-    real_engine,
-)
+from benchmarks.engine.constrained_engine import BLOCK_SIZE, Sizes, TimedEngine, opened_engine
 from benchmarks.record import emit, progress
 from engine.link.messages import (
     Event,
@@ -54,12 +42,8 @@ from engine.link.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.main import CUDA_MAX_STEP_MS
-from engine.scheduling.step_builder import StepLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
-from tests.doubles.modelled.products import ProductModel
-from tests.doubles.modelled.replay import Replay
 
 PATH = NamespacePath.single(Namespace(b"benchmarks......"))
 SETTLED = 8  # tokens that every row has when the time begins
@@ -78,15 +62,13 @@ class Device(Enum):
 
     CUDA = "cuda"
     CPU = "cpu"
-    PACED = "paced"
-    MODELLED = "modelled"
 
 
 @dataclass
 class Batch:
     """Rows that are answered together, the first `masked` of them under the schema."""
 
-    engine: Engine
+    engine: TimedEngine
     sizes: Sizes
     masked: int
     told: npt.NDArray[np.int64] = field(init=False)
@@ -159,7 +141,7 @@ class Round:
         return float(self.speeds.sum())
 
 
-def run_round(engine: Engine, sizes: Sizes, masked: int, name: str) -> Round:
+def run_round(engine: TimedEngine, sizes: Sizes, masked: int, name: str) -> Round:
     """Answer all prompts once."""
     before = engine.begin_round()
     speeds = Batch(engine, sizes, masked).run(name)
@@ -167,7 +149,7 @@ def run_round(engine: Engine, sizes: Sizes, masked: int, name: str) -> Round:
     return Round(speeds, {"left_out": left_out, **engine.masks.told()} if masked else {})
 
 
-def measure(engine: Engine, sizes: Sizes, rounds: int) -> None:
+def measure(engine: TimedEngine, sizes: Sizes, rounds: int) -> None:
     """Run the kinds in turn, and print the best of each."""
     best: dict[str, Round] = {}
     masked = dict(zip(KINDS, (0, 1, sizes.rows), strict=True))
@@ -199,23 +181,11 @@ def main(
     prompt: Annotated[int, typer.Option(help="Tokens of each.")] = 256,
     output: Annotated[int, typer.Option(help="Tokens of each.")] = 256,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
-    mask_us: Annotated[float, typer.Option(help="Of one mask; modelled.")] = 60.0,
-    mask_threads: Annotated[int, typer.Option(help="That make masks; modelled.")] = 4,
 ) -> None:
     """Measure and print."""
     sizes = Sizes(rows, prompt, output)
-    device = device or (Device.CUDA if torch.cuda.is_available() else Device.MODELLED)
-    if device is Device.MODELLED:
-        limits = StepLimits(8192, 256, CUDA_MAX_STEP_MS / 1e3)
-        price = ProductModel()
-        replay = Replay(limits, model=price, mask_s=mask_us * 1e-6, mask_threads=mask_threads)
-        measure(ModelledEngine(replay), sizes, 1)
-        return
-    if device is Device.PACED:
-        with paced_engine(sizes) as paced:
-            measure(paced, sizes, rounds)
-        return
-    with real_engine(model, "cuda" if device is Device.CUDA else "cpu", sizes) as engine:
+    device = device or (Device.CUDA if torch.cuda.is_available() else Device.CPU)
+    with opened_engine(model, "cuda" if device is Device.CUDA else "cpu", sizes) as engine:
         measure(engine, sizes, rounds)
 
 

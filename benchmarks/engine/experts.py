@@ -1,6 +1,7 @@
 """A mixture of experts' kernels against what the machine can do, and formats beside each other.
 
-    python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4] [--tiles]
+    python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4]
+        [--tiles] [--many]
 
 The experts of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and of Qwen3-30B-A3B (128 of 768
 columns, 8 a token), random, for several numbers of tokens and in each weight format. First the
@@ -9,8 +10,10 @@ of it; the products' bytes a second, of the matrices of the experts that are met
 the measured copy bandwidth; and TFLOP/s. Of `LAYERS` layers in turn, so that no layer is in the L2
 cache from the time before. A table of all is printed at the end.
 
-`--tiles` times both products with each tile in question instead, of mxfp4 unless --formats int4. On
-a CPU, or with --quick, sizes are small.
+`--tiles` times both products with each tile in question instead, of mxfp4 unless --formats int4.
+`--many` times those of many tokens: matrices in four bits unpacked before each product, and while
+products run, and whether both have the same bits; beside them plain matrices. On a CPU, or with
+--quick, sizes are small.
 """
 
 from __future__ import annotations
@@ -26,11 +29,16 @@ from benchmarks.engine.ceilings import Ceilings, measured_ceilings, seconds_of
 from benchmarks.engine.kernels import replayed_seconds
 from benchmarks.record import emit, progress
 from kernels.e4m3 import rounded
-from kernels.experts import mixture, order, products, route
+from kernels.experts import hopper_four_bit, mixture, order, products, route
 from kernels.experts.four_bit_matrices import MXFP4_GROUP, FourBitMatrix, Kind, int4_scales, shapes
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
-from kernels.experts.tiles import ExpertTile, MixtureTiles
+from kernels.experts.tiles import (
+    FOUR_BIT_MANY,
+    FOUR_BIT_OVERLAPPED,
+    ExpertTile,
+    MixtureTiles,
+)
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK
@@ -81,7 +89,13 @@ class Layer:
     down: AnyMatrix
 
 
-def main(quick: bool = False, model: str = "", formats: str = "", tiles: bool = False) -> None:
+def main(
+    quick: bool = False,
+    model: str = "",
+    formats: str = "",
+    tiles: bool = False,
+    many: bool = False,
+) -> None:
     """Print one JSON line for each number of tokens in each format, and a table at the end."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
@@ -91,7 +105,8 @@ def main(quick: bool = False, model: str = "", formats: str = "", tiles: bool = 
     for name, sizes in (SMALL if small else MODELS).items():
         if not name.startswith(model):
             continue
-        for weights in formats.split(",") if formats else (FOUR_BITS[:1] if tiles else FORMATS):
+        usual = FOUR_BITS[:1] if tiles else ("none", *FOUR_BITS) if many else FORMATS
+        for weights in formats.split(",") if formats else usual:
             if weights == "block" and sizes.hidden % BLOCK:
                 continue
             progress(f"{name}, {weights}")
@@ -99,7 +114,7 @@ def main(quick: bool = False, model: str = "", formats: str = "", tiles: bool = 
                 _emit_reference(drawn(sizes, weights, device), weights)
                 continue
             layers = [drawn(sizes, weights, device) for _ in range(LAYERS)]
-            each = _tiles_of if tiles else _kernels_of
+            each = _tiles_of if tiles else _many_of if many else _kernels_of
             table += [f"{name:14} {line}" for line in each(layers, weights, ceilings)]
     for line in table:
         progress(line)
@@ -211,6 +226,12 @@ class Steps:
         took = replayed_seconds(lambda: [part(one) for one in self.layers], REP_MS)
         return took / len(self.layers) * 1e6
 
+    def products(self) -> list[Tensor]:
+        """Both of the first layer, `down` of what is gated."""
+        parts = self.parts()
+        results = [parts[name](self.layers[0]) for name in ("gated_us", "down_us")]
+        return [one for one in results if isinstance(one, Tensor)]
+
     def read(self) -> int:
         """Bytes of the matrices of experts that are met."""
         met = len(set(self.routed.experts.flatten().tolist()))
@@ -290,6 +311,33 @@ def _tiles_of(layers: Sequence[Layer], weights: str, _: Ceilings) -> Iterator[st
         emit(f"{tokens} tokens, {weights}, {shape}", **took)
         gated, down = took["gated_us"], took["down_us"]
         yield f"{weights:8}{tokens:6} tokens {shape:32} gated {gated:9.1f} us, down {down:9.1f}"
+
+
+MANY_TOKENS = (2048, 4096, 8192)
+
+
+def _many_of(layers: Sequence[Layer], weights: str, _: Ceilings) -> Iterator[str]:
+    sizes, matrix = layers[0].sizes, layers[0].gate_up
+    for tokens in MANY_TOKENS:
+        x, logits = _inputs(layers[0], tokens)
+        ways = {"as served": mixture.tiles_of(matrix, tokens * sizes.top_k)}
+        if isinstance(matrix, FourBitMatrix):
+            ways = {"one after the other": FOUR_BIT_MANY}
+            ways |= {"overlapped": FOUR_BIT_OVERLAPPED} if hopper_four_bit.serves(matrix) else {}
+        first: list[Tensor] = []
+        for way, of in ways.items():
+            steps = Steps(layers, x, logits, of)
+            parts, results = steps.parts(), steps.products()
+            same = not first or all(map(torch.equal, results, first))
+            first = first or results
+            took = {name: steps.microseconds(parts[name]) for name in ("gated_us", "down_us")}
+            seconds = sum(took.values()) / 1e6
+            tflops = 2 * tokens * sizes.top_k * sizes.numbers / seconds / 1e12
+            emit(f"{tokens} tokens, {weights}, {way}", **took, tflops=tflops, same_bits=same)
+            yield (
+                f"{weights:8}{tokens:6} tokens {way:20} gated {took['gated_us']:9.1f} us, "
+                f"down {took['down_us']:9.1f}, {tflops:4.0f} TFLOP/s, same bits: {same}"
+            )
 
 
 if __name__ == "__main__":

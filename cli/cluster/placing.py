@@ -1,18 +1,23 @@
 """Engines as actors of Ray: placed, asked, taken away. All that is known of Ray is here.
 
-Actors are detached: they outlive who has placed them, and are found by their names.
+Actors are detached: they outlive who has placed them, and are found by their names. An engine of
+several machines has an actor for each, in a placement group with one bundle for each:
+
+    engine-0    bundle 0    the engine, with the last stages
+    node-0-1    bundle 1    its node 1, which comes to wherever the engine is
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from cli.cluster.actor import EngineActor, EngineReport
+from cli.cluster.node_actor import EngineNode
 from cli.cluster.settings import ClusterSettings
 from cli.errors import CliError
 
@@ -21,7 +26,6 @@ OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
 ANSWER_S = 5.0
 
 Ray: TypeAlias = Any  # the module, which has no types
-PlacedState = Literal["waits for a machine"]
 
 
 class NoRay(CliError):
@@ -68,18 +72,13 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> None:
 
     One that is there stays as it is, whatever the settings are now.
     """
-    actor = ray.remote(NodeActor).options(
-        name=f"{_PREFIX}{number}",
-        lifetime="detached",
-        get_if_exists=True,
-        num_cpus=settings.num_cpus,
-        num_gpus=settings.num_gpus,
-        resources=settings.resources,
-        max_restarts=-1,
-        max_concurrency=4,
-    )
     # The gateway's settings are none of an engine's, and the admin key may be among them.
-    actor.remote(msgspec.json.encode(replace(settings, gateway=None)), number)
+    said = msgspec.json.encode(replace(settings, gateway=None))
+    group = _placement_group(ray, settings, number) if settings.engine.nnodes > 1 else None
+    _options(ray, NodeActor, settings, f"{_PREFIX}{number}", group, 0).remote(said, number)
+    for node in range(1, settings.engine.nnodes):
+        actor = _options(ray, FurtherNodeActor, settings, f"node-{number}-{node}", group, node)
+        actor.remote(said, number, node)
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
@@ -100,11 +99,16 @@ def drain(ray: Ray, number: int) -> None:
 
 
 def remove(ray: Ray, number: int) -> None:
-    """Take its actor away, and what still runs in it."""
-    try:
-        ray.kill(ray.get_actor(f"{_PREFIX}{number}"), no_restart=True)
-    except ValueError:
-        return  # it is gone
+    """Take its actors away, and what still runs in them."""
+    of_nodes = f"node-{number}-"
+    names = [name for name in ray.util.list_named_actors() if name.startswith(of_nodes)]
+    for name in (f"{_PREFIX}{number}", *names):
+        try:
+            ray.kill(ray.get_actor(name), no_restart=True)
+        except ValueError:
+            continue  # it is gone
+    if names:
+        ray.util.remove_placement_group(ray.util.get_placement_group(f"{_PREFIX}{number}"))
 
 
 class NodeActor(EngineActor):
@@ -114,7 +118,58 @@ class NodeActor(EngineActor):
         super().__init__(settings, number, _imported().util.get_node_ip_address())
 
 
+class FurtherNodeActor(EngineNode):
+    """The actor of a further machine of an engine, which asks Ray where the engine is."""
+
+    def __init__(self, settings: bytes, number: int, node_rank: int) -> None:
+        ray = _imported()
+        host = ray.util.get_node_ip_address()
+        super().__init__(settings, number, node_rank, host, lambda: _address(ray, number))
+
+
 _PREFIX = "engine-"
+
+
+def _options(
+    ray: Ray, kind: type, settings: ClusterSettings, name: str, group: Any, bundle: int
+) -> Any:
+    """The actor to be, which Ray starts again wherever there is room."""
+    given: dict[str, Any] = {}
+    if group is not None:
+        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+        given["scheduling_strategy"] = strategy(group, placement_group_bundle_index=bundle)
+    return ray.remote(kind).options(
+        name=name,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=settings.num_cpus,
+        num_gpus=settings.num_gpus,
+        resources=settings.resources,
+        max_restarts=-1,
+        max_concurrency=4,
+        **given,
+    )
+
+
+def _placement_group(ray: Ray, settings: ClusterSettings, number: int) -> Any:
+    """One bundle for each machine of an engine, on machines that differ."""
+    name = f"{_PREFIX}{number}"
+    try:
+        return ray.util.get_placement_group(name)
+    except ValueError:  # there is none yet
+        each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
+        bundle = {resource: count for resource, count in each.items() if count}
+        return ray.util.placement_group(
+            [bundle] * settings.engine.nnodes,
+            strategy="STRICT_SPREAD",
+            name=name,
+            lifetime="detached",
+        )
+
+
+def _address(ray: Ray, number: int) -> str | None:
+    report = reports(ray, [number]).get(number)
+    return None if report is None else report.address
 
 
 def _answer(ray: Ray, answer: Any) -> EngineReport | None:

@@ -27,9 +27,13 @@ from cli.options.options import ModelFlags
 from cli.serving.compose import checked_redis_url
 from engine.config import EngineConfig
 from engine.link.address import MAX_PORT
+from engine.models.checks import check_grid
+from engine.models.errors import ModelError
+from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
+PORTS = 2  # of an engine: its messages, its heartbeat; and one of each rank's exchange of blocks
+NODE_PORTS = 1  # where its other machines come to, where it has any
 # Of a gateway's flags, what the rest of the file says for it.
 OF_THE_CLUSTER = frozenset(
     (
@@ -62,12 +66,17 @@ class ClusterFlags:
         "added, up to max_engines.",
         min=0.01,
     )
-    num_gpus: float = _of_cluster(0.0, "GPUs of each engine.", min=0.0)
-    num_cpus: float = _of_cluster(1.0, "CPU cores of each engine.", min=0.0)
-    resources: dict[str, float] | None = _of_cluster(None, "Ray's own resources of each engine.")
+    num_gpus: float = _of_cluster(
+        0.0, "GPUs of each engine; with nnodes, on each of its machines.", min=0.0
+    )
+    num_cpus: float = _of_cluster(1.0, "CPU cores of each engine, likewise.", min=0.0)
+    resources: dict[str, float] | None = _of_cluster(
+        None, "Ray's own resources of each engine, likewise."
+    )
     engine_port: int = _of_cluster(
         7300,
-        "Port of the first engine on its machine; each engine has three ports of its own.",
+        "Port of the first engine on its machine; each engine has three ports of its own, one "
+        "more for each further rank, and with nnodes one more.",
         min=1,
         max=MAX_PORT,
     )
@@ -112,7 +121,12 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def port(self, number: int) -> int:
         """The first port of an engine: the same on whichever machine it runs."""
-        return self.engine_port + PORTS * number
+        return self.engine_port + self.ports * number
+
+    @property
+    def ports(self) -> int:
+        """Of each engine."""
+        return _ports(self.engine.num_ranks, self.engine.nnodes)
 
 
 def read_settings(path: Path) -> ClusterSettings:
@@ -141,18 +155,14 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     checked_redis_url(shared)
     if cluster.redis_url is not None and cluster.link_key_file is None:
         raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
-    ranks = engine.num_ranks
-    if 0 < cluster.num_gpus < ranks:
-        by = "tensor_parallel"
-        if engine.pipeline_parallel > 1:
-            by += " x pipeline_parallel"
-        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
+    _check_ranks(cluster, engine)
     if engine.exchange is not None:
         raise BadSetting("exchange", "each engine has its own, at the last of its ports")
     scaling = _scaling(cluster)
     most = cluster.engines if scaling is None else scaling.most
-    last = cluster.engine_port + PORTS * (most - 1)
-    if last + PORTS - 2 > MAX_PORT:  # which has one after it
+    ports = _ports(engine.num_ranks, engine.nnodes)
+    last = cluster.engine_port + ports * (most - 1)
+    if last + ports - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
     return ClusterSettings(
         model=model.model,
@@ -169,6 +179,25 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         ray_address=cluster.ray_address,
         gateway=cluster.gateway,
     )
+
+
+def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
+    try:
+        check_grid(RankGrid(engine.tensor_parallel, engine.pipeline_parallel, engine.nnodes))
+    except ModelError as error:
+        raise BadSetting("nnodes", str(error)) from error
+    if engine.node_address is not None:
+        raise BadSetting("node_address", "each engine has its own, at the last of its ports")
+    if engine.nnodes > 1 and cluster.redis_url is None:
+        raise BadSetting("nnodes", "engines on several machines need redis_url")
+    ranks = engine.ranks_per_node
+    if 0 < cluster.num_gpus < ranks:
+        by = "tensor_parallel"
+        if engine.pipeline_parallel > 1:
+            by += " x pipeline_parallel"
+        if engine.nnodes > 1:
+            by += " / nnodes"
+        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
 
 
 def _scaling(cluster: ClusterFlags) -> Bounds | None:
@@ -195,3 +224,8 @@ def options_of(hints: dict[str, Any]) -> Options:
         for note in notes
         if isinstance(note, OptionInfo)
     }
+
+
+def _ports(ranks: int, nnodes: int) -> int:
+    """Of an engine."""
+    return PORTS + ranks + (NODE_PORTS if nnodes > 1 else 0)

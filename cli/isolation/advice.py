@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from cli.isolation.eviction import EvictionFinding
+from cli.isolation.eviction import LEVELS, EvictionFinding
 from cli.isolation.timing import Separation, TimingFinding
 from cli.isolation.verdict import (
     CONTROL_AUC,
@@ -60,7 +60,9 @@ def _samples(across: Separation) -> int:
 
 
 def _of_eviction(eviction: EvictionFinding) -> str:
-    if eviction.control.bits <= CONTROL_BITS:
+    if eviction.control.trials <= len(LEVELS):
+        why = "with one of each number nothing can be told from chance, not even in the control"
+    elif eviction.control.bits <= CONTROL_BITS:
         why = f"its control learnt {eviction.control.bits:.2f} bits of {CONTROL_BITS}"
     else:
         why = f"what it learnt may be chance ({eviction.across.chance:.2f})"

@@ -58,7 +58,8 @@ class VerifyFlags:
     timing_tokens: int = _test(512, help="Tokens of each prompt of the timing test.", min=32)
     eviction_trials: int = _test(
         4,
-        help="Trials for each of five numbers of tokens in the eviction test; 0: no eviction test.",
+        help="Trials for each of five numbers of tokens in the eviction test: one shows nothing, "
+        "two may; 0: no eviction test.",
         min=0,
     )
     max_fill_tokens: int = _test(

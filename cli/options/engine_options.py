@@ -92,7 +92,7 @@ ENGINE_FLAGS = {
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide each layer between this many processes of this machine, on cuda each with a GPU of "
+        "Divide each layer between this many processes of one machine, on cuda each with a GPU of "
         "its own.",
         min=1,
         max=MOST_RANKS,
@@ -106,6 +106,22 @@ ENGINE_FLAGS = {
         "tensor_parallel says.",
         min=1,
         max=MOST_RANKS,
+    ),
+    "nnodes": engine_flag(
+        "Machines that the stages of --pipeline-parallel are on, as many on each. The others run "
+        "'ratoon node'.",
+        min=1,
+        max=MOST_RANKS,
+    ),
+    "node_address": engine_flag(
+        "With --nnodes, the tcp://HOST:PORT of this machine to which the others come. What stages "
+        "exchange goes between HOST and them in the clear, over ports of its own."
+    ),
+    "node_wait_s": engine_flag(
+        "Seconds that a start waits for machines of --nnodes that have not come.", min=0.0
+    ),
+    "node_silence_s": engine_flag(
+        "Seconds without an answer after which another machine of --nnodes counts as gone.", min=1.0
     ),
     "num_threads": engine_flag(
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1
@@ -122,7 +138,8 @@ ALONE_FLAGS = {
     ),
     "exchange": engine_flag(
         "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
-        "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
+        "the link. Further ranks are asked beside it: at PATH.RANK, or so many ports after it. "
+        "Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
     ),
 }
 

@@ -15,7 +15,7 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import PriceFlags
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
-from engine.link.address import address, is_tcp
+from engine.link.address import EVERYWHERE, address, host_and_port, is_tcp
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
@@ -23,9 +23,6 @@ from gateway.limits.limits import Prices
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
 BLOCKS_NAME = "blocks"
-RANKS_EXCHANGE_NOTHING = (
-    "blocks of several ranks (--tensor-parallel, --pipeline-parallel) do not go between engines yet"
-)
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
@@ -41,6 +38,7 @@ def engine_config(
             "--cache-tokens",
             f"{flags.cache_tokens} is less than one block of {flags.block_size} tokens",
         )
+    check_nodes(flags)
     return replace(
         flags,
         model_dir=str(source.directory),
@@ -158,12 +156,32 @@ def checked_socket(socket: str) -> str:
 
 def check_role(config: EngineConfig) -> None:
     """BadSetting for an engine of prompts from which no other could fetch what it computes."""
-    if config.role != "prefill":
-        return
-    if config.num_ranks > 1:
-        raise BadSetting("--role", f"prefill: {RANKS_EXCHANGE_NOTHING}")
-    if config.exchange is None:
+    if config.role == "prefill" and config.exchange is None:
         raise BadSetting("--role", "prefill needs --exchange, where others fetch what it computes")
+
+
+def check_nodes(config: EngineConfig) -> None:
+    """BadSetting for machines without an address to come to, or the reverse."""
+    at = config.node_address
+    if config.nnodes == 1:
+        if at is not None:
+            raise BadSetting("--node-address", "it is where other machines come to: --nnodes 2")
+        return
+    if at is None:
+        raise BadSetting("--node-address", "--nnodes needs the address of this machine")
+    check_node_address("--node-address", at)
+
+
+def check_node_address(flag: str, at: str) -> None:
+    """BadSetting where it is none that others could reach, or listens everywhere."""
+    try:
+        host, _ = host_and_port(at)
+    except ValueError as error:
+        raise BadSetting(flag, str(error)) from error
+    if not is_tcp(at):
+        raise BadSetting(flag, f"{at!r} is not tcp://HOST:PORT")
+    if host in EVERYWHERE:
+        raise BadSetting(flag, f"{at}: name one address of the machine, not all of them")
 
 
 def _checked_exchange(exchange: str | None, socket: str) -> str | None:

@@ -15,7 +15,7 @@ from cli.serving.offload_check import check_offload
 from engine.config import EngineConfig, LoadFormat
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
-from engine.models.errors import ModelNotServed
+from engine.models.errors import ModelNotServed, WrongSetting
 from engine.models.grid import RankGrid
 from gateway.prompts.sampling_defaults import GenerationConfigBroken, read_sampling_defaults
 
@@ -56,14 +56,16 @@ def check_defaults(directory: Path) -> None:
 
 
 def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool) -> ModelConfig:
-    """The model; ModelRefused with the line that a start would end with."""
+    """The model; ModelRefused with the line that a start would end with, or BadSetting."""
     try:
         return check_served(
             source.directory,
             block_size=engine.block_size,
             has_weights=has_weights,
             quantization=engine.quantization,
-            grid=RankGrid(engine.tensor_parallel, engine.pipeline_parallel),
+            grid=RankGrid(engine.tensor_parallel, engine.pipeline_parallel, engine.nnodes),
         )
     except ModelNotServed as error:
         raise ModelRefused(f"{source.name} cannot be served: {error}") from error
+    except WrongSetting as error:
+        raise BadSetting("--nnodes", str(error)) from error

@@ -13,7 +13,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
-from cli.serving.compose import RANKS_EXCHANGE_NOTHING
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from engine.link.address import exchange_at
@@ -91,7 +90,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
     """The configs of which the first `prefill` compute prompts for the others.
 
-    BadSetting where no others are left, or where these could not fetch what is computed for them.
+    BadSetting where no others are left.
     """
     if not prefill:
         return list(configs)
@@ -101,10 +100,14 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
             f"{prefill} of {len(configs)} engines (--replicas) leave none that answers: give "
             f"--replicas {prefill + 1} or more",
         )
-    if configs[0].num_ranks > 1:
-        raise BadSetting("--prefill-replicas", RANKS_EXCHANGE_NOTHING)
     roles: tuple[Role, Role] = ("decode", "prefill")
     return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
+
+
+def check_one_engine(config: EngineConfig, count: int) -> None:
+    """BadSetting for several engines at whose one address other machines would come."""
+    if count > 1 and config.nnodes > 1:
+        raise BadSetting("--nnodes", "is for one engine: --replicas run on this machine alone")
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:

@@ -129,16 +129,9 @@ class Answering:
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
     def found(
-        self,
-        asker: Asker,
-        blocks: int,
-        first_reads: dict[str, int],
-        slices: Slices | None = None,
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], slices: Slices | None = None
     ) -> None:
-        """Say that the first `blocks` blocks of the prompt are about to be sent.
-
-        `slices`: where the other ranks send theirs.
-        """
+        """Say that the first `blocks` blocks are about to be sent; and other ranks' `slices`."""
         self._order(lambda: self._say_found(asker, blocks, first_reads, slices))
 
     def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:

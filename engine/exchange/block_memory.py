@@ -116,10 +116,15 @@ class CudaMemory:
 
     def reader(self) -> CudaBuffer:
         """A pinned buffer and a stream."""
-        return CudaBuffer(self.blocks)
+        return self._buffer()
 
     def writer(self) -> CudaBuffer:
         """A pinned buffer and a stream."""
+        return self._buffer()
+
+    def _buffer(self) -> CudaBuffer:
+        # A thread begins on the first GPU, where a rank of another one would take memory.
+        torch.cuda.set_device(self.blocks.device)
         return CudaBuffer(self.blocks)
 
 

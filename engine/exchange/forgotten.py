@@ -1,7 +1,8 @@
 """What was flushed of late, and is not fetched: other engines may still have it.
 
 A gateway flushes all engines, and each hears of it at another time. One that has flushed and goes
-on fetching could have the same blocks back from one that has not.
+on fetching could have the same blocks back from one that has not. A prefix that its tenant deletes
+goes from all engines likewise.
 
 Knows: flows and namespaces. Does not know: fetches.
 """

@@ -77,7 +77,7 @@ class Slices(msgspec.Struct, frozen=True, array_like=True):
     """Where the ranks from 1 on send their slices, and under which ticket they are asked."""
 
     ticket: bytes  # TICKET_BYTES
-    doors: tuple[str, ...]
+    addresses: tuple[str, ...]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):

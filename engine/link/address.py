@@ -5,8 +5,8 @@
 
 Its exchange of blocks with other engines, if it has one, has an address of its own, which it tells.
 
-Knows: both forms, where each has its heartbeat, and where an exchange is put by those who start
-engines. Does not know: sockets or keys.
+Knows: both forms, where each has its heartbeat, and where those who start engines put an exchange
+and a place for other machines. Does not know: sockets or keys.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def address(text: str) -> Address:
         if not path.name:
             raise ValueError(f"{text!r} is no path of a socket")
         return Address(f"ipc://{path}", f"ipc://{_beside(path)}", path)
-    host, port = _host_and_port(text)
+    host, port = host_and_port(text)
     return Address(f"{TCP}{host}:{port}", f"{TCP}{host}:{port + 1}", None)
 
 
@@ -54,8 +54,14 @@ def exchange_at(engine: str) -> str:
     """Where the exchange of an engine that others fetch from is: two ports after it, or `.x`."""
     if not is_tcp(engine):
         return f"{engine}.x"
-    host, port = _host_and_port(engine)
+    host, port = host_and_port(engine)
     return f"{TCP}{host}:{port + 2}"
+
+
+def nodes_at(engine: str) -> str:
+    """Where the other machines of an engine over TCP come to: three ports after it."""
+    host, port = host_and_port(engine)
+    return f"{TCP}{host}:{port + 3}"
 
 
 def as_reached(told: str, engine: str) -> str:
@@ -65,15 +71,12 @@ def as_reached(told: str, engine: str) -> str:
     """
     if not is_tcp(told) or not is_tcp(engine):
         return told
-    host, port = _host_and_port(told)
-    return f"{TCP}{_host_and_port(engine)[0]}:{port}" if host in EVERYWHERE else told
+    host, port = host_and_port(told)
+    return f"{TCP}{host_and_port(engine)[0]}:{port}" if host in EVERYWHERE else told
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.h")
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """Of `tcp://host:port`, an IPv6 host in brackets; raises ValueError in a line."""
     parts = urlsplit(text)
     try:
         host, port = parts.hostname, parts.port
@@ -84,3 +87,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if port > MAX_PORT:
         raise ValueError(f"{text!r}: the port is at most {MAX_PORT}, the one after it is needed")
     return (f"[{host}]" if ":" in host else host), port
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.h")

@@ -32,7 +32,7 @@ from engine.link.cache_events import CacheEvents
 from engine.link.cache_subscription import CacheSubscription, Listener
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
-from engine.link.curve import LinkKey, Socket
+from engine.link.curve import FailedHandshakes, LinkKey, Socket
 from engine.link.event_queue import EventQueue
 from engine.link.flush_telling import FlushTelling, ReadFlushes, log_failure
 from engine.link.interface import OnEnd, ReplicaHealth
@@ -57,7 +57,6 @@ _log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 HANDSHAKE_RETRY_S = 0.5  # after one that failed
-HANDSHAKES = 3  # that fail one after the other: then no engine has died within each
 
 
 class EngineClient(EngineQueries):
@@ -95,7 +94,7 @@ class EngineClient(EngineQueries):
         self._on_cache_events = on_cache_events
         self._subscription: CacheSubscription | None = None  # of this connection
         self._flushes = FlushTelling(flushes, self._send)
-        self._failed_handshakes = 0  # one after the other
+        self._handshakes = FailedHandshakes(engine)
 
     @property
     def is_stalled(self) -> bool:
@@ -112,10 +111,9 @@ class EngineClient(EngineQueries):
     def handshake_error(self) -> str | None:
         """Why the other end does not hear this one; None where it does, or nobody answers."""
         connection = self._connection
-        has_key = self._key is not None
-        if not has_key or self._failed_handshakes < HANDSHAKES or connection is None:
+        if self._key is None or connection is None or connection.handshake_failed is False:
             return None
-        return None if connection.handshake_failed is False else _handshake_error(self._engine)
+        return self._handshakes.error
 
     @property
     def is_idle(self) -> bool:
@@ -246,7 +244,10 @@ class EngineClient(EngineQueries):
             self._send(self._partition)
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
-        self._welcome = _as_reached(welcome, self._engine)
+        exchange = welcome.exchange_address
+        if exchange is not None:  # as this host's neighbours reach it
+            exchange = as_reached(exchange, self._engine)
+        self._welcome = structs.replace(welcome, exchange_address=exchange)
 
     # The connection
 
@@ -274,13 +275,12 @@ class EngineClient(EngineQueries):
         await self._after_handshake(failed=connection.handshake_failed is True)
 
     async def _after_handshake(self, *, failed: bool) -> None:
-        """Count those that fail, say once that they do, and wait a little before the next one."""
-        self._failed_handshakes = self._failed_handshakes + 1 if failed else 0
-        if not failed:
-            return
-        if self._failed_handshakes == HANDSHAKES and self.handshake_error is not None:
+        """Say once that they fail, and wait a little before the next one."""
+        is_new = self._handshakes.count(failed=failed)
+        if is_new and self.handshake_error is not None:
             _log.error("%s", self.handshake_error)
-        await asyncio.sleep(HANDSHAKE_RETRY_S)
+        if failed:
+            await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
@@ -291,21 +291,6 @@ class EngineClient(EngineQueries):
         for event_queue in requests.values():
             event_queue.put(EngineDied(why, retry_after_s=RETRY_AFTER_S))
         self._fail_queries(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
-
-
-def _handshake_error(engine: str) -> str:
-    return (
-        f"{engine}: the handshake fails: the engine's link key is another one than that of "
-        "--link-key-file, or what listens there is no engine"
-    )
-
-
-def _as_reached(welcome: Welcome, engine: str) -> Welcome:
-    """What an engine said, with the address of its exchange as this host's neighbours see it."""
-    if welcome.exchange_address is None:
-        return welcome
-    exchange = as_reached(welcome.exchange_address, engine)
-    return structs.replace(welcome, exchange_address=exchange)
 
 
 def _as_error(event: Failed | EngineError) -> EngineError:

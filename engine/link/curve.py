@@ -21,6 +21,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
+HANDSHAKES = 3  # that fail one after the other: then no engine has died within each
 KEY_BYTES = 40  # of a secret key in Z85, as ZMQ writes it
 _DOMAIN = "ratoon"
 _PING_MS, _GONE_MS = 2_000, 10_000  # a peer whose machine is gone is noticed after the second
@@ -77,6 +78,29 @@ def connect_with(socket: Socket, key: LinkKey) -> None:
 def _ping(socket: Socket) -> None:
     socket.set(zmq.HEARTBEAT_IVL, _PING_MS)
     socket.set(zmq.HEARTBEAT_TIMEOUT, _GONE_MS)
+
+
+class FailedHandshakes:
+    """Of one end with one engine: those that fail one after the other."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._failed = 0
+
+    def count(self, *, failed: bool) -> bool:
+        """One is over; True where, with it, they fail for no other reason than the key."""
+        self._failed = self._failed + 1 if failed else 0
+        return self._failed == HANDSHAKES
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong; None: nothing that is known yet."""
+        if self._failed < HANDSHAKES:
+            return None
+        return (
+            f"{self._engine}: the handshake fails: the engine's link key is another one than that "
+            "of --link-key-file, or what listens there is no engine"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Natural-log probabilities at one position, before temperature and penalties.
 
-    The likeliest travel packed: the engine's thread copies them as they came from the device.
+    The likeliest are packed: the engine's thread copies them as they came from the device.
     """
 
     chosen: float
@@ -227,8 +227,7 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     """What of a prompt came from the cache, and what was put there for a time."""
 
     tiers: TierTokens = TierTokens()
-    # What computing these tokens would have taken, by the prefill rates measured so far.
-    # None: nothing has been measured.
+    # What computing these tokens would have taken, by the rates so far; None: there is none.
     saved_seconds: float | None = None
     # Tokens that the request has computed and put in the cache, for each of its marks those after
     # the mark before.

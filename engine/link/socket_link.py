@@ -68,6 +68,7 @@ class SocketLink:
         self._codec = codec
         self._turns = 0  # of the step loop: it receives once in each
         self._waker: Waker | None = None
+        self._strangers: Strangers | None = None
         if self._address.path is not None:
             make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)
@@ -76,7 +77,9 @@ class SocketLink:
             if key is not None:
                 opened.enter_context(only_holders(context, key))
             self._socket = _open(context, codec.max_frame_bytes)
-            self._strangers = None if key is None else Strangers(self._socket, engine)
+            if key is not None:
+                self._strangers = Strangers(self._socket, engine)
+                opened.callback(self._strangers.close)
             self._poller = zmq.Poller()
             self._poller.register(self._socket, zmq.POLLIN)
             publisher = context.socket(zmq.PUB)
@@ -98,8 +101,6 @@ class SocketLink:
         The message that reaches the bound of bytes is the last one of its turn.
         """
         self._turns += 1
-        if self._strangers is not None:
-            self._strangers.look()
         if timeout_s > 0 and not self._wait(timeout_s):
             return []
         incoming: list[Incoming] = []

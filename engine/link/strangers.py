@@ -1,7 +1,10 @@
 """Says in the engine's log that somebody connects who has not the key of the link.
 
-Else a gateway with another key would be silent at both ends. It tries again for as long as it runs,
-so only the first one is told, and after that one each time that a while has passed.
+Else a gateway or node with another key would be silent at both ends. It tries again for as long as
+it runs, so only the first one is told, and after that one each time that a while has passed.
+
+A thread reads what the socket's monitor says, since ZMQ waits with everything else while nobody
+does: whoever floods the port would hold up the heartbeat during a long step.
 
 Knows: failed handshakes of a socket. Does not know: who it was, since ZMQ does not say.
 """
@@ -9,6 +12,7 @@ Knows: failed handshakes of a socket. Does not know: who it was, since ZMQ does 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -19,41 +23,39 @@ from engine.link.curve import Socket
 
 TOLD_EVERY_S = 600.0
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-_AT_ONCE = 64  # events of one turn of the step loop
 _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """Those who fail at a socket that is not bound yet. For the socket's thread."""
+    """Those who fail at a socket that is not bound yet. Closed before the socket."""
 
     def __init__(
         self, socket: Socket, engine: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`engine` is its address, for the log; `clock`: seconds."""
         self._socket = socket
-        self._monitor = socket.get_monitor_socket(_FAILED)
         self._engine = engine
         self._clock = clock
-        self._told_at = float("-inf")
-
-    def look(self) -> None:
-        """Notice those that have come since; costs some microseconds where none has."""
-        if not self._monitor.poll(0):
-            return
-        for _ in range(_AT_ONCE):
-            try:
-                recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            except zmq.Again:
-                break
-        if self._clock() - self._told_at >= TOLD_EVERY_S:
-            self._told_at = self._clock()
-            _log.error(
-                "%s: somebody connects who has another link key, or none: it is not heard. "
-                "Gateways need a copy of this engine's --link-key-file",
-                self._engine,
-            )
+        monitor = socket.get_monitor_socket(_FAILED | zmq.EVENT_MONITOR_STOPPED)
+        self._thread = threading.Thread(
+            target=self._run, args=(monitor,), name="engine-strangers", daemon=True
+        )
+        self._thread.start()
 
     def close(self) -> None:
-        """Look no more; before the socket is closed."""
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
+        """Look no more. May be repeated."""
+        if self._thread.is_alive():
+            self._socket.disable_monitor()
+            self._thread.join()
+
+    def _run(self, monitor: Socket) -> None:
+        told_at = float("-inf")
+        while recv_monitor_message(monitor)["event"] != zmq.EVENT_MONITOR_STOPPED:
+            if self._clock() - told_at >= TOLD_EVERY_S:
+                told_at = self._clock()
+                _log.error(
+                    "%s: somebody connects who has another link key, or none: it is not heard. "
+                    "Gateways and nodes need a copy of this engine's --link-key-file",
+                    self._engine,
+                )
+        monitor.close(linger=0)

@@ -12,7 +12,7 @@ from engine.config import Quantization
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
-from engine.models.errors import UnsupportedModel
+from engine.models.errors import UnsupportedModel, WrongSetting
 from engine.models.grid import RankGrid
 from engine.models.shards import MOST_RANKS, check_shards, shard_model
 from engine.models.stages import split_model
@@ -45,7 +45,10 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Raises UnsupportedModel for a model that such ranks cannot divide or compute."""
+    """Raises UnsupportedModel for a model that such ranks cannot divide or compute.
+
+    WrongSetting for machines that cannot have whole stages.
+    """
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])
@@ -54,11 +57,16 @@ def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
 
 
 def check_grid(grid: RankGrid) -> None:
-    """Raises UnsupportedModel for more ranks than there may be."""
+    """Raises UnsupportedModel for more ranks than there may be, WrongSetting for such nodes."""
     if grid.num_ranks > MOST_RANKS:
         raise UnsupportedModel(
             f"tensor_parallel {grid.tensor} x pipeline_parallel {grid.stages}: "
             f"there are {MOST_RANKS} ranks at most"
+        )
+    if grid.stages % grid.nodes:
+        raise WrongSetting(
+            f"nnodes {grid.nodes} does not divide pipeline_parallel {grid.stages}: ranks that "
+            f"divide a layer (tensor_parallel {grid.tensor}) stay on one machine"
         )
 
 

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import os
-import signal
 import socket
 import sys
 
-from engine.no_core import leave_no_core
 from engine.process import EXIT_BROKEN
+from engine.ranks.child import tie_to
 from engine.ranks.serving import serve
 from storage.disk.wire import Channel
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main(arguments: list[str]) -> int:
-    """Follow the process with the id PARENT, which is rank 0, and die with it."""
+    """Follow the process with the id PARENT, which is rank 0's or its node's, and die with it."""
     rank, parent, descriptor = (int(argument) for argument in arguments)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
+    if not tie_to(parent, f"rank {rank}"):
         return EXIT_BROKEN
-    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when it is over
-        signal.signal(number, signal.SIG_IGN)
-    leave_no_core()
-    line = f"%(levelname)s rank {rank}: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=line)
     with socket.socket(fileno=descriptor) as end:
         return serve(Channel(end))
 

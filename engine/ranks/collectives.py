@@ -12,8 +12,9 @@ NCCL takes several times as long for them, and they are all that a step of few t
 Bytes are copied, and every sum is computed in one order, so all ranks have the same bits. What is
 copied is bytes whatever the dtype: a library that adds would need to know it.
 
-The group's ranks meet at a file; nothing here listens to the network but gloo and NCCL themselves,
-on the loopback interface and between GPUs.
+The group's ranks meet at a file, or at a store of rank 0's where they are on several machines.
+Nothing here listens to the network but gloo and NCCL themselves: gloo on the loopback interface, or
+on the address that a rank's machine has among the others, and NCCL between GPUs.
 
 Knows: torch's process groups. Does not know: models, steps or processes.
 """
@@ -29,6 +30,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from engine.link.address import host_and_port, is_tcp
 from engine.ranks.peer_memory import (
     NoPeerMemory,
     Place,
@@ -55,7 +57,9 @@ _log = logging.getLogger(__name__)
 class Meeting:
     """Where the ranks of a group find each other: a file that was empty when it was made.
 
-    Several groups may meet at one file, each under a `name` of its own.
+    Over several machines it is a store of torch's, tcp://host:port, and `host` is the address by
+    which the others reach this one. Several groups may meet at one place, each under a `name` of
+    its own.
     """
 
     path: str
@@ -63,6 +67,7 @@ class Meeting:
     num_ranks: int
     patience: timedelta = PATIENCE
     name: str = "all"
+    host: str = LOOPBACK
 
 
 class RankLeft(RuntimeError):
@@ -103,8 +108,7 @@ class Collectives:
         self.num_ranks = meeting.num_ranks
         self._device = device
         self._peers: Peers | None = None
-        file = c10d.FileStore(meeting.path, meeting.num_ranks)
-        self._store = c10d.PrefixStore(meeting.name, file)
+        self._store = c10d.PrefixStore(meeting.name, _store(meeting))
         self._hosts = _gloo(self._place("hosts"), meeting)
         self._group = self._hosts
         self.least(0)  # or one that leaves soon would fail another that still connects
@@ -227,6 +231,16 @@ class Collectives:
         torch.cuda.synchronize(device)
 
 
+def _store(meeting: Meeting) -> Any:
+    if not is_tcp(meeting.path):
+        return c10d.FileStore(meeting.path, meeting.num_ranks)
+    host, port = host_and_port(meeting.path)
+    try:
+        return c10d.TCPStore(host.strip("[]"), port, is_master=False, timeout=meeting.patience)
+    except RuntimeError as error:  # rank 0 is gone, or cannot be reached
+        raise RankLeft(_first_line(error)) from error
+
+
 def wait_for(work: Any) -> None:
     """Wait for what a group does, on CUDA for its launch. Raises RankLeft."""
     try:
@@ -242,7 +256,7 @@ def _first_line(error: RuntimeError) -> str:
 
 def _gloo(store: Any, meeting: Meeting) -> Any:
     options = c10d.ProcessGroupGloo._Options()
-    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
+    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=meeting.host)]
     options._timeout = meeting.patience
     try:
         return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)

@@ -1,6 +1,6 @@
 """The exchange of all ranks, as rank 0 sees it: slices of a block go by each rank's own threads.
 
-Knows: what each rank has of a block, and its door. Does not know: what is sent or fetched.
+Knows: what each rank has of a block, and its address. Does not know: what is sent or fetched.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class RanksExchange:
         self.block_bytes = own.block_bytes + sum(one.block_bytes for one in started)
         self.answering: Answers | None = None
         if own.answering is not None:
-            doors = [one.door for one in started if one.door is not None]
+            addresses = [one.address for one in started if one.address is not None]
             self.answering = RanksAnswering(
-                own.answering, others, doors, self.block_bytes, catch_up
+                own.answering, others, addresses, self.block_bytes, catch_up
             )
 
     @property
     def address(self) -> str | None:
-        """As `OpenExchange.address`: rank 0's, which tells the others' doors."""
+        """As `OpenExchange.address`: rank 0's, which tells the others' addresses."""
         return self._own.address
 
     @property

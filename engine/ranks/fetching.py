@@ -1,7 +1,7 @@
 """What rank 0 fetches from another engine: all ranks fetch their slices, as one.
 
     begin    this rank asks, as one alone does
-    found    the other engine tells doors and a ticket: each rank asks at the door of its number
+    found    the other engine tells a ticket, and addresses: each rank asks at that of its number
     arrived  what is in place on all ranks, and was verified there
     over     all have all that was there; or one could not: then none goes on
 
@@ -100,15 +100,15 @@ class RanksAsking:
 
     def _tell(self, one: _OnRanks, slices: Slices) -> str | None:
         """Have the other ranks fetch theirs; why they cannot."""
-        if len(slices.doors) != len(self._others):
+        if len(slices.addresses) != len(self._others):
             return OTHER_RANKS
         wanted = one.own.wanted
-        doors = tuple(as_reached(door, wanted.address) for door in slices.doors)
-        message = _message(one.number, wanted, Slices(slices.ticket, doors))
+        addresses = tuple(as_reached(address, wanted.address) for address in slices.addresses)
+        message = _message(one.number, wanted, Slices(slices.ticket, addresses))
         if len(message.token_ids) > LARGE_BYTES:
             self._catch_up()
         self._others.tell(message)
-        one.reports = [SlicesFetched(one.number, wanted.first, None) for _ in doors]
+        one.reports = [SlicesFetched(one.number, wanted.first, None) for _ in addresses]
         return None
 
     def _leave(self, one: _OnRanks) -> None:
@@ -124,12 +124,12 @@ def _message(number: int, wanted: Wanted, slices: Slices) -> FetchSlices:
     return FetchSlices(
         number=number,
         ticket=slices.ticket,
-        doors=slices.doors,
+        addresses=slices.addresses,
         spans=wanted.path.spans,
         token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
         block_keys=wanted.block_keys,
         block_ids=wanted.block_ids[: wanted.end].astype("<i4", copy=False).tobytes(),
         first=wanted.first,
         end=wanted.end,
-        deadline=wanted.deadline,
+        within_s=wanted.deadline - time.monotonic(),
     )

@@ -179,7 +179,7 @@ class Follower:
 
     def _patience(self) -> float | None:
         """Seconds; None: until something comes."""
-        if self._parts.mover.pending:
+        if self._parts.mover.pending or self._exchange.awaits_steps:
             return COPY_WAIT_S
         is_looked_after = self._parts.disk is not None or self._exchange.is_busy
         return LOOK_S if is_looked_after else None

@@ -1,6 +1,6 @@
 """Blocks that rank 0 lends to other engines: all ranks send their slices, as one.
 
-    asked ->  rank 0 leases, says Lend and LendBlocks | tells the other engine doors and a ticket
+    asked ->  rank 0 leases, says Lend and LendBlocks | tells the asker a ticket and addresses
               each rank sends its slices to the rank of the same number that asks under the ticket
     Gone      once nothing of it is read on any rank; then the leases are given back
 
@@ -80,17 +80,17 @@ class RanksAnswering:
         self,
         own: OwnAnswers,
         others: OtherRanks,
-        doors: Sequence[str],
+        addresses: Sequence[str],
         block_bytes: int,
         catch_up: Callable[[], None],
     ) -> None:
-        """`doors` of the others, in order; `block_bytes` on all ranks.
+        """`addresses` of the others, in order; `block_bytes` on all ranks.
 
         `catch_up` launches here the steps that the others were told before.
         """
         self._own = own
         self._others = others
-        self._doors = tuple(doors)
+        self._addresses = tuple(addresses)
         self._block_bytes = block_bytes
         self._catch_up = catch_up
         self._lent: dict[Asker, _Lent] = {}
@@ -134,7 +134,7 @@ class RanksAnswering:
             self._by_ticket[lent.ticket] = asker
             self._others.tell(Lend(lent.ticket))
         if lent.here is not None:
-            self._own.found(lent.here, blocks, first_reads, Slices(lent.ticket, self._doors))
+            self._own.found(lent.here, blocks, first_reads, Slices(lent.ticket, self._addresses))
 
     def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
         """As `Answers.send`, after `found`. Raises RankGone."""

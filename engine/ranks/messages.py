@@ -2,7 +2,7 @@
 
     ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
               Lend, LendBlocks, EndLending | FetchSlices, LeaveSlices | Close
-    socket    Start -->   <-- Started | NotStarted, Ended, DiskReport, Scanned, FlushesDone,
+    socket    Start -->   <-- Joined, Started | NotStarted, Ended, DiskReport, Scanned, FlushesDone,
                               LendingEnded, SlicesFetched
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
@@ -32,13 +32,14 @@ class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Start(RankMessage, frozen=True):
     """The first message on the socket: what to load, as which rank, and where the ranks meet.
 
-    `meeting` is the descriptor, inherited, of an empty file.
+    `meeting` and `host` are those of `Meeting`; a file is one that the rank inherits.
     """
 
     config: EngineConfig
     rank: int
     ring: ReaderEnds
-    meeting: int
+    meeting: str
+    host: str
 
 
 class Launch(RankMessage, frozen=True):
@@ -127,14 +128,14 @@ class FetchSlices(RankMessage, frozen=True):
 
     number: int
     ticket: bytes
-    doors: tuple[str, ...]  # where each rank from 1 on asks
+    addresses: tuple[str, ...]  # where each rank from 1 on asks
     spans: tuple[tuple[int, bytes], ...]  # of a NamespacePath
     token_ids: bytes  # int32, little endian; from position 0 on
     block_keys: bytes
     block_ids: bytes  # int32, little endian; slots of all positions
     first: int
     end: int
-    deadline: float  # seconds, of time.monotonic, which all processes of a machine have in common
+    within_s: float  # from now on; a rank on another machine has another clock
 
 
 class LeaveSlices(RankMessage, frozen=True):
@@ -147,14 +148,18 @@ class Close(RankMessage, frozen=True):
     """Let what was written reach the disk, and end."""
 
 
+class Joined(RankMessage, frozen=True):
+    """The machine of a rank has come. Of ranks on rank 0's own nothing says so."""
+
+
 class Started(RankMessage, frozen=True):
     """Ready for steps.
 
-    `door`: where other engines ask for this rank's slices; None: nowhere.
+    `address`: where other engines ask for this rank's slices; None: nowhere.
     """
 
     block_bytes: int = 0  # of what this rank has of a block
-    door: str | None = None
+    address: str | None = None
 
 
 class NotStarted(RankMessage, frozen=True):
@@ -213,9 +218,8 @@ Exchanged = Lend | LendBlocks | EndLending | FetchSlices | LeaveSlices
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
 Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged
 Command = Work | Close
-Report = (
-    Started | NotStarted | Ended | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
-)
+OfStart = Joined | Started | NotStarted
+Report = OfStart | Ended | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

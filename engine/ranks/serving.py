@@ -22,7 +22,7 @@ from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
-from engine.ranks.slices import door_of
+from engine.ranks.slices import address_of
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers
@@ -75,7 +75,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
-    place = Meeting(f"/proc/self/fd/{start.meeting}", rank, config.num_ranks)
+    place = Meeting(start.meeting, rank, config.num_ranks, host=start.host)
     groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
@@ -89,9 +89,9 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
 
 
 def _open_exchange(config: EngineConfig, pool: DevicePool, rank: int) -> OpenedExchange:
-    """This rank's door. Raises BadLinkKey, OSError."""
+    """Where this rank is asked, and what asks others. Raises BadLinkKey, OSError."""
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
-    return open_exchange(pool, door_of(config.exchange, rank), key)
+    return open_exchange(pool, address_of(config.exchange, rank), key)
 
 
 def _send(channel: Channel, message: RankMessage) -> None:

@@ -1,6 +1,7 @@
 """What a rank has to do with other engines: it sends its slices of blocks, and fetches them.
 
-Rank 0 decides both. Each rank has a door of its own, and asks at the other engine's of its number.
+Rank 0 decides both. Each rank is asked at an address of its own, and asks the other engine's rank
+of its number.
 
 Knows: who is told what. Does not know: tickets (`slices_lent`) or slots (`slices_fetched`).
 """
@@ -24,12 +25,17 @@ from engine.ranks.messages import (
 from engine.ranks.slices_fetched import SliceFetching
 from engine.ranks.slices_lent import SliceLending
 
+ANY = "*"  # free port
 
-def door_of(where: str | None, rank: int) -> str | None:
-    """Where a rank from 1 on is asked, whose rank 0 is at `where`: beside it, or any free port."""
+
+def address_of(where: str | None, rank: int) -> str | None:
+    """Where a rank from 1 on is asked, if its rank 0 is asked `where`: so many ports after it."""
     if where is None:
         return None
-    return f"{where.rpartition(':')[0]}:*" if is_tcp(where) else f"{where}.{rank}"
+    if not is_tcp(where):
+        return f"{where}.{rank}"
+    host, _, port = where.rpartition(":")
+    return f"{host}:{port if port == ANY else int(port) + rank}"
 
 
 class SliceExchange:
@@ -45,13 +51,18 @@ class SliceExchange:
         """`fingerprint` is that of this rank's slices; `report` tells rank 0."""
         self._lending = None
         if opened.answering is not None:
-            self._lending = SliceLending(opened.answering, fingerprint, report)
+            self._lending = SliceLending(opened.answering, opened.mark, fingerprint, report)
         self._fetching = SliceFetching(opened, rank, fingerprint, report)
 
     @property
     def is_busy(self) -> bool:
         """Whether something ends by itself after a while."""
         return self._lending is not None and self._lending.is_busy
+
+    @property
+    def awaits_steps(self) -> bool:
+        """Whether something goes on as soon as steps are over that were launched."""
+        return self._lending is not None and self._lending.awaits_steps
 
     def do(self, message: Exchanged) -> None:
         """What rank 0 says. Raises ThreadEnded."""
@@ -75,7 +86,5 @@ def _lend(lending: SliceLending, message: Lend | LendBlocks | EndLending) -> Non
     match message:
         case Lend(ticket):
             lending.lend(ticket)
-        case LendBlocks():
-            lending.send(message)
-        case EndLending():
-            lending.end(message)
+        case LendBlocks() | EndLending():
+            lending.tell(message)

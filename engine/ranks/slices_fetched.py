@@ -1,9 +1,9 @@
 """A rank's slices of blocks that rank 0 fetches: asked for, put in place, reported.
 
-    rank 0     FetchSlices -> asked at the door of this rank's number | LeaveSlices
+    rank 0     FetchSlices -> asked at the address of this rank's number | LeaveSlices
     report     so many have come and were verified | it is over, and why
 
-Knows: doors, slots. Does not know: sequences, or whether it is worth it.
+Knows: addresses, slots. Does not know: sequences, or whether it is worth it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class SliceFetching:
 
     def begin(self, message: FetchSlices) -> None:
         """Ask the other engine's rank of this number. Raises ThreadEnded."""
-        door = message.doors[self._rank - 1]
-        wanted = _wanted(message, door, self._opened.mark())
-        fetch = Fetch(wanted, wanted.first, time.monotonic(), self._opened.way_of(door))
+        address = message.addresses[self._rank - 1]
+        wanted = _wanted(message, address, self._opened.mark())
+        fetch = Fetch(wanted, wanted.first, time.monotonic(), self._opened.way_of(address))
         self._under_way[message.number] = _Fetching(fetch, fetch.arrived)
         self._opened.asking(self._fingerprint).begin(fetch)
 
@@ -71,9 +71,9 @@ class SliceFetching:
                 self._report(SlicesFetched(number, arrived, why))
 
 
-def _wanted(message: FetchSlices, door: str, mark: CopyEvent) -> Wanted:
+def _wanted(message: FetchSlices, address: str, mark: CopyEvent) -> Wanted:
     return Wanted(
-        address=door,
+        address=address,
         path=NamespacePath(tuple((start, Namespace(one)) for start, one in message.spans)),
         tokens=np.frombuffer(message.token_ids, "<i4").astype(np.int32),
         block_keys=message.block_keys,
@@ -82,7 +82,7 @@ def _wanted(message: FetchSlices, door: str, mark: CopyEvent) -> Wanted:
         end=message.end,
         flow="",
         request_id=None,
-        deadline=message.deadline,
+        deadline=time.monotonic() + message.within_s,
         mark=mark,
         ticket=message.ticket,
     )

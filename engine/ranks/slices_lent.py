@@ -1,13 +1,14 @@
 """A rank's slices of blocks that rank 0 lends: who asks with the ticket is sent them.
 
     rank 0    Lend | LendBlocks ... | EndLending       through the ring
-    asker     an ask that names the ticket             at this rank's door
+    asker     an ask that names the ticket             at this rank's address
 
 Either may come first. A lending that nobody asks for, and an ask that nobody has told of, end after
 a while.
 
-What is lent was computed, loaded or fetched by all ranks before rank 0 knew of it: no rank's step
-is over before those of the others have written their blocks, since each waits for their sums.
+On a GPU a step may still run here that is over on rank 0: of a prompt's last layer nothing is
+exchanged where nothing is sampled. So blocks are sent once all is over that was launched here
+before they were lent. On a CPU that is so at once.
 
 Knows: tickets. Does not know: leases, namespaces by name, or what sends (`engine.exchange`).
 """
@@ -15,6 +16,7 @@ Knows: tickets. Does not know: leases, namespaces by name, or what sends (`engin
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,6 +26,7 @@ from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import Ask
 from engine.ranks.lending import unpacked
 from engine.ranks.messages import EndLending, LendBlocks, LendingEnded, RankMessage
+from storage.copies import CopyEvent
 
 OTHER_HALF_S = 5.0  # for which a lending waits for its ask, and an ask for its lending
 UNKNOWN = "nothing is lent under this ticket"
@@ -51,27 +54,42 @@ class SliceLending:
     """What this rank sends. One owner thread."""
 
     def __init__(
-        self, answering: Answers, fingerprint: bytes, report: Callable[[RankMessage], None]
+        self,
+        answering: Answers,
+        mark: Callable[[], CopyEvent],
+        fingerprint: bytes,
+        report: Callable[[RankMessage], None],
     ) -> None:
-        """`fingerprint` is that of this rank's slices."""
+        """`mark`: as `OpenExchange.mark`; `fingerprint` is that of this rank's slices."""
         self._answering = answering
+        self._mark = mark
         self._fingerprint = fingerprint
         self._report = report
         self._lent: dict[bytes, _Lent] = {}  # by ticket
         self._asked: dict[Asker, _Asked] = {}
         self._tickets: dict[Asker, bytes] = {}  # of those that are lent to
+        # What rank 0 has said, in its order, and what was launched before.
+        self._told: deque[tuple[CopyEvent, LendBlocks | EndLending]] = deque()
 
     @property
     def is_busy(self) -> bool:
         """Whether one half waits for the other."""
         return bool(self._asked) or any(one.asker is None for one in self._lent.values())
 
+    @property
+    def awaits_steps(self) -> bool:
+        """Whether blocks are to be sent as soon as steps are over that were launched."""
+        return bool(self._told)
+
     def lend(self, ticket: bytes) -> None:
         """An engine may ask under this ticket."""
         self._lent[ticket] = _Lent(time.monotonic())
 
-    def send(self, message: LendBlocks) -> None:
-        """Send it these blocks, or keep them for it."""
+    def tell(self, message: LendBlocks | EndLending) -> None:
+        """More of what is lent, or its end; after what was launched so far."""
+        self._told.append((self._mark(), message))
+
+    def _send(self, message: LendBlocks) -> None:
         lent = self._lent.get(message.ticket)
         if lent is None:
             return  # it is gone
@@ -81,8 +99,7 @@ class SliceLending:
         else:
             self._answering.send(lent.asker, blocks)
 
-    def end(self, message: EndLending) -> None:
-        """No more blocks will follow."""
+    def _end(self, message: EndLending) -> None:
         lent = self._lent.get(message.ticket)
         if lent is None:
             return
@@ -94,6 +111,8 @@ class SliceLending:
 
     def turn(self, now: float) -> None:
         """Bring both halves together, and report what is over. `now`: seconds, monotonic."""
+        while self._told and self._told[0][0].query():
+            self._take(self._told.popleft()[1])
         for news in self._answering.take():
             if isinstance(news, Asked):
                 self._asked[news.asker] = _Asked(news.ask, now)
@@ -104,6 +123,13 @@ class SliceLending:
         for ticket, lent in list(self._lent.items()):
             if lent.asker is None and now - lent.since > OTHER_HALF_S:
                 self._over(ticket)
+
+    def _take(self, message: LendBlocks | EndLending) -> None:
+        match message:
+            case LendBlocks():
+                self._send(message)
+            case EndLending():
+                self._end(message)
 
     def _join(self, asker: Asker, asked: _Asked, now: float) -> None:
         ticket = asked.ask.ticket

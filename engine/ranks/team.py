@@ -1,7 +1,7 @@
 """All ranks of an engine, as rank 0 starts and ends them.
 
-    start    processes, a ring and a socket for each | all meet | weights, pools, tiers, on all
-             at once, agreeing on counts | each says that it is ready
+    start    processes, a ring and a socket for each | other machines come | all meet | weights,
+             pools, tiers, on all at once, agreeing on counts | each says that it is ready
     end      `dismiss` tells the ranks to write what is left to their disks; else they are killed
 
 Knows: who is started and in which order it ends. Does not know: what a rank loads (`serving`).
@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+
+from msgspec.structs import replace
 
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks, RankGone
-from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
-from engine.ranks.process import END_S, RankProcess, Watch
+from engine.ranks.meeting_place import MeetingPlace, meeting_place
+from engine.ranks.messages import ENCODER, Close, Joined, NotStarted, Start, Started
+from engine.ranks.process import END_S, ChildProcess, RankProcess, RelayProcess, Watch
 from engine.ranks.ring import RingWriter
 from engine.startup.outline import ModelOutline
 from storage.disk.wire import Channel
 
 START_PATIENCE_S = 600.0  # with a rank that is slower than this one
+RELAY_MARGIN_S = 30.0  # until the relay, which waits for other machines, has said that none came
 
 
 class RankNotStarted(ModelError):
@@ -35,8 +39,12 @@ class RankNotStarted(ModelError):
 class Team:
     """The ranks beside this one, and the groups of all. One owner thread."""
 
-    def __init__(self, others: OtherRanks, processes: list[RankProcess], watch: Watch) -> None:
+    def __init__(
+        self, others: OtherRanks, processes: Sequence[ChildProcess], watch: Watch, elsewhere: range
+    ) -> None:
+        """`elsewhere` are the ranks on other machines."""
         self._others = others
+        self._elsewhere = elsewhere
         self._processes = processes
         self._watch = watch
         self._groups: RankGroups | None = None
@@ -53,9 +61,14 @@ class Team:
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
-    def meet(self, place: Meeting, outline: ModelOutline) -> None:
-        """Wait for all ranks. Raises ModelError where one could not start, RankGone."""
+    def meet(self, place: Meeting, outline: ModelOutline, node_wait_s: float) -> None:
+        """Wait for all ranks, `node_wait_s` for other machines.
+
+        Raises ModelError where one could not start or has not come, RankGone.
+        """
         with why_not_started(self):
+            for rank in self._elsewhere:
+                self.others.wait_for(Joined, rank - 1, node_wait_s + RELAY_MARGIN_S)
             self._groups = meet(place, outline.grid, outline.stage, outline.device)
 
     def await_started(self) -> list[Started]:
@@ -92,26 +105,40 @@ def started_ranks(
     """Start the ranks from 1 on and meet them; None where there is one alone.
 
     `end` ends this process, after the death of a rank, with a status. Raises ModelError where one
-    cannot start.
+    cannot start, or has not come in time.
     """
     if config.num_ranks == 1:
         yield None
         return
     with ExitStack() as opened:
-        meeting = os.memfd_create("ratoon-meeting", os.MFD_CLOEXEC)
-        opened.callback(os.close, meeting)
-        ring = RingWriter(config.num_ranks - 1)
-        processes = [
-            RankProcess(rank, (meeting, *ends.descriptors))
-            for rank, ends in enumerate(ring.ends, 1)
-        ]
-        channels = [Channel(process.socket) for process in processes]
-        for process, channel, ends in zip(processes, channels, ring.ends, strict=True):
-            channel.send(ENCODER.encode(Start(config, process.rank, ends, meeting)))
-        team = Team(OtherRanks(ring, channels), processes, Watch(processes, end))
-        opened.enter_context(closing(team))
-        team.meet(Meeting(f"/proc/self/fd/{meeting}", 0, config.num_ranks), outline)
+        place = opened.enter_context(meeting_place(config))
+        team = opened.enter_context(closing(_started(config, outline, place, end)))
+        meeting = Meeting(place.path, 0, config.num_ranks, host=place.host)
+        team.meet(meeting, outline, config.node_wait_s)
         yield team
+
+
+def _started(
+    config: EngineConfig, outline: ModelOutline, place: MeetingPlace, end: Callable[[int], None]
+) -> Team:
+    """A process for each rank on this machine, and one for all that are on others."""
+    here = range(1, config.ranks_per_node)
+    elsewhere = range(config.ranks_per_node, config.num_ranks)
+    ring = RingWriter(len(here) + bool(elsewhere))
+    ranks = [
+        RankProcess(rank, (*place.descriptors, *ends.descriptors))
+        for rank, ends in zip(here, ring.ends, strict=False)
+    ]
+    relays = [RelayProcess(elsewhere, ring.ends[-1].descriptors)] if elsewhere else []
+    sockets = [one.socket for one in ranks] + [one for relay in relays for one in relay.sockets]
+    channels = [Channel(one) for one in sockets]
+    # All ranks compute on the same kind of device, also where a machine has another one.
+    resolved = replace(config, device="cuda" if outline.device.type == "cuda" else "cpu")
+    for rank, channel in enumerate(channels, 1):
+        ends = ring.ends[min(rank, len(ring.ends)) - 1]  # the relay's is the last
+        channel.send(ENCODER.encode(Start(resolved, rank, ends, place.path, place.host)))
+    processes = [*ranks, *relays]
+    return Team(OtherRanks(ring, channels), processes, Watch(processes, end), elsewhere)
 
 
 @contextmanager
@@ -122,7 +149,7 @@ def why_not_started(team: Team | None) -> Iterator[None]:
     """
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, RankGone) as error:
         for place, report in [] if team is None else team.others.take(NotStarted):
             kind = UnsupportedModel if report.is_refused else RankNotStarted
             raise kind(f"rank {place + 1}: {report.text}") from error

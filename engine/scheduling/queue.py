@@ -16,9 +16,10 @@ of the others. It is charged like every flow, so a flow that sends more than its
 more and waits its turn.
 
 Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays the
-others least, and its cached blocks are used before they are evicted. That order never crosses
-flows, so it tells no flow about another's prompts, and a sequence is passed over a bounded number
-of times.
+others least, and its cached blocks are used before they are evicted. If it is the flow's turn, it
+also goes before a prompt that the flow has begun and that has more tokens to go (`shorter`). That
+order never crosses flows, so it tells no flow about another's prompts, and a sequence is passed
+over a bounded number of times, waiting and begun together.
 
 Interactive sequences go before batch ones, of whatever flow, until batch is due its share
 (`classes`). A flow has one credit for both.
@@ -54,16 +55,10 @@ class QueueLimits:
     capacity: int = 1024
     quantum: int = 512  # what a flow of weight 1 gets in a round
     lookahead: int = 16  # oldest sequences of a flow that are compared by tokens to compute
-    patience: int = 8  # times a sequence may be passed over within its flow
+    patience: int = 8  # times a sequence may be passed over within its flow, until it is computed
     max_idle_flows: int = 4096  # indebted flows remembered
     greed: float = 3.0  # sequences that a flow may have waiting for each place that is free
     batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
-
-
-@dataclass(slots=True, eq=False)
-class _Queued:
-    sequence: Sequence
-    passed_over: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +66,8 @@ class _FlowQueue:
     weight: float
     credit: float = 0.0
     forgiven: float = 0.0  # the queue's `_uncontended` when its debt was last looked at
-    interactive: list[_Queued] = field(default_factory=list)
-    batch: list[_Queued] = field(default_factory=list)
+    interactive: list[Sequence] = field(default_factory=list)
+    batch: list[Sequence] = field(default_factory=list)
     admission_rate: AdmissionRate = field(default_factory=AdmissionRate)
 
     @property
@@ -84,7 +79,7 @@ class _FlowQueue:
     def num_waiting(self) -> int:
         return len(self.interactive) + len(self.batch)
 
-    def waiting(self, priority: Priority) -> list[_Queued]:
+    def waiting(self, priority: Priority) -> list[Sequence]:
         return self.interactive if priority == "interactive" else self.batch
 
 
@@ -105,7 +100,7 @@ class FairQueue:
     def __iter__(self) -> Iterator[Sequence]:
         """All waiting sequences, flow by flow."""
         for flow in self._flows.values():
-            yield from (entry.sequence for entry in (*flow.interactive, *flow.batch))
+            yield from (*flow.interactive, *flow.batch)
 
     def push(self, sequence: Sequence) -> None:
         """Add a new sequence at the end of its flow; raises QueueFull."""
@@ -118,13 +113,13 @@ class FairQueue:
             )
         flow = self._enter(sequence)
         flow.admission_rate.came(sequence.arrived)
-        flow.waiting(sequence.priority).append(_Queued(sequence))
+        flow.waiting(sequence.priority).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
         """Put a preempted sequence back: it goes first in its flow, whatever the capacity."""
         flow = self._enter(sequence)
-        waiting = _Queued(sequence, passed_over=self._limits.patience)
-        flow.waiting(sequence.priority).insert(0, waiting)
+        sequence.passed_over = self._limits.patience
+        flow.waiting(sequence.priority).insert(0, sequence)
 
     def select(self, rank: Rank) -> Sequence | None:
         """The sequence whose turn it is among those with a rank; it stays in the queue."""
@@ -133,6 +128,21 @@ class FairQueue:
             if choice is not None:
                 return choice
         return None
+
+    def shorter(self, begun: Sequence, tokens: int, rank: Rank) -> Sequence | None:
+        """The sequence to compute before one of its flow and class that has `tokens` to go.
+
+        It has fewer to go, and it is its flow's turn. None once `begun` is overdue. The sequence
+        stays in the queue, and no round begins.
+        """
+        flow = self._flows.get(begun.flow)
+        if flow is None or self.is_overdue(begun) or not self._has_turn(flow, begun.priority):
+            return None
+        return self._choose(flow.waiting(begun.priority), rank, below=tokens)
+
+    def is_overdue(self, sequence: Sequence) -> bool:
+        """Whether a sequence was passed over so often that none of its flow goes before it."""
+        return sequence.passed_over >= self._limits.patience
 
     def num_waiting(self, flow: str) -> int:
         """How many of a flow wait."""
@@ -220,18 +230,34 @@ class FairQueue:
         self._begin_rounds([flow for flow, _ in broke])
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
-    def _choose(self, waiting: list[_Queued], rank: Rank) -> Sequence | None:
-        """The overdue one, else the one with the fewest tokens to compute, else the oldest."""
+    def _has_turn(self, flow: _FlowQueue, priority: Priority) -> bool:
+        """Whether the next sequence is of this flow and class, without a new round."""
+        for first in self._classes.order():
+            waiting = [one for one in self._flows.values() if one.waiting(first)]
+            if waiting:
+                ours = next((one for one in waiting if one.credit > 0), None)
+                is_ours = flow is ours or waiting == [flow]
+                return is_ours and first == priority
+        return False
+
+    def _choose(
+        self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
+    ) -> Sequence | None:
+        """The overdue one, else the one with the fewest tokens to compute, else the oldest.
+
+        None where that one has not fewer than `below` to compute.
+        """
         best: Sequence | None = None
-        fewest = math.inf
-        for entry in waiting[: self._limits.lookahead]:
-            cached = rank(entry.sequence)
+        fewest = below
+        for sequence in waiting[: self._limits.lookahead]:
+            cached = rank(sequence)
             if cached is None:
                 continue
-            if entry.passed_over >= self._limits.patience:
-                return entry.sequence
-            if entry.sequence.length - cached < fewest:
-                best, fewest = entry.sequence, entry.sequence.length - cached
+            to_go = sequence.length - cached
+            if self.is_overdue(sequence):
+                return sequence if to_go < below else None
+            if to_go < fewest:
+                best, fewest = sequence, to_go
         return best
 
     def _begin_rounds(self, broke: list[_FlowQueue]) -> None:
@@ -281,5 +307,5 @@ class FairQueue:
             del self._flows[name]
 
 
-def _index(waiting: list[_Queued], sequence: Sequence) -> int:
-    return next(i for i, entry in enumerate(waiting) if entry.sequence is sequence)
+def _index(waiting: list[Sequence], sequence: Sequence) -> int:
+    return next(i for i, one in enumerate(waiting) if one is sequence)

@@ -12,7 +12,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
        waits for the step under way and no more, whatever load other flows bring. Where all batch
        slots are taken, the flow with the most slots gives one up.
     3. the other prompts: first one waiting prompt of each flow that has none running and owes
-       little; then, in order of arrival, prompts that an earlier step began; then prompts whose
+       little; then, in order of arrival, prompts that an earlier step began, within a flow the
+       shortest first: if it is the flow's turn, also before what it has begun; then prompts whose
        prefix has been loaded from a lower tier, which hold their blocks already; then waiting
        prompts in the queue's order, while budget, batch slots and blocks last. A sequence whose
        prefix must be loaded first is set aside with its lease and delays no other: it takes
@@ -44,10 +45,11 @@ from operator import attrgetter
 
 from engine.scheduling.active import ActiveSequences, who_gives
 from engine.scheduling.arrivals import Arrivals
+from engine.scheduling.begun import in_turn, pass_over, without_row
 from engine.scheduling.costs import charge_decodes, charge_row
 from engine.scheduling.fetching import Fetching
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
-from engine.scheduling.queue import FairQueue
+from engine.scheduling.queue import FairQueue, Rank
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.sequence_cache import SequenceCache, lease_of
 from engine.scheduling.step_builder import (
@@ -59,7 +61,7 @@ from engine.scheduling.step_builder import (
 )
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.stats.counters import EngineCounters
-from engine.step import DECODE, PREFILL
+from engine.step import DECODE
 
 
 class SchedulerStuck(RuntimeError):
@@ -109,9 +111,10 @@ class Scheduler:
         """Whether a flow has anything that runs, loads or waits."""
         return self._arrivals.is_alive(flow) or self.queue.num_waiting(flow) > 0
 
-    def may_come(self, now: float) -> bool:
-        """Whether a flow may return that waits for no more than the step under way."""
-        return self._limits.max_step_s is not None and self._expected(now) is not None
+    @property
+    def is_bounded(self) -> bool:
+        """Whether steps are bounded by how long who waits for them can wait."""
+        return self._limits.max_step_s is not None
 
     def _expected(self, now: float) -> int | None:
         return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
@@ -141,23 +144,31 @@ class Scheduler:
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)
         builder.budget = others
         has_room = has_room and self._admit_first(builder, now)
-        self._compute(builder, self.running)
+        self._compute_begun(builder, now, has_room=has_room)
         self._board(builder, now, self.loading)
         if has_room:
             self._admit(builder, now)
         self._prefill.decided(newcomers, others - builder.budget, others_wait=any(waiting))
 
     def _waiting(self, builder: StepBuilder) -> WaitingPrompts:
-        scheduled = _without_row(builder, self.running)
+        scheduled = without_row(builder, self.running)
         return WaitingPrompts(
             len(scheduled), sum(map(remaining_tokens, scheduled)), len(self.queue)
         )
 
     def _compute(self, builder: StepBuilder, sequences: Iterable[Sequence]) -> None:
         """Rows for started prompts that have no row, as far as the budget goes."""
-        for sequence in _without_row(builder, sequences):
+        for sequence in without_row(builder, sequences):
             if builder.budget and sequence.batch_slot is not None:
                 charge_row(self.queue, builder.add(sequence))
+
+    def _compute_begun(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
+        """Rows for prompts that earlier steps began, and before them for shorter ones that wait."""
+        for begun in in_turn(without_row(builder, self.running), self.queue.is_overdue):
+            shorter = partial(self.queue.shorter, begun, remaining_tokens(begun))
+            while has_room and self._admit_one(builder, now, shorter):
+                pass_over(without_row(builder, self.running), begun)
+            self._compute(builder, [begun])
 
     def _continue_decodes(self, builder: StepBuilder, now: float) -> bool:
         """Rows for sequences with one token to go, the eldest first.
@@ -292,15 +303,23 @@ class Scheduler:
         self._prefill.admitted(remaining_tokens(sequence), sequence.num_computed)
         self.active.admit(sequence, builder, now, is_newcomer=is_newcomer)
 
-    def _admit(self, builder: StepBuilder, now: float) -> None:
+    def _admit_one(
+        self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
+    ) -> bool:
+        """Start the waiting sequence that is chosen; False: there is none, or not now."""
         most = self._limits.max_running
-        while builder.budget and max(len(self.running), len(self.loading)) < most:
-            before = self.active.remaining_tokens()
-            rank = partial(self.sequence_cache.look_up, now=now, before=before)
-            sequence = self.queue.select(rank)
-            if sequence is None or not self.active.take(sequence, now, before):
-                break
-            self._start(sequence, builder, now)
+        if not builder.budget or max(len(self.running), len(self.loading)) >= most:
+            return False
+        before = self.active.remaining_tokens()
+        sequence = choose(partial(self.sequence_cache.look_up, now=now, before=before))
+        if sequence is None or not self.active.take(sequence, now, before):
+            return False
+        self._start(sequence, builder, now)
+        return True
+
+    def _admit(self, builder: StepBuilder, now: float) -> None:
+        while self._admit_one(builder, now, self.queue.select):
+            pass
         is_still = not (
             self.running
             or self.loading
@@ -309,9 +328,3 @@ class Scheduler:
         )
         if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
-
-
-def _without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Those of `sequences` that have several tokens to compute and no row in `builder`."""
-    given = {id(row.sequence) for row in builder.rows}
-    return [one for one in sequences if next_kind(one) is PREFILL and id(one) not in given]

@@ -48,6 +48,7 @@ class Sequence:
     # Tokens of the prompt that the cache had at its first start.
     found: TierTokens = field(default_factory=TierTokens)
     num_pending: int = 0  # tokens that launched steps will sample
+    passed_over: int = 0  # times that a later one of its flow went first, see `queue.py`
     # It cannot start: its constraint is being made. Changes between steps alone (`core`).
     awaits_constraint: bool = field(init=False)
     lease: Lease | None = None  # None while waiting

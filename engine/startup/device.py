@@ -21,7 +21,8 @@ DTYPES = {
 def resolve_device(name: DeviceName, rank: int = 0, num_ranks: int = 1) -> torch.device:
     """The device meant by `name`; `auto` is the first CUDA device where there is one.
 
-    Of several ranks each has the CUDA device of its number, which is this process's from here on.
+    Of several ranks of a machine each has the CUDA device of its number there, which is this
+    process's from here on.
     Raises DeviceUnavailable where CUDA is asked for and absent, or there are too few devices.
     """
     has_cuda = torch.cuda.is_available()

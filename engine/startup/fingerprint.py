@@ -11,6 +11,7 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import xxhash
@@ -44,14 +45,24 @@ class BlockOrigin:
 
     def fingerprint(self) -> bytes:
         """32 bytes; they differ when any field differs that a block's bits depend on."""
+        fields = self._fields()
+        for part in ("slice", "stage"):
+            if fields["kv"][part] is None:
+                del fields["kv"][part]  # as it was before there were such parts
+        return _digest(fields)
+
+    def without_layout(self) -> bytes:
+        """32 bytes of all but what may differ between ranks of one model: the layout of its KV."""
+        fields = self._fields()
+        del fields["kv"]
+        return _digest(fields)
+
+    def _fields(self) -> dict[str, Any]:
         fields = asdict(self)
         fields["model"] = {
             name: value for name, value in fields["model"].items() if name not in NOT_IN_BLOCKS
         }
-        for part in ("slice", "stage"):
-            if fields["kv"][part] is None:
-                del fields["kv"][part]  # as it was before there were such parts
-        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()
+        return fields
 
 
 def weights_digest(model_dir: Path) -> bytes:
@@ -72,6 +83,10 @@ def tokenizer_digest(model_dir: Path) -> bytes:
     """A digest of tokenizer.json; that of nothing where there is none."""
     path = model_dir / "tokenizer.json"
     return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
+
+
+def _digest(fields: dict[str, Any]) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()
 
 
 def _file_digest(path: Path) -> bytes:

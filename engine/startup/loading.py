@@ -46,7 +46,12 @@ from engine.startup.kernel_warm_up import compute_each_once, dry_run
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.origin import origin_of
 from engine.startup.outline import ModelOutline, outline_model
-from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
+from engine.startup.pool_size import (
+    blocks_for_tokens,
+    blocks_on_cpu,
+    blocks_on_cuda,
+    share_of_machine,
+)
 from engine.startup.timed import timed
 from engine.step import Runner
 from kernels.launch.compile_ahead import compile_ahead
@@ -176,7 +181,7 @@ def open_part(
 
 
 def _usual_threads(config: EngineConfig) -> int:
-    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.num_ranks)
+    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.ranks_per_node)
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
@@ -236,7 +241,9 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = int(free_bytes(device, config.host_memory_bytes) * outline.share)
+        free = int(
+            free_bytes(device, config.host_memory_bytes) * share_of_machine(config, outline.share)
+        )
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(

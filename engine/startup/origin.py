@@ -6,9 +6,11 @@ are made of it (`fingerprint`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from engine.config import EngineConfig
+from engine.models.errors import OtherFiles
 from engine.ranks.groups import RankGroups
 from engine.startup.device import dtype_name
 from engine.startup.fingerprint import (
@@ -26,19 +28,33 @@ NUMERICS_VERSION = 8
 
 
 def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:
-    """Of several ranks, the first one alone reads all weights for their digest."""
-    model_dir = Path(config.model_dir)
-    if config.load_format == "dummy":
-        weights = dummy_digest(DUMMY_SEED)
-    elif group is None or not group.rank:
-        weights = weights_digest(model_dir)
-    else:
-        weights = bytes(DIGEST_BYTES)
-    return BlockOrigin(
-        weights=weights if group is None else group.of_first(weights),
+    """Of several ranks, the first one of each machine reads all weights for their digest.
+
+    Raises OtherFiles where a machine's files are not those of rank 0's.
+    """
+    is_reader = group is None or not group.rank % config.ranks_per_node
+    own = BlockOrigin(
+        weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
         model=outline.model,
-        tokenizer=tokenizer_digest(model_dir),
+        tokenizer=tokenizer_digest(Path(config.model_dir)),
         weight_dtype=dtype_name(outline.dtype),
         kv=outline.layout,
         numerics=f"{outline.device.type}-{NUMERICS_VERSION}",
     )
+    if group is None:
+        return own
+    origin = replace(own, weights=group.of_first(own.weights))
+    if config.nnodes > 1:
+        _check_same_files(own if is_reader else origin, group, config.model_dir)
+    return origin
+
+
+def _weights(config: EngineConfig) -> bytes:
+    if config.load_format == "dummy":
+        return dummy_digest(DUMMY_SEED)
+    return weights_digest(Path(config.model_dir))
+
+
+def _check_same_files(own: BlockOrigin, group: RankGroups, model_dir: str) -> None:
+    if group.of_first(own.without_layout()) != own.without_layout():
+        raise OtherFiles(f"{model_dir} has not the files that rank 0's machine has of the model")

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Depends, Response
 
 from engine.errors import EngineError
 from gateway.admin.audit import AuditTrail
-from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
+from gateway.admin.cache_stats import cache_stats, eviction
+from gateway.admin.cache_views import CacheStats, EvictionList
 from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine

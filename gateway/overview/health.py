@@ -42,6 +42,7 @@ def health(
     silent: Sequence[int],
     now: float,
     replicas: Mapping[str, ReplicaHealth] | None = None,
+    handshake_error: str | None = None,
 ) -> list[Health]:
     """All of them. `overview` is None while the engine does not answer; `silent` are workers.
 
@@ -53,7 +54,7 @@ def health(
     if replicas:
         engines = _replicas(overview, replicas, now)
     else:
-        engines = _alone(overview, is_stalled=is_stalled, now=now)
+        engines = _alone(overview, handshake_error, is_stalled=is_stalled, now=now)
     return [*engines, *_gateways(workers, silent), *kept]
 
 
@@ -65,9 +66,12 @@ def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[
         yield Health(process="gateway", ok=False, since=None, detail=detail)
 
 
-def _alone(overview: Overview | None, *, is_stalled: bool, now: float) -> Iterator[Health]:
+def _alone(
+    overview: Overview | None, handshake_error: str | None, *, is_stalled: bool, now: float
+) -> Iterator[Health]:
     """One engine and its disk."""
-    yield _engine(overview, is_stalled=is_stalled, now=now)
+    engine = _engine(overview, is_stalled=is_stalled, now=now)
+    yield engine if engine.ok else replace(engine, detail=handshake_error or engine.detail)
     if overview is not None and overview.disk is not None:
         yield _disk(overview.disk)
 

@@ -120,6 +120,7 @@ async def _overview(
             silent=silent,
             now=now,
             replicas=engine.replicas,
+            handshake_error=engine.handshake_error,
         ),
         isolation=None,
     )

@@ -11,18 +11,19 @@ Knows: blocks, tokens, seconds. Does not know: what moves the bytes, or how a re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource
 from gateway.routing.index import Found
-from gateway.routing.loads import Loads
+from gateway.routing.loads import Loads, ReplicaLoad
 from gateway.routing.prompt import Prompt
-from gateway.routing.rates import ReplicaRates
 from gateway.routing.router import Sources
+
+Lacking: TypeAlias = tuple[str, ReplicaLoad, int]
+"""A replica, and how many tokens of a prompt it has to compute or fetch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +77,29 @@ class Fetching:
             blocks = {one: count for one, count in blocks.items() if count < most}
         return [self._offer(prompt, one, found[one], sources[one], loads) for one in chosen]
 
-    def worth(self, offers: Sequence[Offer]) -> float:
-        """How many tokens a replica has to lack at least, that it may pay to fetch some of them."""
-        return offers[0].uncached + self._limits.least_tokens if offers else math.inf
-
     def chosen(
-        self,
-        replica: str,
-        rates: ReplicaRates,
-        uncached: int,
-        offers: Sequence[Offer],
-        namespace: bytes,
-        now: float,
-    ) -> Fetch | None:
-        """What a replica that has all but `uncached` tokens is to fetch; None: it computes them.
+        self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
+    ) -> dict[str, Fetch]:
+        """What replicas are to fetch, by their names; the others compute what they lack.
 
         `namespace` is the prompt's own. `now`: seconds, monotonic.
         """
-        offer = offers[0]
-        if offer.replica == replica:
-            if len(offers) == 1:
-                return None
-            offer = offers[1]
-        _, source, is_over_tcp, left, begins_s, shared_by = offer
-        tokens, limits = uncached - left, self._limits
-        if tokens < limits.least_tokens:
-            return None
-        seconds = begins_s + tokens * rates.fetch[is_over_tcp].per_token * shared_by
-        if seconds * limits.margin > tokens * rates.compute.per_token:
-            return None
-        if not rates.may_fetch(namespace, now):
-            return None
-        return Fetch(source, tokens, seconds)
+        fetches: dict[str, Fetch] = {}
+        if not offers:
+            return fetches
+        first, least, margin = offers[0], self._limits.least_tokens, self._limits.margin
+        for replica, load, uncached in lacking:
+            offer = offers[-1] if replica == first.replica else first
+            tokens, rates = uncached - offer.uncached, load.rates
+            if tokens < least:
+                continue
+            seconds = tokens * rates.fetch[offer.is_over_tcp].per_token * offer.shared_by
+            seconds += offer.begins_s
+            if seconds * margin > tokens * rates.compute.per_token:
+                continue
+            if rates.may_fetch(namespace, now):
+                fetches[replica] = Fetch(offer.source, tokens, seconds)
+        return fetches
 
     def _offer(
         self, prompt: Prompt, replica: str, found: Found, address: str, loads: Loads

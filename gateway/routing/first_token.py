@@ -12,15 +12,14 @@ Knows: how the parts go together. Does not know: which replicas are ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
-from gateway.routing.expected import Marks
-from gateway.routing.fetching import Fetch, Fetching, FetchLimits
+from gateway.routing.fetching import Fetch, Fetching, FetchLimits, Lacking
 from gateway.routing.index import NOTHING, CacheIndex, Found
-from gateway.routing.loads import Loads, ReplicaLoad
+from gateway.routing.loads import Loads
 from gateway.routing.prompt import Prompt, prompt_of
 from gateway.routing.router import NO_SOURCES, Choice, Sources
 
@@ -48,24 +47,11 @@ class FirstTokenRouter:
         """As `Router.choose`."""
         prompt = self._prompt(request)
         looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
-        found, marks = self._index.find(prompt.keys, looked_at), prompt.marks()
+        found = self._index.find(prompt.keys, looked_at)
         offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
-        worth, now = self._fetching.worth(offers), self._clock()
-        candidates, fetches = dict[str, Candidate](), dict[str, Fetch]()
-        own = prompt.namespace
-        for replica in ready:
-            load, here = self._loads.of(replica), found.get(replica)
-            if here is None and not load.queued:
-                uncached = prompt.tokens
-            else:
-                uncached = _uncached(prompt, marks, load, here)
-            if uncached < worth:
-                candidates[replica] = _candidate(replica, load, prompt, uncached, here, None)
-                continue
-            fetch = self._fetching.chosen(replica, load.rates, uncached, offers, own, now)
-            if fetch is not None:
-                fetches[replica] = fetch
-            candidates[replica] = _candidate(replica, load, prompt, uncached, here, fetch)
+        lacking = self._lacking(prompt, ready, found)
+        fetches = self._fetching.chosen(lacking, offers, prompt.namespace, self._clock())
+        candidates = _candidates(prompt, lacking, found, fetches)
         cache_tokens = self._cache_tokens(prompt, ready)
         chosen = choose_replica([*candidates.values()], cache_tokens, self._balance)
         return self._choice(candidates[chosen], fetches.get(chosen))
@@ -114,6 +100,20 @@ class FirstTokenRouter:
         self._last = request, prompt_of(request)
         return self._last[1]
 
+    def _lacking(
+        self, prompt: Prompt, ready: Sequence[str], found: Mapping[str, Found]
+    ) -> list[Lacking]:
+        """What each replica will have to compute or fetch that has what was found."""
+        marks, lacking = prompt.marks(), list[Lacking]()
+        for replica in ready:
+            load, here = self._loads.of(replica), found.get(replica)
+            cached = 0 if here is None else here.blocks
+            if load.queued:
+                cached = max(cached, load.expected.blocks(marks))
+            uncached = prompt.uncached(cached) if cached else prompt.tokens
+            lacking.append((replica, load, uncached))
+        return lacking
+
     def _cache_tokens(self, prompt: Prompt, ready: Sequence[str]) -> float:
         """About what the cache of a replica holds."""
         blocks = sum(map(self._index.blocks, ready))
@@ -126,32 +126,27 @@ class FirstTokenRouter:
         return Choice(chosen.replica, source, computes, chosen.first_token_s)
 
 
-def _uncached(prompt: Prompt, marks: Marks, load: ReplicaLoad, found: Found | None) -> int:
-    """How many tokens a replica will have to compute or fetch that has what was found."""
-    cached = 0 if found is None else found.blocks
-    if load.queued:
-        cached = max(cached, load.expected.blocks(marks))
-    return prompt.uncached(cached) if cached else prompt.tokens
-
-
-def _candidate(
-    replica: str,
-    load: ReplicaLoad,
+def _candidates(
     prompt: Prompt,
-    uncached: int,
-    found: Found | None,
-    fetch: Fetch | None,
-) -> Candidate:
-    """A replica that has all but `uncached` tokens, or will have; `found` are there now."""
-    per_token, copied_s = load.rates.compute.per_token, 0.0
-    compute = uncached * per_token
-    first_token = load.queued * per_token
-    if fetch is not None:
-        copied_s = fetch.tokens * per_token
-        compute -= copied_s
-        first_token += fetch.seconds
-    first_token += compute
-    if found is not None and (found.host or found.disk):
-        first_token += prompt.tokens_of(found.host) * load.rates.host.per_token
-        first_token += prompt.tokens_of(found.disk) * load.rates.disk.per_token
-    return Candidate(replica, first_token, compute, load.running, load.given, copied_s)
+    lacking: Sequence[Lacking],
+    found: Mapping[str, Found],
+    fetches: Mapping[str, Fetch],
+) -> dict[str, Candidate]:
+    """The replicas by their names, with what each would take."""
+    candidates: dict[str, Candidate] = {}
+    for replica, load, uncached in lacking:
+        per_token, here, copied_s = load.rates.compute.per_token, found.get(replica), 0.0
+        compute = uncached * per_token
+        first_token = load.queued * per_token
+        if (fetch := fetches.get(replica)) is not None:
+            copied_s = fetch.tokens * per_token
+            compute -= copied_s
+            first_token += fetch.seconds
+        first_token += compute
+        if here is not None and (here.host or here.disk):
+            first_token += prompt.tokens_of(here.host) * load.rates.host.per_token
+            first_token += prompt.tokens_of(here.disk) * load.rates.disk.per_token
+        candidates[replica] = Candidate(
+            replica, first_token, compute, load.running, load.given, copied_s
+        )
+    return candidates

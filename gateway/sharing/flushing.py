@@ -11,13 +11,12 @@ asked, and not from this one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.errors import EngineError, EngineUnavailable
+from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable
@@ -25,10 +24,10 @@ from gateway.periodic import repeated
 from gateway.replicas.flushes import recorded
 from gateway.replicas.queries import NotAllFlushed
 from gateway.sharing.flush_folding import folding
+from gateway.sharing.renewed import Renewed
 from gateway.state.records import CacheFlush, Tenant
 from gateway.state.store import FlushLog, Records
 
-REFRESH_S = 2.0
 ALONE = "0"  # the name of an engine that is the only one
 
 
@@ -47,25 +46,16 @@ class Flushed:
     awaited: tuple[str, ...] = ()
 
 
-class Flushing:
+class Flushing(Renewed):
     """The flushes of one gateway process. For one event loop."""
 
     def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
         """`clock`: seconds since the epoch."""
+        super().__init__()
         self._state = state
         self._engine = engine
         self._clock = clock
-        self._news = asyncio.Event()
         self._told: dict[str, str | None] = {}
-
-    def forget(self, changed_id: str) -> None:
-        """A flush may have been recorded."""
-        del changed_id
-        self.reload()
-
-    def reload(self) -> None:
-        """Look at what is recorded again, soon."""
-        self._news.set()
 
     async def flush(self, tenant_id: str | None) -> Flushed:
         """Drop what is cached of a tenant, or (None) everything, for good.
@@ -75,14 +65,14 @@ class Flushing:
         flush = CacheFlush.new(tenant_id, at=self._clock())
         await self._state.add_flush(flush)
         flushed = await self._asked(flush)
-        await self._changed()
+        await self.changed()  # for engines that stand still: they do it when they go on
         await self._fold()
         return flushed
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Pass on what others record for as long as this is open."""
-        async with repeated(self._keep, "flushes"):
+        async with repeated(self.renew_when_due, "flushes"):
             yield
 
     async def _asked(self, flush: CacheFlush) -> Flushed:
@@ -95,13 +85,6 @@ class Flushing:
         except EngineUnavailable:
             return Flushed(None, tuple(self._engine.replicas) or (ALONE,))
 
-    async def _changed(self) -> None:
-        """Pass it on to engines that stand still: they do it when they go on."""
-        try:
-            await self._renew()
-        except (Unavailable, EngineError):
-            self.reload()
-
     async def _fold(self) -> None:
         """Have no more records of deleted tenants than are of use."""
         with suppress(Unavailable):
@@ -110,16 +93,9 @@ class Flushing:
             if found is not None:
                 await self._state.fold_flushes(*found)
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
+        """Pass on what is recorded and was not passed on yet; raises Unavailable."""
         flushes = await recorded(self._state)
         if flushes != self._told:
             self._engine.flush_recorded(flushes)
             self._told = flushes
-
-    async def _keep(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(REFRESH_S):
-                await self._news.wait()
-        self._news.clear()
-        with suppress(Unavailable, EngineError):
-            await self._renew()

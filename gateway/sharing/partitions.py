@@ -11,39 +11,27 @@ tier is divided the engine decides (`prefix_cache.quotas.shares`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
-from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.messages import FlowQuota
 from gateway.errors import Unavailable
 from gateway.periodic import repeated
+from gateway.sharing.renewed import Renewed
 from gateway.state.records import Tenant
 from gateway.state.store import Records
 
-REFRESH_S = 2.0  # after which a change made by another worker is noticed
 
-
-class Partitions:
+class Partitions(Renewed):
     """The division of one engine's cache. For one event loop."""
 
     def __init__(self, store: Records, engine: Engine, *, are_wanted: bool) -> None:
+        super().__init__()
         self._store = store
         self._engine = engine
         self._are_wanted = are_wanted
-        self._news = asyncio.Event()
         self._told: dict[str, FlowQuota] | None = None
-
-    def forget(self, changed_id: str) -> None:
-        """A tenant may have changed."""
-        del changed_id
-        self.reload()
-
-    def reload(self) -> None:
-        """Look at the tenants again, soon."""
-        self._news.set()
 
     async def renew(self) -> None:
         """Look at the tenants now; raises Unavailable."""
@@ -52,28 +40,13 @@ class Partitions:
             self._engine.partition(flows)
             self._told = flows
 
-    async def changed(self) -> None:
-        """Look at the tenants now or, if that fails, soon: the change itself has been made."""
-        try:
-            await self.renew()
-        except (Unavailable, EngineError):
-            self.reload()
-
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Keep the engine's division up to date for as long as this is open."""
         with suppress(Unavailable):
             await self.renew()
-        async with repeated(self._keep, "partitions"):
+        async with repeated(self.renew_when_due, "partitions"):
             yield
-
-    async def _keep(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(REFRESH_S):
-                await self._news.wait()
-        self._news.clear()
-        with suppress(Unavailable, EngineError):
-            await self.renew()
 
 
 def divided(tenants: Iterable[Tenant]) -> dict[str, FlowQuota]:

@@ -109,7 +109,9 @@ def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
     """
     own = buffers[rank].fill_(_MARK)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
-    turns = torch.zeros(own.shape[1], dtype=torch.int32, device=own.device)
+    # Filled and not zeroed: CUDA loads a kernel at its first launch, and may wait for the device
+    # then, so `abandon` must not be the first to fill 32-bit numbers.
+    turns = torch.empty(own.shape[1], dtype=torch.int32, device=own.device).fill_(0)
     return PeerRows(rank, own, addresses.to(own.device), turns)
 
 

@@ -10,22 +10,8 @@ import triton
 import triton.language as tl
 
 from kernels.experts.four_bit_numbers import numbers, scale_of_place
+from kernels.experts.pair_tile import rows_of_tile, store_products, with_bias
 from kernels.launch.dependent_launch import launch_dependents_and_wait
-from kernels.norms.gate_mul import gated
-
-
-@triton.jit
-def _shifted(
-    acc: tl.tensor,
-    bias: tl.tensor,
-    feature: tl.tensor,
-    inside: tl.tensor,
-    HAS_BIAS: tl.constexpr,
-) -> tl.tensor:
-    """The sum plus the bias of these features."""
-    if HAS_BIAS:
-        acc += tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)[:, None]
-    return acc
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -70,9 +56,7 @@ def product_kernel(
     SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row's span
     EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # places
     dtype: tl.constexpr = x.dtype.element_ty
-    pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
-    real = pair < tokens * TOP_K
-    row = (pair // TOP_K if GATED else pair).to(tl.int64)
+    pair, real, row = rows_of_tile(pairs, tile, tokens, TOP_K, GATED, ROWS)
     feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)
     inside = feature < N
     word = tl.arange(0, 32)
@@ -102,13 +86,10 @@ def product_kernel(
                 weight = numbers(up_words, scale, zero, dtype, place, MXFP4, UNPACK)
                 up = tl.dot(weight, part, up, input_precision="ieee")
     own_bias = bias + expert * HEIGHT
-    acc = _shifted(acc, own_bias, feature, inside, HAS_BIAS)
+    acc = with_bias(acc, own_bias, feature, inside, HAS_BIAS, True)
     if GATED:
-        up = _shifted(up, own_bias + N, feature, inside, HAS_BIAS)
-        acc = gated(acc, up, limit, alpha, ACT, LIMITED)
-        goal = pair.to(tl.int64) * N
-    else:
-        acc *= tl.load(routing + pair, mask=real, other=0.0)[None, :]
-        goal = ((pair % TOP_K).to(tl.int64) * tokens + pair // TOP_K) * N
-    kept = inside[:, None] & real[None, :]
-    tl.store(out + goal[None, :] + feature[:, None], acc.to(out.dtype.element_ty), mask=kept)
+        up = with_bias(up, own_bias + N, feature, inside, HAS_BIAS, True)
+    store_products(
+        acc, up, routing, out, pair, real, feature, inside, tokens, limit, alpha,
+        N, TOP_K, GATED, ACT, LIMITED, True,
+    )  # fmt: skip

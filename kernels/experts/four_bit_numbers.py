@@ -123,7 +123,7 @@ def numbers(
         return bits.to(dtype, bitcast=True)
     else:
         HOW: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
-        shift = tl.full([1, 1], 4 * PLACE, tl.int32)
+        shift = zero[:, None] * 0 + 4 * PLACE  # Gluon calls this too, and would want a layout
         bits = tl.inline_asm_elementwise(
             HOW,
             "=r,r,r,r,r,r,r,r",

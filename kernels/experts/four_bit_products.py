@@ -2,14 +2,16 @@
 
 Few tokens are bound by reading matrices, a quarter of the bytes of 16 bits. Many are bound by
 arithmetic; then a number is unpacked once for each 128 pairs of a token and an expert, which takes
-some 3 instructions beside 128 multiplications. To write a layer's experts out for the plain
-products instead would move 4.5 bytes a number each step, and take scratch memory for all of them.
+some 3 instructions beside 128 multiplications, and on Hopper beside them in time. To write a
+layer's experts out for the plain products instead would move 4.5 bytes a number each step, and take
+scratch memory for all of them.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from kernels.experts import hopper_four_bit
 from kernels.experts.four_bit_kernel import product_kernel
 from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.four_bit_numbers import unpacking_of
@@ -34,7 +36,8 @@ def launch(
     tokens, top_k = routed.experts.shape
     size = matrix.rows if gate is None else matrix.rows // 2
     how = SILU if gate is None else gate
-    product_kernel[(cdiv(size, tile.features), tiles.experts.shape[0])](
+    grid = cdiv(size, tile.features), tiles.experts.shape[0]
+    given = (
         x,
         matrix.values,
         matrix.scales,
@@ -46,20 +49,29 @@ def launch(
         tokens,
         float(how.limit or 0.0),
         float(how.alpha),
-        K=matrix.columns,
-        N=size,
-        TOP_K=top_k,
-        GATED=gate is not None,
-        ACT=how.act,
-        LIMITED=how.limit is not None,
-        MXFP4=matrix.kind == "mxfp4",
-        GROUP=matrix.group,
+    )
+    sizes = {
+        "K": matrix.columns,
+        "N": size,
+        "TOP_K": top_k,
+        "GATED": gate is not None,
+        "ACT": how.act,
+        "LIMITED": how.limit is not None,
+        "MXFP4": matrix.kind == "mxfp4",
+        "GROUP": matrix.group,
+        "HAS_BIAS": matrix.bias is not None,
+        "ROWS": tile.rows,
+        "STAGES": tile.stages,
+        "num_warps": tile.warps,
+    }
+    if tile.is_overlapped:
+        hopper_four_bit.product_kernel[grid](*given, **sizes)
+        return
+    product_kernel[grid](
+        *given,
+        **sizes,
         UNPACK=unpacking_of(matrix),
-        HAS_BIAS=matrix.bias is not None,
-        ROWS=tile.rows,
         FEATURES=tile.features,
-        STAGES=tile.stages,
-        num_warps=tile.warps,
         num_stages=tile.stages,
         **dependent_launch(x.device),
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from kernels.experts import add_experts, order, products
+from kernels.experts import add_experts, hopper_four_bit, order, products
 from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.gate import Gate
 from kernels.experts.matrices import AnyMatrix, Scales
@@ -52,8 +52,12 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
 def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
     """The tiles for such matrices and so many pairs of a token and an expert."""
     if isinstance(matrix, FourBitMatrix):
-        is_float32 = matrix.dtype == torch.float32
-        return four_bit_tiles_for(pairs, matrix.num_experts, is_float32=is_float32)
+        return four_bit_tiles_for(
+            pairs,
+            matrix.num_experts,
+            is_float32=matrix.dtype == torch.float32,
+            can_overlap=hopper_four_bit.serves(matrix),
+        )
     tile = tile_for(pairs, matrix.num_experts)
     return MixtureTiles(tile, tile)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.experts.pair_tile import rows_of_tile, store_products, with_bias
 from kernels.launch.dependent_launch import launch_dependents_and_wait
-from kernels.norms.gate_mul import gated
 
 
 @triton.jit
@@ -70,10 +70,7 @@ def _finished(
             acc *= of_features[:, None] * of_rows[None, :]
         else:
             acc *= of_rows[:, None] * of_features[None, :]
-    if HAS_BIAS:
-        shift = tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)
-        acc += shift[:, None] if WEIGHT_FIRST else shift[None, :]
-    return acc
+    return with_bias(acc, bias, feature, inside, HAS_BIAS, WEIGHT_FIRST)
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -114,9 +111,7 @@ def product_kernel(
     HEIGHT: tl.constexpr = 2 * N if GATED else N
     STEPS: tl.constexpr = (K + DEPTH - 1) // DEPTH
     BLOCKS: tl.constexpr = (HEIGHT + 127) // 128
-    pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
-    real = pair < tokens * TOP_K
-    row = (pair // TOP_K if GATED else pair).to(tl.int64)
+    pair, real, row = rows_of_tile(pairs, tile, tokens, TOP_K, GATED, ROWS)
     first = tl.program_id(0) * FEATURES
     feature = first + tl.arange(0, FEATURES)
     inside = feature < N
@@ -165,16 +160,7 @@ def product_kernel(
             up, x_scales, own_scales + N, own_bias + N, row, real, feature, inside,
             SCALES, HAS_BIAS, WEIGHT_FIRST,
         )  # fmt: skip
-        acc = gated(acc, up, limit, alpha, ACT, LIMITED)
-        goal = pair.to(tl.int64) * N
-    else:
-        times = tl.load(routing + pair, mask=real, other=0.0)
-        acc *= times[None, :] if WEIGHT_FIRST else times[:, None]
-        goal = ((pair % TOP_K).to(tl.int64) * tokens + pair // TOP_K) * N
-    result = acc.to(out.dtype.element_ty)
-    if WEIGHT_FIRST:
-        kept = inside[:, None] & real[None, :]
-        tl.store(out + goal[None, :] + feature[:, None], result, mask=kept)
-    else:
-        kept = real[:, None] & inside[None, :]
-        tl.store(out + goal[:, None] + feature[None, :], result, mask=kept)
+    store_products(
+        acc, up, routing, out, pair, real, feature, inside, tokens, limit, alpha,
+        N, TOP_K, GATED, ACT, LIMITED, WEIGHT_FIRST,
+    )  # fmt: skip

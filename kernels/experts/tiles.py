@@ -23,6 +23,7 @@ class ExpertTile:
     weight_first: bool  # the matrix is the first operand of a product
     warps: int
     stages: int
+    is_overlapped: bool = False  # by `hopper_four_bit`, whose sizes these are then
 
 
 FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=4)
@@ -62,6 +63,11 @@ FOUR_BIT_FEW = _four_bit(16, (64, 4, 4), (64, 4, 4))
 FOUR_BIT_SOME = _four_bit(32, (128, 4, 3), (128, 4, 3))
 FOUR_BIT_MORE = _four_bit(64, (64, 4, 3), (128, 8, 3))
 FOUR_BIT_MANY = _four_bit(128, (64, 4, 3), (128, 8, 3))
+# On Hopper, of numbers that are unpacked in pairs: 128 features of gate and of up, 256 of down.
+FOUR_BIT_OVERLAPPED = MixtureTiles(
+    ExpertTile(128, 128, 64, weight_first=True, warps=8, stages=4, is_overlapped=True),
+    ExpertTile(128, 256, 64, weight_first=True, warps=8, stages=4, is_overlapped=True),
+)
 _FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (160, FOUR_BIT_MORE))
 
 
@@ -70,14 +76,19 @@ def tile_for(pairs: int, num_experts: int) -> ExpertTile:
     return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
 
 
-def four_bit_tiles_for(pairs: int, num_experts: int, *, is_float32: bool = False) -> MixtureTiles:
-    """The tiles for matrices in four bits; numbers of float32 have no room for more rows."""
+def four_bit_tiles_for(
+    pairs: int, num_experts: int, *, is_float32: bool = False, can_overlap: bool = False
+) -> MixtureTiles:
+    """The tiles for matrices in four bits; numbers of float32 have no room for more rows.
+
+    `can_overlap`: whether `hopper_four_bit` serves the device and the numbers.
+    """
     if is_float32:
         return FOUR_BIT_FEW
     if pairs <= LONE_PAIRS:
         return FOUR_BIT_LONE
     fits = (tiles for most, tiles in _FOUR_BIT_UP_TO if pairs <= most * num_experts)
-    return next(fits, FOUR_BIT_MANY)
+    return next(fits, FOUR_BIT_OVERLAPPED if can_overlap else FOUR_BIT_MANY)
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:

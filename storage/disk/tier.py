@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 
 from storage.disk import wire
-from storage.disk.asked import OpenRequests
 from storage.disk.config import DiskConfig
 from storage.disk.file.done_flushes import read_done
+from storage.disk.open_requests import OpenRequests
 from storage.disk.process import DiskProcess, Restarts
 from storage.disk.staging import Staging
 from storage.disk.stats import DiskCounters, DiskProcessStats, DiskState

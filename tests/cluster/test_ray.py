@@ -25,9 +25,10 @@ import yaml  # type: ignore[import-untyped]
 from cli.serving.link_key import link_key_file
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.gateway.redis_server import redis_server
-from tests.doubles.ports import two_free_ports
+from tests.doubles.ports import free_port, two_free_ports
+from tests.doubles.processes import children
 from tests.doubles.waiting import until, wait_for
-from tests.seams.support.lone_gateway import Gateway, started
+from tests.seams.support.lone_gateway import Gateway, answers, started
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
@@ -229,3 +230,87 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
 
             assert "Ended 2 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
             wait_for(lambda: states(gateway) == [], 30)
+
+
+def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
+    tmp_path: Path,
+) -> None:
+    """On one machine: state and key are files of `data_dir`, which the command makes."""
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    data_dir, settings, port = tmp_path / "data", tmp_path / "cluster.yaml", free_port()
+    with nodes(1, tmp_path / "nodes.log") as ray:
+        said = {
+            "model": str(model), "data_dir": str(data_dir), "engines": 1,
+            "resources": {"room": 1}, "engine_port": two_free_ports(),
+            "ray_address": ray.address, "load_format": "dummy", "num_threads": 1,
+            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
+            "disk_cache_gib": 0, "gateway": {"port": port, "page": False},
+        }  # fmt: skip
+        settings.write_text(yaml.safe_dump(said))
+        with cluster_up(settings, tmp_path / "up.log") as command:
+            gateway = Gateway(command, port, data_dir)
+            wait_for(lambda: answers(gateway.url) and states(gateway) == ["ready"], START_S)
+            [right] = {tuple(one.tokens) for one in asyncio.run(Load(gateway).run())[:1]}
+            assert len(right) == TOKENS
+
+            [front] = [pid for pid in children(command.pid) if is_gateway(pid)]
+            os.kill(front, signal.SIGKILL)
+            wait_for(lambda: not answers(gateway.url), 30)
+            wait_for(lambda: answers(gateway.url) and states(gateway) == ["ready"], START_S)
+            assert tuple(asyncio.run(Load(gateway).run())[0].tokens) == right
+        assert "gateway: ended with status -9, started again" in (tmp_path / "up.log").read_text()
+        assert not answers(gateway.url), "it has ended with the command"
+        assert len(placed(ray.address)) == 1, "the control: the engine is Ray's"
+        assert "Ended 1 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
+
+
+def is_gateway(pid: int) -> bool:
+    """Whether it is `python -m gateway`, and not a part of Ray."""
+    return b"\0-m\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_an_engine_of_two_nodes_comes_back_when_one_is_lost(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    data_dir, settings = tmp_path / "data", tmp_path / "cluster.yaml"
+    data_dir.mkdir(mode=0o700)
+    key_file = link_key_file("tcp://any:1", None, data_dir, make=True)
+    with redis_server(tmp_path) as redis, nodes(3, tmp_path / "nodes.log") as ray:
+        said = {
+            "model": str(model), "data_dir": str(tmp_path / "engines"), "nnodes": 2,
+            "pipeline_parallel": 2, "resources": {"room": 1}, "engine_port": two_free_ports(),
+            "link_key_file": key_file, "redis_url": redis.url, "ray_address": ray.address,
+            "load_format": "dummy", "num_threads": 1, "max_running": 2, "disk_cache_gib": 0,
+            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
+        }  # fmt: skip
+        settings.write_text(yaml.safe_dump(said))
+        flags = ["--model", str(model), "--find-engines", "--redis-url", redis.url]
+        with started(data_dir, *flags) as gateway:
+            with cluster_up(settings, tmp_path / "up.log"):
+                wait_for(lambda: states(gateway) == ["ready"], START_S)
+            right = [one.tokens for one in asyncio.run(Load(gateway).run())]
+            assert all(len(tokens) == TOKENS for tokens in right)
+            [before] = placed(ray.address)
+            further = further_node(str(key_file))
+            assert further != before["pid"]
+
+            ray.tell(f"lose {further}")
+            wait_for(lambda: further_node(str(key_file)) not in (0, further), LOSS_S)
+            wait_for(lambda: states(gateway) == ["ready"], LOSS_S)
+            assert [one.tokens for one in asyncio.run(Load(gateway).run())] == right
+
+            assert "Ended 1 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
+            wait_for(lambda: further_node(str(key_file)) == 0, 30)
+
+
+def further_node(key_file: str) -> int:
+    """The process id of the actor whose node has this key; 0 where there is none."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit():
+                continue
+            words = (entry / "cmdline").read_text().split("\0")
+            if "engine.ranks.nodes" in words and any(key_file in word for word in words):
+                return int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+    return 0

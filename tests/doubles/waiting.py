@@ -16,8 +16,8 @@ def wait_for(is_so: Callable[[], bool], timeout_s: float, *, every_s: float = 0.
         time.sleep(every_s)
 
 
-async def until(is_so: Callable[[], bool], timeout_s: float) -> None:
+async def until(is_so: Callable[[], bool], timeout_s: float, *, every_s: float = 0.01) -> None:
     """The same on an event loop."""
     async with asyncio.timeout(timeout_s):
         while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(every_s)

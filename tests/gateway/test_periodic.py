@@ -23,7 +23,7 @@ from gateway.limits.memory import MemoryLimiter
 from gateway.periodic import repeated
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
-from gateway.sharing import partitions
+from gateway.sharing import renewed
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens
@@ -66,7 +66,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, seconds in (
         (periodic, "RETRY_S"),
         (permits, "RENEW_EVERY_S"),
-        (partitions, "REFRESH_S"),
+        (renewed, "REFRESH_S"),
         (running_requests, "CHECK_EVERY_S"),
     ):
         monkeypatch.setattr(module, seconds, 0.001)

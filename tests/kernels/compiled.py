@@ -65,6 +65,7 @@ SIZES = {
 }
 SHARED_BYTES = 227 * 1024  # of a program on Hopper
 BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
+MIXTURE_TOKENS = 2048  # more pairs an expert than any bound between tiles
 FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
     "fp8 by block": Fp8Format("fp8", "block", "group"),
@@ -210,7 +211,7 @@ def _launch_all(decoder: Decoder, kv_dtype: str) -> None:
     decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
     kernel_warm_up.dry_run_buckets(decoder, bounds)
     kernel_warm_up.dry_run_gemms(decoder, bounds)
-    kernel_warm_up.dry_run_mixtures(decoder, bounds)
+    kernel_warm_up.dry_run_mixtures(decoder, replace(bounds, batch_tokens=MIXTURE_TOKENS))
     kernel_warm_up.dry_run_copies(decoder, bounds)
     vocab_size = decoder.config.vocab_size
     planner = Planner(vocab_size, (), lambda: 1, BATCH_SLOTS)

@@ -16,8 +16,12 @@ from tests.kernels.compiled import SHARED_BYTES, compiles
 
 @pytest.mark.parametrize(
     ("model", "kernel", "count"),
-    [("llama, fp8 KV", "attend_split", 3), ("llama, rank 0 of 2", "collectives", 3)],
-    ids=["assembly of decodes over fp8", "collectives of ranks"],
+    [
+        ("llama, fp8 KV", "attend_split", 3),
+        ("llama, rank 0 of 2", "collectives", 3),
+        ("gpt-oss, mxfp4", "hopper_", 4),
+    ],
+    ids=["assembly of decodes over fp8", "collectives of ranks", "Gluon"],
 )
 def test_what_the_interpreter_does_not_see_compiles(model: str, kernel: str, count: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

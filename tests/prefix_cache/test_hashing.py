@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xxhash import xxh3_128_digest
 
-from prefix_cache.hashing import KEY_BYTES, block_keys
+from prefix_cache.hashing import KEY_BYTES, block_keys, index_of
 from tests.doubles.gateway.keys import split_keys
 from tests.prefix_cache.scene import ConstantDigest, namespace, path, tokens
 
@@ -59,3 +59,12 @@ def test_the_digest_can_be_another() -> None:
 def test_the_order_of_bytes_is_the_same_everywhere() -> None:
     ids = tokens(1, 2, 3, 70000)
     assert block_keys(path("a"), ids.astype(">i4"), 2) == block_keys(path("a"), ids, 2)
+
+
+def test_a_key_is_found_where_a_block_has_it_and_not_across_two() -> None:
+    keys = b"".join(bytes([number]) * KEY_BYTES for number in range(3))
+    assert [index_of(keys, bytes([number]) * KEY_BYTES) for number in range(4)] == [0, 1, 2, None]
+    across = keys[KEY_BYTES // 2 : KEY_BYTES // 2 + KEY_BYTES]
+    assert index_of(keys, across) is None
+    assert index_of(keys + across, across) == 3
+    assert index_of(b"", across) is None

@@ -126,4 +126,45 @@ def finished(max_step_s: float | None) -> tuple[int, float]:
 
 
 def test_equal_tenants_are_no_visitors_of_each_other() -> None:
-    assert finished(MAX_STEP_S) == finished(None)
+    """Else their steps would be small, and many."""
+    (requests, steps), (usual, usual_steps) = finished(MAX_STEP_S), finished(None)
+    assert requests >= usual
+    assert steps <= usual_steps
+
+
+def steps_before(max_step_s: float | None) -> list[int]:
+    """Steps that begin between a question of one who is always there and the one that computes it.
+
+    All are of one flow, and the steps long enough that it matters.
+    """
+    model = StepModel(of_itself=0.015)
+    replay = Replay(StepLimits(WHOLE, 256, max_step_s), model=model, noise=0.02)
+    for _ in range(32):
+        replay.stream("flow", 300, 2000).start()
+    replay.run_for(1.0)
+    asking = replay.stream("flow", 301, 2, pause_s=0.2)
+    asking.start()
+    replay.run(lambda: len(asking.firsts) == ASKS)
+    device = replay.device
+    begun = [at for at, _ in device.steps]
+    its = [
+        at
+        for (at, step), owners in zip(device.steps, device.owners, strict=True)
+        for row, owner in zip(step.rows, owners, strict=True)
+        if owner.prompt_len == 301 and row.start == 0
+    ]
+    return [
+        sum(asked < at < own for at in begun)
+        for asked, own in zip(asking.asked_at, its, strict=True)
+    ]
+
+
+def test_who_is_always_there_is_in_the_next_step_too() -> None:
+    before = sorted(steps_before(MAX_STEP_S))
+    assert before[: ASKS * 3 // 4] == [0] * (ASKS * 3 // 4)
+    assert before[-1] <= 1  # it came while that was being launched
+
+
+def test_control_without_the_setting_it_waits_for_one_more() -> None:
+    before = sorted(steps_before(None))
+    assert before[ASKS // 4] >= 1

@@ -1,8 +1,8 @@
 """`ratoon verify-isolation` against real servers: one that keeps tenants apart, one that does not.
 
 Pools are so small that blocks go down all tiers, and so is the model: whose blocks are found does
-not depend on what it computes. The timing and eviction tests run with few samples: they are to come
-out, whatever they say on a busy machine (`hostile/test_prime_and_probe.py` has enough of them).
+not depend on what it computes. The timing test runs with few samples: it is to come out, whatever
+it says on a busy machine. `hostile/test_prime_and_probe.py` has the eviction test.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_nothing_leaks_in_any_tier_and_over_a_restart(
     tmp_path: Path, small: dict[str, str]
 ) -> None:
     report, settings = tmp_path / "report.md", small | {"RATOON_PORT": str(free_port())}
-    words = ("--restart", "--report", str(report), "--eviction-trials", "1")
+    words = ("--restart", "--report", str(report), "--eviction-trials", "0")
     with running_server(tmp_path / "data", settings) as server:
         running = started(server, *words, "--samples", "20", "--timing-tokens", "64")
         assert "Restart the server now" in said_by(running)
@@ -146,7 +146,6 @@ def test_nothing_leaks_in_any_tier_and_over_a_restart(
     assert {f["dimension"] for f in absent} == {"model", "adapter"}
     assert all(f["outcome"].startswith("not ") for f in absent)
     assert record["timing"]["across"]["samples"] == 20
-    assert record["eviction"]["across"]["trials"] == 10, "one for each level, and one with marks"
     # Twenty samples lie wholly on one side now and then: the verdict says so, the cells do not.
     assert not any(f["outcome"] == "leaks" for f in record["findings"])
     across = record["timing"]["across"]

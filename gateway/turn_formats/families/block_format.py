@@ -14,14 +14,9 @@ from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeate
 from gateway.turn_formats.turn_format import ToolSpec
 
 
-class BlockFormat:
-    """The grammars of a `ToolFormat`; a format adds its markers, the parser and `call`."""
+class UnmarkedText:
+    """What a `ToolFormat` has in which nothing marks off what is said."""
 
-    trigger: ClassVar[str]
-    opens: ClassVar[str] = ""
-    closes: ClassVar[str] = ""
-    between_calls: ClassVar[str | None] = None
-    between_blocks: ClassVar[str] = ""
     reads_reasoning: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
@@ -32,6 +27,16 @@ class BlockFormat:
         """`text` itself: nothing marks off what is said."""
         del prompt
         return text
+
+
+class BlockFormat(UnmarkedText):
+    """The grammars of a `ToolFormat`; a format adds its markers, the parser and `call`."""
+
+    trigger: ClassVar[str]
+    opens: ClassVar[str] = ""
+    closes: ClassVar[str] = ""
+    between_calls: ClassVar[str | None] = None
+    between_blocks: ClassVar[str] = ""
 
     def opening(self, grammar: GrammarText) -> str:
         """What follows the marker with which a block begins."""

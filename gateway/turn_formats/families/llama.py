@@ -9,11 +9,11 @@ none. An answer that is itself an object, of other members, is text from its fir
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from gateway.turn_formats.calls import MEMBERS, CallReader
-from gateway.turn_formats.families.block_format import call_object
+from gateway.turn_formats.families.block_format import UnmarkedText, call_object
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
@@ -26,21 +26,11 @@ _SPACE = r"[ \t\r\n]*"
 _BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
 
 
-class LlamaFormat:
+class LlamaFormat(UnmarkedText):
     """A `ToolFormat`."""
 
     name: ClassVar[str] = "llama3_json"
-    reads_reasoning: ClassVar[bool] = False
     markers: ClassVar[tuple[str, ...]] = (_TAG,)
-
-    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
-        self._special_tokens = special_tokens or {}
-
-    def around(self, text: str, prompt: str) -> str:
-        """`text` itself: nothing marks off what is said."""
-        del prompt
-        return text
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source writes calls this way."""
@@ -56,16 +46,16 @@ class LlamaFormat:
     ) -> str:
         """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
-        grammar = GrammarText(self._special_tokens)
+        grammar = GrammarText(self.special_tokens)
         return grammar.source(repeated(_call(grammar, tools), _BETWEEN, at_least, at_most))
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Calls, or any text, which may end with the tag, if that is a token, and calls."""
-        grammar = GrammarText(self._special_tokens)
+        grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)
         calls = repeated(_call(grammar, tools), _BETWEEN, 1, None)
-        if _TAG not in self._special_tokens:
+        if _TAG not in self.special_tokens:
             text = grammar.text_without(rf"({_BEGINS_AS_CALL}|.*{re.escape(_TAG)})")
             return grammar.source(f"{calls} | {text}")
         text = grammar.text_without(_BEGINS_AS_CALL)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.families.block_format import UnmarkedText
 from gateway.turn_formats.families.python_literal import as_json
 from gateway.turn_formats.families.values import parameter, string, typed, types_of
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, in_order, repeated
@@ -36,21 +37,11 @@ _PLAIN_TEXT = re.compile(r"""[^\\'"]*""")
 _ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}/ "="'
 
 
-class PythonicFormat:
+class PythonicFormat(UnmarkedText):
     """A `ToolFormat`."""
 
     name: ClassVar[str] = "pythonic"
-    reads_reasoning: ClassVar[bool] = False
     markers: ClassVar[tuple[str, ...]] = (_START, _END)
-
-    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
-        self._special_tokens = special_tokens or {}
-
-    def around(self, text: str, prompt: str) -> str:
-        """`text` itself: nothing marks off what is said."""
-        del prompt
-        return text
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source writes calls this way."""
@@ -65,13 +56,13 @@ class PythonicFormat:
     ) -> str:
         """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
-        grammar = GrammarText(self._special_tokens)
+        grammar = GrammarText(self.special_tokens)
         call = _call(grammar, tools)
         return grammar.source(f'"[" {repeated(call, _BETWEEN, at_least, at_most)} "]"')
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Calls, or text that does not begin like a call of one of the tools."""
-        grammar = GrammarText(self._special_tokens)
+        grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)
         names = "|".join(re.escape(tool.name) for tool in tools)

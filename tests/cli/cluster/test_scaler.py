@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.cluster import check_machines
-from cli.cluster.placing import NoRay, engine_names, machines, place, ray_at, reports
+from cli.cluster.placing import NoRay, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import ClusterSettings, read_settings
@@ -47,6 +47,31 @@ def test_an_actor_asks_for_what_its_engine_needs_and_outlives_who_made_it(rig: R
     assert (options["num_gpus"], options["num_cpus"], options["resources"]) == (1, 1, {"fast": 2})
     assert (options["lifetime"], options["max_restarts"]) == ("detached", -1)
     assert reports(rig.ray, engine_names(rig.ray)) == {0: None}, "it has no machine yet"
+
+
+def test_an_engine_of_two_machines_has_an_actor_on_each(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "pipeline_parallel: 2\nnnodes: 2\nresources: {fast: 2}\n"
+        "redis_url: redis://r:6379\nlink_key_file: /link.key"
+    )
+    ray, settings = FakeRay(), read_settings(path)
+    for _ in range(2):  # the second time all is there
+        place(ray, settings, 0)
+    place(ray, settings, 1)
+    assert ray.groups["engine-0"].bundles == [{"CPU": 1, "fast": 2}] * 2
+    where = {name: one.options["scheduling_strategy"] for name, one in ray.actors.items()}
+    assert [
+        (name, one.group.name, one.placement_group_bundle_index) for name, one in where.items()
+    ] == [
+        ("engine-0", "engine-0", 0),
+        ("node-0-1", "engine-0", 1),
+        ("engine-1", "engine-1", 0),
+        ("node-1-1", "engine-1", 1),
+    ]
+    assert engine_names(ray) == [0, 1]
+    remove(ray, 0)
+    assert (list(ray.actors), list(ray.groups)) == (["engine-1", "node-1-1"], ["engine-1"])
 
 
 def test_engines_come_while_requests_wait_and_go_when_none_does(rig: Rig) -> None:

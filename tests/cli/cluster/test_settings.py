@@ -26,6 +26,13 @@ max_running: 64
 """
 
 
+TWO = """\
+pipeline_parallel: 2
+nnodes: 2
+redis_url: redis://r:6379
+link_key_file: /link.key"""
+
+
 def read(tmp_path: Path, text: str) -> ClusterSettings:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
@@ -43,6 +50,12 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
     assert (settings.engine.dtype, settings.engine.max_running) == ("bfloat16", 64)
     assert [settings.port(number) for number in range(3)] == [7400, 7403, 7406]
     assert not settings.is_one_machine
+
+
+def test_an_engine_of_two_machines_has_a_port_for_the_other(tmp_path: Path) -> None:
+    settings = read(tmp_path, f"{TWO}\nnum_gpus: 1\nengine_port: 7400")
+    assert [settings.port(number) for number in range(2)] == [7400, 7404]
+    assert settings.engine.ranks_per_node == 1
 
 
 def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> None:
@@ -69,6 +82,10 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
         ("redis_url: redis://r:6379", "link_key_file: engines on several machines"),
         ("num_gpus: 1\ntensor_parallel: 2", "num_gpus: 1 is less than tensor_parallel, 2"),
         ("num_gpus: 1\npipeline_parallel: 2", "less than tensor_parallel x pipeline_parallel, 2"),
+        ("nnodes: 2", "nnodes: nnodes 2 does not divide pipeline_parallel 1"),
+        ("nnodes: 2\npipeline_parallel: 2", "nnodes: engines on several machines need redis_url"),
+        ("node_address: tcp://a:7400", "node_address: each engine has its own"),
+        (f"num_gpus: 1\ntensor_parallel: 2\n{TWO}", "less than tensor_parallel x pipeline_parall"),
         ("gateway: {prot: 1}", "gateway.prot is no setting; the nearest is port"),
         ("gateway: {port: many}", "gateway.port is 'many'"),
         ("gateway: {model: m}", "gateway.model is no setting"),

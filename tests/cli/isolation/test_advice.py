@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from cli.isolation.advice import advice
 from cli.isolation.cases import CASES, ENTRY_POINTS, Cell, TierCase
-from cli.isolation.eviction import EvictionFinding, Learnt
+from cli.isolation.eviction import LEVELS, EvictionFinding, Learnt
 from cli.isolation.timing import Separation, TimingFinding
 from cli.isolation.verdict import Outcome, untested
 
@@ -66,6 +66,8 @@ def test_an_eviction_test_that_shows_nothing_needs_more_trials() -> None:
     ):
         [words] = said(TIMED, unsure)
         assert "--eviction-trials" in words
+    [words] = said(TIMED, replace(EVICTED, control=replace(NOTHING, trials=len(LEVELS))))
+    assert "with one of each number nothing can be told from chance" in words
 
 
 def test_leaks_are_not_explained_away() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from cli.isolation.eviction import LEVELS, EvictionFinding, Learnt, Observation, learnt
-from cli.isolation.verdict import Outcome, eviction_outcome
+from cli.isolation.verdict import CONTROL_BITS, Outcome, eviction_outcome
 
 
 def test_one_reading_alone_tells_nothing() -> None:
@@ -45,3 +45,11 @@ def test_readings_at_random_tell_nothing_however_few_there_are(repeats: int) -> 
 def test_the_verdict(across: Learnt, control: float, outcome: Outcome) -> None:
     one = Learnt(trials=20, readings=5, bits=control, chance=0)
     assert eviction_outcome(EvictionFinding(filled_tokens=1, across=across, control=one)) is outcome
+
+
+@pytest.mark.parametrize("readings", range(1, len(LEVELS) + 1))
+def test_one_trial_of_each_number_shows_nothing_and_two_do(readings: int) -> None:
+    one = [(level, (number % readings,)) for number, level in enumerate(LEVELS)]
+    assert learnt(one).bits <= CONTROL_BITS
+    if readings == len(LEVELS):
+        assert learnt(one * 2).bits > CONTROL_BITS

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from cli.operating.cache import percent, show, show_evictions
 from engine.link.stats_messages import FlowStats
-from gateway.admin.cache_views import cache_stats
+from gateway.admin.cache_stats import cache_stats
 from tests.cli.console import Ratoon
 from tests.gateway.support.operated_engine import some_stats, some_tiers
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.serving.replicas import (
     Machine,
+    check_one_engine,
     child_names,
     environments,
     machine,
@@ -27,6 +28,14 @@ ALONE = EngineConfig(
     cache_tokens=4096,
 )
 HOST = Machine(num_cores=13, free_bytes=900, gpus=())
+
+
+def test_other_machines_are_for_one_engine_alone() -> None:
+    over_two = replace(ALONE, pipeline_parallel=2, nnodes=2)
+    check_one_engine(over_two, 1)
+    check_one_engine(ALONE, 2)
+    with pytest.raises(BadSetting, match="--nnodes: is for one engine"):
+        check_one_engine(over_two, 2)
 
 
 def test_one_engine_is_as_it_always_was() -> None:
@@ -62,11 +71,9 @@ def test_the_first_ones_compute_prompts_for_the_others() -> None:
         with_roles(configs, 3)
 
 
-def test_engines_of_several_ranks_compute_no_prompts_for_others() -> None:
+def test_engines_of_several_ranks_compute_prompts_for_others_too() -> None:
     ranks = replica_configs(replace(ALONE, pipeline_parallel=2), 2, HOST)
-    assert with_roles(ranks, 0) == ranks
-    with pytest.raises(BadSetting, match="--prefill-replicas: blocks of several ranks"):
-        with_roles(ranks, 1)
+    assert [one.role for one in with_roles(ranks, 1)] == ["prefill", "decode"]
 
 
 def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:

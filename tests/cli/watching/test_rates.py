@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from cli.watching.rates import tables
 from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import EngineStats, FlowStats, TierTokens, WindowStats
-from gateway.admin.cache_views import cache_stats
+from gateway.admin.cache_stats import cache_stats
 from gateway.replicas.joined_stats import joined_stats
 from tests.gateway.support.operated_engine import some_stats, some_tiers
 

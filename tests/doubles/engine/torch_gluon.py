@@ -48,6 +48,7 @@ class Shared:
 
     def __init__(self, parts: Tensor) -> None:
         self._parts = parts  # (stages, boxes across, rows, columns of a box)
+        self.dtype = parts.dtype
 
     def index(self, stage: int) -> Shared:
         """One stage."""
@@ -70,12 +71,32 @@ class Shared:
         return self.load().T
 
 
-def _allocated(dtype: Any, shape: Sequence[int], _: object) -> Shared:
-    if len(shape) == 2:  # barriers
-        return Shared(torch.zeros(shape[0], 1, 1, 1))
+class Line:
+    """Shared memory of some stages of numbers in a row, or of barriers."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers  # (stages, numbers)
+
+    def index(self, stage: int) -> Line:
+        """One stage."""
+        return Line(self._numbers[int(stage)])
+
+    def load(self, _: object) -> Tensor:
+        """Its numbers."""
+        return self._numbers.clone()
+
+    def store(self, numbers: Tensor) -> None:
+        """Write them."""
+        self._numbers.copy_(numbers)
+
+
+def _allocated(dtype: torch.dtype, shape: Sequence[int], _: object) -> Shared | Line:
+    unwritten = torch.nan if dtype.is_floating_point else 0x55
+    if len(shape) == 2:
+        return Line(torch.full(tuple(shape), unwritten, dtype=dtype))
     *outer, rows, columns = shape
-    parts = columns // _IN_BOX
-    return Shared(torch.full((*outer, parts, rows, _IN_BOX), torch.nan, dtype=dtype))
+    width = min(columns, _IN_BOX)
+    return Shared(torch.full((*outer, columns // width, rows, width), unwritten, dtype=dtype))
 
 
 def _load(at: Pointer, mask: Tensor | None = None, other: float = 0.0) -> Tensor:
@@ -94,6 +115,10 @@ def _copied(boxes: Any, where: Sequence[Any], _: object, goal: Shared) -> None:
     (row, column), (rows, columns) = (int(at) for at in where), boxes.block_shape
     matrix = boxes.base.as_strided(boxes.shape, boxes.strides)
     goal.store(matrix[row : row + rows, column : column + columns])
+
+
+def _copied_by_threads(goal: Shared | Line, source: Pointer) -> None:
+    goal.store(_load(source))
 
 
 def _product(
@@ -142,13 +167,19 @@ LANGUAGE = SimpleNamespace(
     DotOperandLayout=_nothing,
     BlockedLayout=_nothing,
     SliceLayout=_nothing,
+    SwizzledSharedLayout=_nothing,
     float32=torch.float32,
+    int16=torch.int16,
+    int32=torch.int32,
     int64=torch.int64,
 )
 NAMES: dict[str, Any] = {
     "gl": LANGUAGE,
     "mbarrier": SimpleNamespace(
         init=_nothing, wait=_nothing, arrive=_nothing, expect=_nothing, MBarrierLayout=_nothing
+    ),
+    "async_copy": SimpleNamespace(
+        async_copy_global_to_shared=_copied_by_threads, commit_group=_nothing, wait_group=_nothing
     ),
     "tma": SimpleNamespace(async_copy_global_to_shared=_copied),
     "warpgroup_mma": _product,
@@ -184,13 +215,18 @@ class Launched:
 
 
 @contextmanager
-def gluon_in_torch(*modules: ModuleType, kernel: str = "_kernel") -> Iterator[None]:
-    """Meanwhile the device code of these modules runs on a CPU, and so does what launches it."""
+def gluon_in_torch(
+    *modules: ModuleType, kernel: str = "_kernel", **instead: Callable[..., object]
+) -> Iterator[None]:
+    """Meanwhile the device code of these modules runs on a CPU, and so does what launches it.
+
+    `instead`: what is called in the place of Triton's functions that they use, by name.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             for name, there in list(vars(module).items()):
-                if name in NAMES:
-                    patch.setattr(module, name, NAMES[name])
+                if name in NAMES or name in instead:
+                    patch.setattr(module, name, instead.get(name, NAMES.get(name)))
                 elif isinstance(there, GluonJITFunction):
                     patch.setattr(module, name, Launched(there) if name == kernel else there.fn)
         yield

@@ -6,11 +6,10 @@ Knows: seconds of steps. Does not know: clients, or how steps are scheduled (`re
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.scheduling.sequence import Sequence
-from engine.step import Bitmask, Sampled, Step, count_decodes
+from engine.step import Forward, Sampled, Step, count_decodes
 from tests.doubles.modelled.clock import Time
 from tests.doubles.row_owners import Running, owners_of
 
@@ -27,10 +26,6 @@ class StepModel:
     replayed: int = 1024  # tokens of prompts in a step that the host launches at once
     launch: float = 1.0e-3  # of the host, and of one that is not replayed
     eager_launch: float = 6.0e-3
-    # Of a step with masks; not fitted, but counted: launches, and bytes of logits and of bits.
-    late_launch: float = 0.6e-3  # of the host, for the sampling
-    masked: float = 60e-6  # of the device: short kernels
-    mask: float = 1.5e-6  # of the device, for each row
 
     def seconds(self, step: Step) -> float:
         """How long the device takes."""
@@ -67,22 +62,6 @@ class OnItsWay:
         return self.sampled
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardOnItsWay:
-    """A step that the device computes, and whose sampling it waits for."""
-
-    device: ModelledDevice
-    num_samples: int
-
-    def sample(self, allowed: Iterable[Bitmask | None]) -> OnItsWay:
-        """The device begins once its forward pass is over and the host has launched it."""
-        return self.device.sampled_late(self.num_samples, sum(1 for _ in allowed))
-
-    def skip(self) -> OnItsWay:
-        """The device has the memory for everything."""
-        raise AssertionError("nothing is skipped here")
-
-
 @dataclass
 class ModelledDevice:
     """A runner that computes nothing, one step after the other, for as long as the model says."""
@@ -103,18 +82,9 @@ class ModelledDevice:
         self._compute(step)
         return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
 
-    def launch_forward(self, step: Step) -> ForwardOnItsWay:
-        """The same, up to the sampling."""
-        self._compute(step)
-        return ForwardOnItsWay(self, sum(row.samples for row in step.rows))
-
-    def sampled_late(self, num_samples: int, num_masked: int) -> OnItsWay:
-        """Sample after the forward pass."""
-        self.time.move(self.time.now + self.model.late_launch)
-        self.idle += max(self.time.now - self._over, 0.0)
-        begun = max(self.time.now, self._over)
-        self._over = begun + self.model.masked + num_masked * self.model.mask
-        return OnItsWay(self.time, self._over, [Sampled(1)] * num_samples)
+    def launch_forward(self, step: Step) -> Forward:
+        """No row has a constraint here."""
+        raise AssertionError(step)
 
     def _compute(self, step: Step) -> None:
         self.launched_at.append(self.time.now)

@@ -46,7 +46,6 @@ from prefix_cache.tiers.tier_pools import Tiers
 from tests.doubles.engine.welcomes import welcome_of
 from tests.doubles.modelled.clock import Time
 from tests.doubles.modelled.device import ModelledDevice, StepModel
-from tests.doubles.modelled.masks import MasksInTime, constrained_by_grammar
 from tests.doubles.modelled.mover import DISK_BLOCKS_PER_S, ModelledMover
 
 VOCAB = 128_000
@@ -170,8 +169,6 @@ class Replay:
         pool_tokens: int = POOL_TOKENS,
         tiers: Tiers = DEVICE_ONLY,
         disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
-        mask_s: float = 0.0,
-        mask_threads: int = 1,
     ) -> None:
         self.time = Time()
         self.link = ModelledLink(self.time)
@@ -187,14 +184,7 @@ class Replay:
             dtype="bfloat16",
         )
         self.core = assemble(
-            LoadedRunner(
-                self.device,
-                welcome,
-                blocks,
-                MemoryError,
-                constrained_by_grammar,
-                masks=MasksInTime(self.time, mask_s, mask_threads),
-            ),
+            LoadedRunner(self.device, welcome, blocks, MemoryError),
             self.link,
             EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling),
             CacheParts(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),

@@ -15,7 +15,7 @@ import zmq
 from engine.link.client import EngineClient
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, LinkKey, read_link_key
-from engine.link.heartbeat import is_alive
+from engine.link.heartbeat import HeartbeatListener, is_alive
 from engine.link.messages import Hello, Welcome
 from engine.link.socket_link import SocketLink
 from tests.doubles.ports import two_free_ports
@@ -129,6 +129,29 @@ async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_tha
         "engine.link.strangers",
     ]
     assert all("--link-key-file" in record.getMessage() for record in caplog.records)
+
+
+def test_whoever_knocks_all_the_time_holds_up_no_heartbeat(at: str) -> None:
+    """Also while the step loop takes nothing. ZMQ has room for 2,000 that nobody has read."""
+    key, context = new_key(), zmq.Context[zmq.Socket[bytes]]()
+    with closing(SocketLink(at, codec=CODEC, key=key)):
+        for _ in range(2100):
+            knock(int(at.rpartition(":")[2]))
+        with closing(HeartbeatListener(context, at, key)) as listener:
+            listener.look(WAIT_S)
+            assert listener.missed == 0
+    context.destroy(linger=0)
+
+
+def knock(port: int) -> None:
+    """A handshake of CURVE's whose first message does not open; returns once that was noticed."""
+    greeting = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00CURVE" + bytes(15) + bytes(32)
+    hello = b"\x04\xc8\x05HELLO\x01\x00" + bytes(72) + b"k" * 32 + bytes(8) + b"x" * 80
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as stranger:
+        stranger.sendall(greeting)
+        stranger.recv(64, socket.MSG_WAITALL)
+        stranger.sendall(hello)
+        assert stranger.recv(1) == b""
 
 
 async def test_an_engine_that_is_away_is_no_failed_handshake(at: str) -> None:

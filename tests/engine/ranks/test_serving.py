@@ -12,7 +12,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.process import EXIT_BROKEN
-from engine.ranks.collectives import Meeting
+from engine.ranks.collectives import LOOPBACK, Meeting
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, Start
 from engine.ranks.ring import RingWriter
@@ -28,16 +28,17 @@ def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCapture
     config = EngineConfig(
         model_dir=str(HANDBOOK), socket="", device="cpu", cache_tokens=1024, tensor_parallel=2
     )
-    place = os.memfd_create("ranks", os.MFD_CLOEXEC)
+    file = os.memfd_create("ranks", os.MFD_CLOEXEC)
+    place = f"/proc/self/fd/{file}"
     ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(RingWriter(1)) as ring, ours, its_own, ThreadPoolExecutor(1) as thread:
-        Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], place)))
+        Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], place, LOOPBACK)))
         status = thread.submit(serve, Channel(its_own))
         outline = outline_model(config)
-        here = Meeting(f"/proc/self/fd/{place}", 0, 2, PATIENCE)
+        here = Meeting(place, 0, 2, PATIENCE)
         meet(here, outline.grid, outline.stage, CPU).close()  # as a process does that ends
         assert status.result(PATIENCE.total_seconds()) == EXIT_BROKEN
-    os.close(place)
+    os.close(file)
     said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert len(said) == 1
     assert said[0].startswith("this rank ends: another one is gone (")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from engine.ranks.leader import OtherRanks, RankGone
+from engine.ranks.leader import RankGone
 from engine.ranks.messages import (
-    COMMANDS,
-    ENCODER,
     MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
@@ -21,44 +18,17 @@ from engine.ranks.messages import (
     ForgetOwner,
     ListFlushes,
     NoteFlushes,
-    RankMessage,
     ScanDisk,
     Scanned,
 )
-from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.tiers import RanksDisk, RanksMover, digest_of
 from storage.disk.stats import DiskProcessStats, DiskState
-from storage.disk.wire import Channel
 from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
+from tests.doubles.ranks.two_ranks import TwoRanks
 
 UP = tuple(Move(Tier.HOST, slot, Tier.DEVICE, slot + 10) for slot in range(3))
 DOWN = tuple(Move(Tier.HOST, slot + 5, Tier.DISK, slot) for slot in range(2))
 RECORD = BlockRecord(b"k" * 16, b"p" * 16, b"n" * 16, "flow", b"t" * 64)
-
-
-class TwoRanks:
-    """Two other ranks that report what a test says, and what they are told."""
-
-    def __init__(self) -> None:
-        ring = RingWriter(2)
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
-        self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
-        self.ends = [theirs for _, theirs in pairs]
-        self.reader = RingReader(ring.ends[1])
-
-    def report(self, rank: int, *messages: RankMessage) -> None:
-        for message in messages:
-            self.ends[rank - 1].send(ENCODER.encode(message))
-
-    def told(self) -> list[RankMessage]:
-        """What there is for rank 2 since the call before."""
-        return [COMMANDS.decode(content) for content in iter(self.reader.read, None)]
-
-    def close(self) -> None:
-        self.reader.close()
-        self.others.close()
-        for end in self.ends:
-            end.close()
 
 
 @pytest.fixture

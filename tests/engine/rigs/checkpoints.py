@@ -184,11 +184,13 @@ def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoin
     """Build, randomise and save the model of `recipe`."""
     torch.manual_seed(seed)
     config = config_of(recipe)
-    if recipe.family in ("Gemma2", "GptOss"):
-        # By plain PyTorch: a faster way leaves out soft caps, or has other experts, in some
-        # releases (in 5.17 logits were off by 4.7 and 3.6).
-        config._attn_implementation = config._experts_implementation = "eager"
+    if recipe.family == "Gemma2":
+        # By plain PyTorch: a faster way leaves out soft caps in some releases (5.17).
+        config._attn_implementation = "eager"
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
+    for module in model.modules():
+        if type(module).__name__ == "GptOssExperts":
+            module.limit = config.swiglu_limit  # 5.17 has 7 whatever the config says
     _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)

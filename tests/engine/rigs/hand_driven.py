@@ -187,7 +187,9 @@ class Blocks:
         first = self.given
         self.given += count
         assert self.given <= self.num_blocks
-        return [index * 7 % self.num_blocks for index in range(first, first + count)]
+        stride = 7 if self.num_blocks % 7 else 5
+        assert self.num_blocks % stride, "else two of a sequence's blocks are one"
+        return [index * stride % self.num_blocks for index in range(first, first + count)]
 
 
 class HandDriven:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import torch
 
 from engine.config import EngineConfig
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
@@ -75,10 +75,11 @@ class StartedRanks(Protocol):
 class ProcessRanks:
     """The ranks of an engine, as it starts them when it serves. The death of one is its own."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, end: Callable[[int], None] = os._exit) -> None:
+        """`end` ends this process after the death of one. Raises ModelError, RankGone."""
         self.parts: list[RankParts] = []
         self._opened = ExitStack()
-        team = self._opened.enter_context(started_ranks(config, outline_model(config)))
+        team = self._opened.enter_context(started_ranks(config, outline_model(config), end))
         assert team is not None
         self._team, self.others = team, team.others
 
@@ -108,16 +109,18 @@ class ThreadRanks:
         num_ranks, outline = config.num_ranks, outline_model(config)
         self.parts: list[RankParts] = []
         self._meeting = os.memfd_create("ranks", os.MFD_CLOEXEC)
+        place = f"/proc/self/fd/{self._meeting}"
         ring = RingWriter(num_ranks - 1)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in ring.ends]
         self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
         self._threads = ThreadPoolExecutor(num_ranks - 1)
         self._ends = [
-            self._threads.submit(self._follow, Start(config, rank, ends, self._meeting), theirs)
+            self._threads.submit(self._follow, Start(config, rank, ends, place, LOOPBACK), theirs)
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
-        meeting = Meeting(f"/proc/self/fd/{self._meeting}", 0, num_ranks, PATIENCE)
-        self._groups = meet(meeting, outline.grid, outline.stage, CPU)
+        self._groups = meet(
+            Meeting(place, 0, num_ranks, PATIENCE), outline.grid, outline.stage, CPU
+        )
 
     @property
     def groups(self) -> RankGroups:

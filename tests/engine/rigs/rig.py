@@ -107,6 +107,7 @@ class Rig:
     context_len: int = 10_000
     deadline_s: float = 10.0
     quantum: int = 16
+    patience: int = 8
     overlap_scheduling: bool = False
     stages: int = 1
     policy: PolicyName = "lru"
@@ -144,7 +145,7 @@ class Rig:
             self.link,
             EngineLimits(
                 StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s, self.stages),
-                QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
+                QueueLimits(self.max_waiting, self.quantum, patience=self.patience),
                 self.deadline_s,
                 self.overlap_scheduling,
                 graph_tokens=0,

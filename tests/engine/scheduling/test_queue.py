@@ -119,6 +119,63 @@ class TestOrderWithinAFlow:
         assert len(queue) == 2
 
 
+class TestShorter:
+    """What goes before a prompt that its flow has begun."""
+
+    def begun(self, flow: str = "flow") -> Sequence:
+        return waiting("begun", prompt_len=100, flow=flow)
+
+    def test_the_shortest_of_the_flow_that_waits(self) -> None:
+        queue = queue_of()
+        for name, tokens in (("a", 30), ("b", 20), ("c", 40)):
+            queue.push(waiting(name, prompt_len=tokens))
+        chosen = queue.shorter(self.begun(), 21, nothing_cached)
+        assert chosen is not None
+        assert chosen.request_id == "b"
+        assert queue.shorter(self.begun(), 20, nothing_cached) is None
+        assert len(queue) == 3
+
+    def test_none_once_it_was_passed_over_for_long(self) -> None:
+        queue = queue_of(patience=2)
+        queue.push(waiting("a"))
+        begun = self.begun()
+        for passed_over, goes in ((1, True), (2, False)):
+            begun.passed_over = passed_over
+            assert (queue.shorter(begun, 50, nothing_cached) is not None) is goes
+
+    def test_none_while_a_longer_one_waits_that_was_passed_over_for_long(self) -> None:
+        queue = queue_of(patience=2)
+        long = waiting("long", prompt_len=60)
+        for one in (long, waiting("a")):
+            queue.push(one)
+        assert queue.shorter(self.begun(), 50, nothing_cached) is not None
+        long.passed_over = 2
+        assert queue.shorter(self.begun(), 50, nothing_cached) is None
+
+    def test_only_if_it_is_the_flows_turn(self) -> None:
+        queue = queue_of()
+        ours, theirs = waiting("ours", flow="we"), waiting("theirs", flow="they")
+        queue.push(ours)
+        assert queue.shorter(self.begun("we"), 50, nothing_cached) is ours  # it is alone
+        queue.push(theirs)
+        assert queue.shorter(self.begun("we"), 50, nothing_cached) is None  # nobody has credit
+        assert queue.select(nothing_cached) is ours  # a round began
+        assert queue.shorter(self.begun("we"), 50, nothing_cached) is ours
+        assert queue.shorter(self.begun("they"), 50, nothing_cached) is None
+        queue.charge(ours, 2 * QUANTUM)
+        assert queue.shorter(self.begun("we"), 50, nothing_cached) is None
+        assert queue.shorter(self.begun("they"), 50, nothing_cached) is theirs
+
+    def test_batch_goes_before_nothing_while_interactive_waits(self) -> None:
+        queue = queue_of()
+        quiet, begun = waiting("quiet"), self.begun()
+        quiet.priority = begun.priority = "batch"
+        queue.push(quiet)
+        assert queue.shorter(begun, 50, nothing_cached) is quiet
+        queue.push(waiting("talk"))
+        assert queue.shorter(begun, 50, nothing_cached) is None
+
+
 class TestBounds:
     def test_a_full_queue_refuses(self) -> None:
         queue = queue_of(capacity=2)

@@ -36,7 +36,7 @@ class TestBudget:
         rig.submit(generate("long", range(30), max_tokens=1))
         rig.step()
         assert shape(rig) == [("decoding", 3, 1), ("long", 0, 9)]
-        rig.submit(generate("later", [9, 9], max_tokens=1))
+        rig.submit(generate("later", range(30, 60), max_tokens=1))
         rig.step()
         assert shape(rig) == [("decoding", 4, 1), ("long", 9, 9)]
 

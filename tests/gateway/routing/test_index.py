@@ -210,6 +210,19 @@ def test_blocks_are_counted_by_their_tiers() -> None:
     assert index.find(keys_of(keys), ["r"]) == {}
 
 
+def test_of_a_long_prompt_tiers_are_told_to_a_part_of_it() -> None:
+    index, keys, step = CacheIndex(), chained(*range(640)), 10
+    for device, host in ((0, 0), (5, 0), (320, 7), (333, 200), (399, 33), (600, 40), (640, 0)):
+        lower = keys[device * KEY_BYTES :]
+        index.apply("r", events(Cleared(), Added("device", keys), Moved("host", lower)))
+        index.apply("r", events(Moved("disk", lower[host * KEY_BYTES :])))
+        found = index.find(keys_of(keys), ["r"])["r"]
+        assert found.blocks == 640, "that is told to the block"
+        assert device - step < found.device <= device
+        assert device + host - step < found.device + found.host <= device + host
+        assert index.find(keys_of(keys[: 555 * KEY_BYTES]), ["r"])["r"].blocks == 555
+
+
 @settings(max_examples=200, derandomize=True)
 @given(st.data())
 def test_all_lengths_are_found(data: st.DataObject) -> None:

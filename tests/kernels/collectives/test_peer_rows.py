@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.collectives.peer_rows import PeerProduct, PeerRows, ints_of
+from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of
 from kernels.linear import split_k as parts
 from kernels.norms import add_rms_norm
 from tests.doubles.ranks.plain_peers import PlainPeers
@@ -111,32 +111,39 @@ def test_a_number_that_is_the_mark_is_a_nan_on_all_ranks() -> None:
         assert total.isnan()[0].nonzero().flatten().tolist() == [7]
 
 
-class Waiting:
-    """Rank 0's launch, on a thread of its own: nobody has sent it anything."""
+class Launch:
+    """Rank 0's sum of its product and of what rank 1 sends, on a thread of its own."""
 
-    def __init__(self) -> None:
-        self.peers = peers_for(2, torch.float32)
-        self.products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
+    def __init__(self, product: Tensor, rows: PeerRows) -> None:
         self.result: Tensor | None = None
+        self._product = PeerProduct(product, rows)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        wait_for(self._has_sent, 30)
-        assert self.result is None, "the control: it waits"
 
     def end(self) -> Tensor:
         """The sum, once it has ended."""
         self._thread.join(30)
-        assert self.result is not None
+        assert self.result is not None, "it still waits"
         return self.result
+
+    def _run(self) -> None:
+        residual = torch.zeros(1, WIDTH)
+        self.result = add_rms_norm.launch(self._product, residual, torch.ones(WIDTH), EPS)[1]
+
+
+class Waiting(Launch):
+    """One that nobody has sent anything."""
+
+    def __init__(self) -> None:
+        self.peers = peers_for(2, torch.float32)
+        self.products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
+        super().__init__(self.products[0], self.peers.rows[0])
+        wait_for(self._has_sent, 30)
+        assert self.result is None, "the control: it waits"
 
     def _has_sent(self) -> bool:
         received: PeerRows = self.peers.rows[1]
         return torch.equal(received.own[0, 0, 0], self.products[0][0].view(torch.int32))
-
-    def _run(self) -> None:
-        product = PeerProduct(self.products[0], self.peers.rows[0])
-        residual = torch.zeros(1, WIDTH)
-        self.result = add_rms_norm.launch(product, residual, torch.ones(WIDTH), EPS)[1]
 
 
 def test_a_row_is_waited_for_until_its_last_number() -> None:
@@ -150,14 +157,14 @@ def test_a_row_is_waited_for_until_its_last_number() -> None:
 
 
 def test_a_rank_that_does_not_come_is_given_up() -> None:
-    """By a kernel that waits, and by those that come."""
+    """By a kernel that waits, and by all that come, which find the mark in its place: a NaN."""
     waiting = Waiting()
     rows = waiting.peers.rows[0]
     rows.abandon()
-    waiting.end()
-    for _ in range(4):
-        product = PeerProduct(waiting.products[0], rows)
-        add_rms_norm.launch(product, torch.zeros(1, WIDTH), torch.ones(WIDTH), EPS)
+    assert torch.equal(waiting.end(), waiting.products[0]), "nothing of the other's"
+    for _ in range(TURNS + 1):  # until each place has been marked again
+        assert Launch(waiting.products[0], rows).end().isnan().all()
+    assert rows.turns.max() < 0, "no turn is waited for again"
 
 
 def test_what_fits() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.experts import mixture, products, route
+from kernels.experts import hopper_four_bit, mixture, order, products, route
 from kernels.experts.four_bit_matrices import FourBitMatrix, Kind, codes_of, words_of
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
@@ -17,7 +17,9 @@ from kernels.experts.tiles import (
     FOUR_BIT_LONE,
     FOUR_BIT_MANY,
     FOUR_BIT_MORE,
+    FOUR_BIT_OVERLAPPED,
     FOUR_BIT_SOME,
+    MixtureTiles,
     four_bit_tiles_for,
 )
 from kernels.linear.split_k import whole
@@ -148,6 +150,30 @@ def test_every_tile_on_the_device(kind: Kind, group: int, dtype: torch.dtype) ->
         wanted = mixture.reference(x, routed, gate_up, down, gate)
         most = 1e-5 if dtype == torch.float32 else 2e-2
         assert relative_error(got, wanted.double()) < most, tokens
+
+
+@pytest.mark.gpu
+@FORMS
+def test_products_that_overlap_have_the_bits_of_others(kind: Kind, group: int) -> None:
+    tokens, shape = 900, (NUM_EXPERTS, 640, 384)
+    matrix, _ = drawn(kind, shape, group, torch.bfloat16, bias=True)
+    matrix = moved(matrix, "cuda")
+    if not hopper_four_bit.serves(matrix):
+        pytest.skip("not for this device")
+    x, chosen = inputs(tokens * TOP_K, matrix.columns, torch.bfloat16)
+    chosen = Routed(chosen.experts[:tokens].cuda(), chosen.weights[:tokens].cuda())
+    tiles = order.launch(chosen.experts, NUM_EXPERTS, FOUR_BIT_MANY.rows)
+
+    def both(of: MixtureTiles) -> tuple[Tensor, Tensor]:
+        rows, dtype = x.cuda(), torch.bfloat16
+        gated = products.gated_launch(
+            rows[:tokens], chosen, tiles, of.gated, matrix, LIMITED, dtype
+        )
+        return gated, products.down_launch(rows, chosen, tiles, of.down, matrix, dtype)
+
+    with poisoned_memory():
+        one_by_one, overlapped = both(FOUR_BIT_MANY), both(FOUR_BIT_OVERLAPPED)
+    assert all(map(torch.equal, one_by_one, overlapped))
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import zmq
 
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
@@ -59,6 +60,7 @@ def test_a_gateway_is_served_by_an_engine_on_another_machine(tmp_path: Path, add
     place = ["--socket", address]
     with engine_at(address, engines) as engine:
         wait_for((engines / "link.key").exists, START_S)
+        expect_a_stranger_to_be_told(tmp_path / "stranger", place, engines.parent / "engine.log")
         gateways.mkdir(mode=0o700)
         shutil.copy(engines / "link.key", gateways / "link.key")  # as the operator does
         with started(gateways, *place) as gateway:
@@ -71,6 +73,25 @@ def test_a_gateway_is_served_by_an_engine_on_another_machine(tmp_path: Path, add
             with engine_at(address, engines):
                 wait_for(lambda: gateway.status() == "ready", START_S)
                 assert ask(gateway).json()["choices"] == first.json()["choices"]
+
+
+def expect_a_stranger_to_be_told(data_dir: Path, place: list[str], engine_log: Path) -> None:
+    """Of a gateway with another key both ends say so, and name the setting."""
+    data_dir.mkdir(mode=0o700)
+    other = data_dir / "link.key"
+    other.write_bytes(zmq.curve_keypair()[1])
+    other.chmod(0o600)
+    with started(data_dir, *place) as stranger:
+
+        def reason() -> str:
+            said: str = httpx.get(stranger.url + "/readyz", timeout=20).json().get("reason", "")
+            return said
+
+        wait_for(lambda: "another one than that of --link-key-file" in reason(), START_S)
+        assert ask(stranger).status_code == 503
+    told = [line for line in engine_log.read_text().splitlines() if "another link key" in line]
+    assert len(told) == 1
+    assert "--link-key-file" in told[0]
 
 
 def test_a_gateway_without_the_engines_key_does_not_start(tmp_path: Path, address: str) -> None:

@@ -1,50 +1,59 @@
-"""Two replicas of two ranks each, in one start: both serve, with the same answers.
+"""Two replicas of two ranks each, in one start: one computes prompts, the other answers.
 
 The model is tiny and untrained: what a prompt gives is noise, the same from every engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.processes import children
 from tests.doubles.waiting import wait_for
+from tests.seams.exchange.test_remote_prefill import metric
 from tests.seams.support.replica_load import body, states
 from tests.seams.support.server import Server, running_server
 
 SETTINGS = {
     "RATOON_REPLICAS": "2",
+    "RATOON_PREFILL_REPLICAS": "1",
     "RATOON_TENSOR_PARALLEL": "2",
-    "RATOON_CACHE_TOKENS": "2048",
-    "RATOON_MAX_MODEL_LEN": "512",
+    "RATOON_CACHE_TOKENS": "8192",
+    "RATOON_MAX_MODEL_LEN": "1024",
     "RATOON_HOST_CACHE_GIB": "0",
     "RATOON_DISK_CACHE_GIB": "0",
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
 AT_ONCE = 8
+LENGTH = 800  # of a prompt that is computed apart
 
 
-def answers(server: Server) -> list[list[str]]:
+def answers(server: Server, **more: object) -> list[list[str]]:
     """Of one prompt, asked so often at once."""
     with server.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
-        sent = [body(0, 20) | {"cache_salt": str(number)} for number in range(AT_ONCE)]
+        sent = [body(0, 20) | {"cache_salt": str(number)} | more for number in range(AT_ONCE)]
         asked = pool.map(lambda one: client.post("/v1/completions", json=one).json(), sent)
         return [one["choices"][0]["logprobs"]["tokens"] for one in asked]
 
 
-def generated(server: Server) -> list[int]:
-    """Tokens that each engine has generated."""
-    return [one["counted"]["generated_tokens"] for one in server.stats()["replicas"]]
+def computed(server: Server) -> Sequence[int]:
+    """Prompt tokens that each engine has computed."""
+    counted = [one["counted"] for one in server.stats()["replicas"]]
+    return [one["windows"]["all"]["computed_tokens"] for one in counted]
 
 
-def test_replicas_of_several_ranks_serve_alike(tmp_path: Path) -> None:
+def test_replicas_of_several_ranks_serve_alike_and_compute_prompts_for_each_other(
+    tmp_path: Path,
+) -> None:
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     with running_server(tmp_path / "data", SETTINGS | {"RATOON_MODEL": str(model)}) as server:
         wait_for(lambda: states(server) == {"0": "ready", "1": "ready"}, 60)
         assert [len(children(pid)) for pid in server.engines().values()] == [1, 1], "ranks"
-        first, *others = answers(server)
+        long = [32 + n % 90 for n in range(LENGTH)]
+        first, *others = answers(server, prompt=long)
         assert others == [first] * (AT_ONCE - 1)
-        assert min(generated(server)) > 0, "both have served"
+        assert metric(server, "ratoon_engine_fetched_blocks_total") > 0, "prompts have travelled"
+        assert min(computed(server)) > 0, "both have computed"

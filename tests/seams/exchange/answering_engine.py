@@ -1,6 +1,6 @@
 """A real engine that computes one prompt, slowly, and sends its blocks to who asks.
 
-    python -m tests.seams.exchange.answering_engine MODEL_DIR ADDRESS PACE_S [RANKS]
+    python -m tests.seams.exchange.answering_engine MODEL_DIR ADDRESS PACE_S [RANKS [DEVICE]]
 
 It prints a line once it can be asked. Each of its steps takes `PACE_S` more seconds; the request
 is called "first". Further ranks are processes, as when it serves.
@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 
+from engine.config import DeviceName
 from tests.engine.rigs.ranks import ProcessRanks
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, A
 from tests.seams.support.real_engine import ExchangeAt, RealEngine
@@ -19,8 +20,10 @@ from tests.seams.support.real_engine import ExchangeAt, RealEngine
 STEP_TOKENS = 17  # about a block a step
 
 
-def main(model_dir: str, where: str, pace_s: str, ranks: str = "1") -> None:
-    bounds = replace(BOUNDS, max_batch_tokens=STEP_TOKENS, ranks=int(ranks))
+def main(
+    model_dir: str, where: str, pace_s: str, ranks: str = "1", device: DeviceName = "cpu"
+) -> None:
+    bounds = replace(BOUNDS, max_batch_tokens=STEP_TOKENS, ranks=int(ranks), device=device)
     engine = RealEngine(model_dir, bounds, exchange=ExchangeAt(where), start_ranks=ProcessRanks)
     engine.submit("first", PROMPT, GREEDY, namespace=A)
     sys.stdout.write("ready\n")
@@ -31,4 +34,4 @@ def main(model_dir: str, where: str, pace_s: str, ranks: str = "1") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

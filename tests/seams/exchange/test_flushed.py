@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.link.messages import FetchSource
 from engine.link.query_messages import Flush, ForgetMarked
 from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.namespace import NamespacePath
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (
     GIVE_UP_S,
@@ -114,30 +116,44 @@ def test_nothing_is_fetched_from_an_engine_that_hears_of_the_flush_later(
             assert fetched(pair, "later") == WHOLE * SIZE
 
 
+@pytest.mark.parametrize("is_marked", [True, False])
 def test_a_prefix_that_its_tenant_has_deleted_is_not_fetched_back(
-    checkpoint: Checkpoint, tmp_path: Path
+    checkpoint: Checkpoint, tmp_path: Path, is_marked: bool
 ) -> None:
-    """From an engine that hears of it later, or that has it without a mark."""
+    """From an engine that hears of it later, and has it without a mark; as may this one."""
     with flushed_pair(checkpoint, tmp_path, flush_s=60.0) as pair:
         pair.compute("first", PROMPT, A)
         pair.compute("others", PROMPT, B)
         pair.fetch("again", PROMPT, A)
         assert fetched(pair, "again") == WHOLE * SIZE, "the control: its blocks are there"
         key = keys_of(PROMPT, A)[-KEY_BYTES:]
-        forget_unmarked(pair.here, key)
+        if is_marked:
+            mark(pair.here, PROMPT)
+        delete(pair.here, key, is_marked=is_marked)
         assert not blocks_of(pair.here, PROMPT, A)
         pair.fetch("later", PROMPT, A)
         assert fetched(pair, "later") == 0
         pair.fetch("other", PROMPT, B)
         assert fetched(pair, "other") == WHOLE * SIZE, "another tenant's goes on"
         assert blocks_of(pair.there, PROMPT, A), "the control: it was to be had"
-        forget_unmarked(pair.there, key)
+        delete(pair.there, key, is_marked=True)
+        assert blocks_of(pair.there, PROMPT, A), "the control: it is not marked there"
+        delete(pair.there, key, is_marked=False)
         assert not blocks_of(pair.there, PROMPT, A)
         assert blocks_of(pair.there, PROMPT, B)
 
 
-def forget_unmarked(engine: RealEngine, key: bytes) -> None:
-    """As a gateway asks where another engine had it marked."""
-    said = ForgetMarked(query_id="", flow=A.hex(), prefix_id=key, is_marked=False)
+def mark(engine: RealEngine, prompt: Sequence[int]) -> None:
+    """As a request does that has it cached."""
+    ids, now = np.array(prompt, np.int32), engine.core.components.clock()
+    lease = engine.cache.read(NamespacePath.single(A), ids, owner=A.hex(), now=now)
+    assert lease is not None
+    engine.cache.retain(lease, ids, 300.0, now=now)
+    engine.cache.release(lease, now=now)
+
+
+def delete(engine: RealEngine, key: bytes, *, is_marked: bool) -> None:
+    """As a gateway asks all; and, of what another engine had marked, once more."""
+    said = ForgetMarked(query_id="", flow=A.hex(), prefix_id=key, is_marked=is_marked)
     engine.link.say(said, CLIENT)
     engine.step()

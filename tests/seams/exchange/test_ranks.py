@@ -10,13 +10,15 @@ from typing import cast
 
 import numpy as np
 import pytest
+import zmq
 
 from engine.exchange.fetch import Patience
+from engine.link.curve import LinkKey
 from engine.link.messages import Cancel
 from engine.link.query_messages import Flush
 from engine.ranks.lending import RanksAnswering
 from prefix_cache.namespace import Namespace, NamespacePath
-from tests.doubles.ranks.lying_door import LyingDoor
+from tests.doubles.ranks.lying_rank import LyingRank
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (
     BOUNDS,
@@ -57,16 +59,17 @@ def pair(kept: Pair) -> Iterator[Pair]:
 
 
 def slices_of(engine: RealEngine, prompt: Sequence[int], namespace: Namespace) -> list[bytes]:
-    """What rank 1 has of a prompt's blocks."""
+    """What the ranks from 1 on have of each of a prompt's blocks."""
     path, ids = NamespacePath.single(namespace), np.array(prompt, np.int32)
     lease = engine.cache.read(path, ids, owner="", now=0.0)
     assert lease is not None
     assert engine.ranks is not None
     engine.ranks.catch_up()
-    reader = engine.ranks.parts[0].exchange.memory.reader()
-    found = [bytes(reader.read(block)) for block in lease.blocks.tolist()]
+    parts = sorted(engine.ranks.parts, key=lambda one: one.rank)
+    readers = [one.exchange.memory.reader() for one in parts]
+    blocks = lease.blocks.tolist()
     engine.cache.release(lease, now=0.0)
-    return found
+    return [b"".join(bytes(reader.read(block)) for reader in readers) for block in blocks]
 
 
 def reused(pair: Pair, name: str = "again") -> int:
@@ -155,10 +158,26 @@ def test_another_division_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> 
             pair.expect_nothing_left()
 
 
-def put_door(pair: Pair, address: str) -> None:
-    """Let the engine that answers tell this address as the door of its rank 1."""
+def test_over_tcp_holders_of_the_key_fetch(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    key = LinkKey(zmq.curve_keypair()[1])
+    with pair_of(
+        checkpoint.model_dir, "tcp://127.0.0.1:*", bounds=TWO, key=key, key_file=tmp_path / "key"
+    ) as pair:
+        computed = pair.compute("first", PROMPT, A)
+        assert pair.fetch("again", PROMPT, A) == computed
+        assert reused(pair) == WHOLE * SIZE
+        assert list(pair.here.core.stats().exchange.fetched) == ["tcp"]
+        assert pair.there.ranks is not None
+        address = pair.there.ranks.parts[0].exchange.address
+        assert address is not None
+        assert address.startswith("tcp://127.0.0.1:"), "both ranks'"
+        pair.expect_nothing_left()
+
+
+def put_address(pair: Pair, address: str) -> None:
+    """Let the engine that answers tell this as the address of its rank 1."""
     core = pair.there.core.components.exchange
-    cast(RanksAnswering, core._answering)._doors = (address,)
+    cast(RanksAnswering, core._answering)._addresses = (address,)
 
 
 @pytest.mark.parametrize("lies", [True, False])
@@ -174,18 +193,18 @@ def test_a_slice_that_is_another_or_does_not_come_ends_the_fetch(
             patience=HASTY,
             silence_s=SHORT_S,
         ) as pair,
-        closing(LyingDoor(tmp_path / "lies", slice_bytes(pair))) as lying,
+        closing(LyingRank(tmp_path / "lies", slice_bytes(pair))) as lying,
     ):
-        doors = cast(RanksAnswering, pair.there.core.components.exchange._answering)._doors
+        addresses = cast(RanksAnswering, pair.there.core.components.exchange._answering)._addresses
         computed = pair.compute("first", PROMPT, A)
-        put_door(pair, lying.address if lies else str(tmp_path / "nobody"))
+        put_address(pair, lying.address if lies else str(tmp_path / "nobody"))
         assert pair.fetch("again", PROMPT, A) == computed
         assert (reused(pair), pair.fetched().failed) == (0, 1)
         assert len(lying.asks) == int(lies)
         assert all(not ask.token_ids and not ask.spans for ask in lying.asks), "it hears no prompt"
         pair.expect_nothing_left()
-        if lies:  # the control: the same, once its own door is told
-            put_door(pair, doors[0])
+        if lies:  # the control: the same, once rank 1's own address is told
+            put_address(pair, addresses[0])
             pair.compute("second", PROMPT, A)
             assert pair.fetch("third", PROMPT, A) == computed
             assert reused(pair, "third") == WHOLE * SIZE

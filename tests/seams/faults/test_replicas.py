@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.console import Console
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
-from tests.doubles.waiting import until, wait_for
+from tests.doubles.waiting import wait_for
 from tests.seams.support.replica_load import (
     AT_ONCE,
     PROMPTS,
@@ -30,6 +30,7 @@ from tests.seams.support.replica_load import (
     is_in,
     lost,
     moved,
+    seen,
     shares,
     states,
     used,
@@ -89,10 +90,10 @@ async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
         running = await load.until_waits_in(name)
         killed = fleet.engines()[name]
         os.kill(killed, signal.SIGKILL)
-        await until(partial(is_in, fleet, name, "absent"), 10)
+        await seen(partial(is_in, fleet, name, "absent"), 10)
         assert fleet.is_ready(), "the others serve"
         await asyncio.gather(*running)
-        await until(lambda: all_ready(fleet), WITHIN_S)
+        await seen(lambda: all_ready(fleet), WITHIN_S)
         assert fleet.engines()[name] != killed
     await load.close()
     assert lost(load.streams) == []
@@ -116,10 +117,10 @@ async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_
         running = await load.until_waits_in(name)
         os.kill(pids[name], signal.SIGSTOP)
         try:
-            await until(partial(is_in, fleet, name, "stalled"), 20)
+            await seen(partial(is_in, fleet, name, "stalled"), 20)
             assert fleet.is_ready(), "the others serve"
             # At most those go on waiting that it had begun: two run at once.
-            await until(partial(has_ended, running, AT_ONCE - 2), WITHIN_S)
+            await seen(partial(has_ended, running, AT_ONCE - 2), WITHIN_S)
             assert states(fleet)[name] == "stalled"
         finally:
             os.kill(pids[name], signal.SIGCONT)
@@ -128,7 +129,7 @@ async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_
         assert [one.error for one in load.streams] == [None] * len(load.streams)
         assert wrong(load.streams, right) == []
         assert moved(fleet) > before
-        await until(lambda: all_ready(fleet), 20)
+        await seen(lambda: all_ready(fleet), 20)
     assert fleet.engines() == pids, "none was ended"
 
 
@@ -149,7 +150,7 @@ async def test_all_are_restarted_one_after_the_other_and_nothing_is_lost(
     printed = await restart
     assert printed.status == 0, printed.err
     assert printed.json == {"restarted": list(NAMES)}
-    await until(lambda: all_ready(fleet), 20)
+    await seen(lambda: all_ready(fleet), 20)
     assert not set(ids.values()) & set(engine_ids(fleet).values())
     assert [one.error for one in load.streams] == [None] * number
     assert wrong(load.streams, right) == []

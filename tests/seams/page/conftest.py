@@ -1,4 +1,4 @@
-"""A real Chromium for the tests of the page, one a module."""
+"""A real Chromium for the tests of the page, which they share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT_WAITS = """
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # no longer: while it is there, no event loop can run
 def browser() -> Iterator[Browser]:
     executable = next(filter(None, map(shutil.which, NAMES)), None)
     if executable is None:

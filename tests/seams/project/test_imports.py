@@ -20,7 +20,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.query_messages",
     "engine.link.stats_messages",
     "engine.link.view_messages",
-    "engine.no_core",
+    "engine.core_dumps",
     "prefix_cache.hashing",
     "prefix_cache.namespace",
 }

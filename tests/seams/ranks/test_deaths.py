@@ -40,14 +40,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def filled_server(directory: Path, divides: str) -> Iterator[Server]:
     """One whose two ranks' disks hold PROMPT: it was found once, and others took its place."""
     with running_server(directory / "data", {**SETTINGS, divides: "2"}) as running:
-        assert ask(running)[1] == 0
-        assert ask(running)[1] >= 64, "the control: it is cached"
-        for number in range(20):
-            other = {"prompt": list(range(100 + number, 180 + number)), "max_tokens": 1}
-            with running.client() as client:
-                client.post("/v1/completions", json=PROMPT | other).raise_for_status()
-        wait_for(lambda: running.stats()["tiers"]["disk"]["records"] >= 4, 30)
+        fill(running)
         yield running
+
+
+def fill(running: Server) -> None:
+    """Have PROMPT found once, and then others take its place."""
+    assert ask(running)[1] == 0
+    assert ask(running)[1] >= 64, "the control: it is cached"
+    for number in range(20):
+        other = {"prompt": list(range(100 + number, 180 + number)), "max_tokens": 1}
+        with running.client() as client:
+            client.post("/v1/completions", json=PROMPT | other).raise_for_status()
+    wait_for(lambda: running.stats()["tiers"]["disk"]["records"] >= 4, 30)
 
 
 def rank_of(server: Server) -> int:
@@ -82,15 +87,20 @@ def is_gone(pid: int) -> bool:
 
 def expect_an_end_and_a_successor(server: Server, stream: Stream, engine: int, rank: int) -> None:
     """The stream ends with a typed error, no process stays, and others take their places."""
+    expect_an_end(stream)
+    wait_for(lambda: is_gone(engine) and is_gone(rank), 30)
+    wait_for(lambda: server.children().get("engine", engine) != engine, 30)
+    server.wait_until_ready(60)
+    assert rank_of(server) != rank
+
+
+def expect_an_end(stream: Stream) -> None:
+    """With a typed error."""
     stream.join(60)
     assert not stream.is_alive()
     assert stream.broken is None
     assert '"error"' in stream.lines[-1]
     assert '"code":"engine_' in stream.lines[-1].replace(" ", "")
-    wait_for(lambda: is_gone(engine) and is_gone(rank), 30)
-    wait_for(lambda: server.children().get("engine", engine) != engine, 30)
-    server.wait_until_ready(60)
-    assert rank_of(server) != rank
 
 
 @pytest.mark.parametrize(

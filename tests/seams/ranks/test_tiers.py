@@ -17,6 +17,7 @@ from engine.startup.warm_up import warm_up
 from storage.disk.file.done_flushes import read_done
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.ranks import ThreadRanks
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, run_mix
 from tests.seams.support.real_engine import CLIENT, Bounds, RealEngine
 
@@ -163,7 +164,7 @@ def step(engine: RealEngine) -> bool:
 
 
 def kill_disk_of_rank_1(engine: RealEngine) -> None:
-    assert engine.ranks is not None
+    assert isinstance(engine.ranks, ThreadRanks)
     disk = engine.ranks.parts[0].disk
     assert disk is not None
     process = disk._process  # type: ignore[attr-defined]

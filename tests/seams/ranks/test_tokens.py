@@ -19,6 +19,7 @@ from engine.scheduling.token_constraint import ConstraintOf
 from tests.doubles.constraints import Allows
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
 from tests.engine.rigs.hand_driven import EVERY_WISH
+from tests.engine.rigs.ranks import ThreadRanks
 from tests.seams.support.mix import (
     LONGEST,
     NAMESPACES,
@@ -46,7 +47,7 @@ def engine_of(
 
 def last_tokens(engine: RealEngine) -> list[Tensor]:
     """What was sampled last for each batch slot, as each rank has it."""
-    assert engine.ranks is not None
+    assert isinstance(engine.ranks, ThreadRanks)
     engine.ranks.catch_up()
     assert isinstance(engine.runner, RanksRunner)
     runners = [engine.runner.own, *(parts.runner for parts in engine.ranks.parts)]

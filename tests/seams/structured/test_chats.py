@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion
 
 MODEL = "tiny"
 HI = [{"role": "user", "content": "Hi"}]
-SEEDS = range(6)
+SEEDS = range(3)
 BOUNDED = {
     "type": "object",
     "properties": {

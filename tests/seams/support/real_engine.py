@@ -88,12 +88,16 @@ class NotingRunner:
 
 @dataclass(frozen=True)
 class ExchangeAt:
-    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself."""
+    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself.
+
+    `key_file` has the key, for further ranks.
+    """
 
     where: str | None = None
     key: LinkKey | None = None
     patience: Patience | None = None
     silence_s: float = SILENCE_S
+    key_file: Path | None = None
 
     def open(self, pool: DevicePool) -> OpenedExchange:
         opened = open_exchange(pool, self.where, self.key)
@@ -104,6 +108,11 @@ class ExchangeAt:
         """The same of the other ranks, which opened theirs by their config."""
         for parts in others:
             parts.exchange.silence_s = self.silence_s
+
+
+def as_it_is(config: EngineConfig) -> EngineConfig:
+    """The same."""
+    return config
 
 
 class RealEngine:
@@ -122,17 +131,19 @@ class RealEngine:
         served: ServedModels = SERVED,
         exchange: ExchangeAt | None = None,
         start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
+        over: Callable[[EngineConfig], EngineConfig] = as_it_is,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
         `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
         ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
+        Other ranks are threads, unless `start_ranks` has them elsewhere; `over` changes the config.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = _config(model_dir, bounds, disk, None if exchange is None else exchange.where)
+        config = over(config_of(model_dir, bounds, disk, exchange or ExchangeAt()))
         self.ranks = start_ranks(config) if config.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
@@ -258,13 +269,15 @@ class RealEngine:
         self.cache.check_invariants()
 
 
-def _config(
-    model_dir: str, bounds: Bounds, disk: Path | None, exchange: str | None
+def config_of(
+    model_dir: str, bounds: Bounds, disk: Path | None, exchange: ExchangeAt
 ) -> EngineConfig:
+    """What presses on an engine as its config, with a disk tier in `disk`."""
     return EngineConfig(
         model_dir=model_dir,
         socket="",
-        exchange=exchange,
+        link_key_file=None if exchange.key_file is None else str(exchange.key_file),
+        exchange=exchange.where,
         device=bounds.device,
         dtype="float32",
         graph_tokens=bounds.graph_tokens,

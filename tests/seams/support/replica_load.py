@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from tests.doubles.waiting import until
 from tests.seams.support.server import Front
 
 PROMPTS = 9
@@ -24,6 +25,11 @@ WITHIN_S = 60.0
 def states(server: Front) -> dict[str, str]:
     replicas = httpx.get(server.url + "/readyz", timeout=10).json().get("replicas", {})
     return {name: one["state"] for name, one in replicas.items()}
+
+
+async def seen(is_so: Callable[[], bool], timeout_s: float) -> None:
+    """Wait for what servers are asked, which is work for them: not as often as can be."""
+    await until(is_so, timeout_s, every_s=0.1)
 
 
 def is_in(server: Front, name: str, state: str) -> bool:

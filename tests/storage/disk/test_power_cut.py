@@ -2,64 +2,51 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.storage.disk.bench import Bench, reads_right, to_write
+from tests.storage.disk.bench import Bench, reads_right
+from tests.storage.disk.spills import BATCH, SLOTS
 
 KILLS = 100
-SLOTS = 40
-BATCH = 4
 
 
 def test_killed_at_100_points_of_a_spill_every_record_is_right_or_a_miss(tmp_path: Path) -> None:
     rng = random.Random(11)
     Bench(tmp_path).close()
     seen: set[int] = set()
-    for round_ in range(KILLS):
-        _spill_and_be_killed(tmp_path, round_ * 1000, rng.randrange(1, 5 * BATCH))
-        bench = Bench(tmp_path, num_slots=SLOTS)
-        found = bench.records.scan(0)
-        assert found.next_slot is None or found.next_slot <= SLOTS
-        assert not found.unsound
-        for slot, record in found.entries:
-            assert reads_right(bench.records, slot, record, record.hits)
-            seen.add(record.hits)
-        bench.close()
+    with killed_spills(tmp_path) as spill_and_be_killed:
+        for round_ in range(KILLS):
+            spill_and_be_killed(round_ * 1000, rng.randrange(1, 5 * BATCH))
+            bench = Bench(tmp_path, num_slots=SLOTS)
+            found = bench.records.scan(0)
+            assert found.next_slot is None or found.next_slot <= SLOTS
+            assert not found.unsound
+            for slot, record in found.entries:
+                assert reads_right(bench.records, slot, record, record.hits)
+                seen.add(record.hits)
+            bench.close()
     # Something was written in most rounds, and what one round wrote the next did not lose.
     assert len({number // 1000 for number in seen}) > KILLS // 2
     assert len(found.entries) == SLOTS
 
 
-def _spill_and_be_killed(directory: Path, first: int, after: int) -> None:
-    """Let a child write blocks of these numbers, and kill it when it is at the `after`th."""
-    told, telling = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _spill(directory, first, telling)
-    os.close(telling)
-    with open(told, "rb", buffering=0) as reading:
-        while after > 0 and (told_now := reading.read(after)):
-            after -= len(told_now)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+@contextmanager
+def killed_spills(directory: Path) -> Iterator[Callable[[int, int], None]]:
+    """Takes the number of a spill's first block, and at which of its blocks it is killed."""
+    command = [sys.executable, "-m", "tests.storage.disk.spills", str(directory)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as spills:
 
+        def spill_and_be_killed(first: int, after: int) -> None:
+            assert spills.stdin is not None
+            assert spills.stdout is not None
+            print(first, after, file=spills.stdin, flush=True)
+            assert spills.stdout.readline() == "killed\n"
 
-def _spill(directory: Path, first: int, telling: int) -> None:
-    """Write without end, one byte into the pipe for each block; does not return."""
-    try:
-        bench = Bench(directory)
-        rng = random.Random(first)
-        number = first
-        while True:
-            slots = rng.sample(range(SLOTS), BATCH)
-            blocks = []
-            for slot in slots:
-                blocks.append(to_write(slot, number))
-                number += 1
-                os.write(telling, b".")
-            bench.records.write(blocks)
-    finally:
-        os._exit(1)
+        yield spill_and_be_killed
+    assert spills.returncode == 0

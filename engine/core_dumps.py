@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 
 
-def leave_no_core() -> None:
+def prevent_core_dumps() -> None:
     """Have no core dump written when this process or a child of it crashes.
 
     The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores

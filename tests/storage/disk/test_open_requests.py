@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.disk.asked import OpenRequests
+from storage.disk.open_requests import OpenRequests
 from storage.disk.wire import DiskEnded, DiskOutcome
 
 READ_S, WRITE_S = 0.5, 5.0

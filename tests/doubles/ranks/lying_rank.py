@@ -1,4 +1,4 @@
-"""A door at which blocks are sent that are not those of the rank that is asked for."""
+"""A rank that sends what are not its slices of what it was asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.link.curve import Socket
 from engine.link.waker import Waker
 
 
-class LyingDoor:
+class LyingRank:
     """Answers every ask with noise of the right size in place of a block. Noted in `asks`."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:

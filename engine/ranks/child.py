@@ -1,0 +1,29 @@
+"""What a process that rank 0 has started is: tied to it, silent about signals, without core dumps.
+
+It dies with its parent, stopped or not; when it is over, rank 0 says, and no signal of a terminal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+
+from engine.core_dumps import prevent_core_dumps
+
+_PR_SET_PDEATHSIG = 1
+
+
+def tie_to(parent: int, name: str) -> bool:
+    """Die with the process `parent`; whether it is still there. `name` begins the log's lines."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        return False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    prevent_core_dumps()
+    line = f"%(levelname)s {name}: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=line)
+    return True

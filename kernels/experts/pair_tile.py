@@ -1,0 +1,84 @@
+"""Device code that all products of experts share: a tile's pairs, its bias, and where results go.
+
+Pair p = t * k + j is the j-th expert of token t. Gated products read the row of the token and write
+that of the pair; `down` reads the row of the pair, and writes that of the token in its j-th part.
+
+Knows: one tile. Does not know: the matrix, or how it is multiplied (`product_kernel`,
+`four_bit_kernel`).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.norms.gate_mul import gated
+
+
+@triton.jit
+def rows_of_tile(
+    pairs: tl.tensor,
+    tile: tl.tensor,
+    tokens: tl.tensor,
+    TOP_K: tl.constexpr,
+    GATED: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The pairs of a tile, which of them there are, and which rows they read; all (ROWS,)."""
+    pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
+    real = pair < tokens * TOP_K
+    row = (pair // TOP_K if GATED else pair).to(tl.int64)
+    return pair, real, row
+
+
+@triton.jit
+def with_bias(
+    acc: tl.tensor,
+    bias: tl.tensor,
+    feature: tl.tensor,
+    inside: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    WEIGHT_FIRST: tl.constexpr,
+) -> tl.tensor:
+    """The sum plus the bias of these features."""
+    if HAS_BIAS:
+        shift = tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)
+        acc += shift[:, None] if WEIGHT_FIRST else shift[None, :]
+    return acc
+
+
+@triton.jit
+def store_products(
+    acc: tl.tensor,
+    up: tl.tensor,
+    routing: tl.tensor,
+    out: tl.tensor,
+    pair: tl.tensor,
+    real: tl.tensor,
+    feature: tl.tensor,
+    inside: tl.tensor,
+    tokens: tl.tensor,
+    limit: tl.tensor,
+    alpha: tl.tensor,
+    N: tl.constexpr,
+    TOP_K: tl.constexpr,
+    GATED: tl.constexpr,
+    ACT: tl.constexpr,
+    LIMITED: tl.constexpr,
+    WEIGHT_FIRST: tl.constexpr,
+) -> None:
+    """Gate `acc` with `up`, or multiply it by the weights of the pairs, and write it."""
+    if GATED:
+        acc = gated(acc, up, limit, alpha, ACT, LIMITED)
+        goal = pair.to(tl.int64) * N
+    else:
+        times = tl.load(routing + pair, mask=real, other=0.0)
+        acc *= times[None, :] if WEIGHT_FIRST else times[:, None]
+        goal = ((pair % TOP_K).to(tl.int64) * tokens + pair // TOP_K) * N
+    result = acc.to(out.dtype.element_ty)
+    if WEIGHT_FIRST:
+        kept = inside[:, None] & real[None, :]
+        tl.store(out + goal[None, :] + feature[:, None], result, mask=kept)
+    else:
+        kept = real[:, None] & inside[None, :]
+        tl.store(out + goal[:, None] + feature[None, :], result, mask=kept)

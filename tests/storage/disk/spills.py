@@ -1,0 +1,63 @@
+"""`python -m tests.storage.disk.spills DIRECTORY`: spills, each killed at a point of it.
+
+For every line of standard input, "FIRST AFTER", a process writes the blocks from number FIRST on,
+and is killed when it is at the AFTERth; then a line says so. It is forked from this process, which
+is small: a fork of pytest copies the page tables of all that it has imported.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+from tests.storage.disk.bench import Bench, to_write
+
+SLOTS = 40
+BATCH = 4
+
+
+def main(directory: Path) -> None:
+    """Answer every line with one."""
+    for line in sys.stdin:
+        first, after = map(int, line.split())
+        _spill_and_be_killed(directory, first, after)
+        print("killed", flush=True)  # noqa: T201
+
+
+def _spill_and_be_killed(directory: Path, first: int, after: int) -> None:
+    """Let a child write blocks of these numbers, and kill it when it is at the `after`th."""
+    told, telling = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _spill(directory, first, telling)
+    os.close(telling)
+    with open(told, "rb", buffering=0) as reading:
+        while after > 0 and (told_now := reading.read(after)):
+            after -= len(told_now)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _spill(directory: Path, first: int, telling: int) -> None:
+    """Write without end, one byte into the pipe for each block; does not return."""
+    try:
+        bench = Bench(directory)
+        rng = random.Random(first)
+        number = first
+        while True:
+            slots = rng.sample(range(SLOTS), BATCH)
+            blocks = []
+            for slot in slots:
+                blocks.append(to_write(slot, number))
+                number += 1
+                os.write(telling, b".")
+            bench.records.write(blocks)
+    finally:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
