@@ -87,7 +87,7 @@ class Arriving:
 
     def _begin(self, found: Found) -> None:
         counts = found.first_reads.values()
-        if min(counts, default=0) < 0 or sum(counts) > self.fetch.wanted.end:
+        if min(counts, default=1) < 1 or sum(counts) > self.fetch.wanted.end:
             raise NotSound
         for label, blocks in found.first_reads.items():
             self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks
