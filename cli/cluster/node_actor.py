@@ -88,7 +88,8 @@ class EngineNode:
 
     def config(self, engine: str) -> NodeConfig:
         """Of a node of the engine at this address; raises CliError where it cannot run here."""
-        settings, at = self._settings, nodes_at(engine)
+        settings = self._settings
+        at = nodes_at(engine, settings.engine.num_ranks)
         given = settings.link_key_file
         key_file = link_key_file(
             at, None if given is None else Path(given), Path(settings.data_dir), make=False

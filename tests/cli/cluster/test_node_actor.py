@@ -39,14 +39,14 @@ def test_it_comes_to_where_the_engine_is_and_comes_again(settings: ClusterSettin
     )
     assert node.pid == 0
     at[0] = HERE
-    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23103", START_S)
+    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23104", START_S)
     first = node.pid
     os.kill(first, 9)
     wait_for(lambda: node.pid not in (0, first), START_S)
     second, at[0] = node.pid, None
-    wait_for(lambda: joins(second) == "tcp://127.0.0.1:23103", START_S)
+    wait_for(lambda: joins(second) == "tcp://127.0.0.1:23104", START_S)
     at[0] = ELSEWHERE
-    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23203", START_S)
+    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23204", START_S)
     assert joins(second) == ""
     os.kill(node.pid, 9)
     at[0] = None
