@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from storage.disk.file.done_flushes import MOST
+
 
 class DoneFlushes:
-    """The ids of flushes that are done, and the blocks that each dropped."""
+    """The ids of flushes that are done, and the blocks that each dropped: of the last `MOST`."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """`done`: before this start."""
@@ -29,6 +31,8 @@ class DoneFlushes:
     def note(self, flush_id: str, blocks: int) -> None:
         """It is done, and dropped so many."""
         self._done[flush_id] = blocks
+        if len(self._done) > MOST:
+            del self._done[next(iter(self._done))]  # as on disk; at worst it is done again
 
     def blocks(self, flush_id: str) -> int:
         """How many it dropped; 0 where it was before this start, or is not done."""
