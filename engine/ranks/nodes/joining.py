@@ -74,12 +74,12 @@ def localised(start: Start, config: NodeConfig, host: str) -> Start:
         disk_cache_dir=config.disk_cache_dir,
         host_memory_bytes=None,
         link_key_file=None if given.link_key_file is None else config.key_file,
-        exchange=_door(given.exchange, host),
+        exchange=_exchange_address(given.exchange, host),
     )
     return replace(start, config=own, host=host)
 
 
-def _door(exchange: str | None, host: str) -> str | None:
+def _exchange_address(exchange: str | None, host: str) -> str | None:
     """Where this machine's ranks are asked for blocks; nowhere, if rank 0 is by a path."""
     if exchange is None or not is_tcp(exchange):
         return None
