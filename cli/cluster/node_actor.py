@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +72,9 @@ class EngineNode:
     def _run(self) -> None:
         try:
             self._follow()
-        finally:
-            self._end(1)  # Ray starts another one; without this thread no node would ever come
+        except Exception:  # noqa: BLE001  the actor's loop: without it no node would ever come
+            traceback.print_exc()
+            self._end(1)  # Ray starts another one
 
     def _follow(self) -> None:
         while True:

@@ -52,8 +52,9 @@ def test_it_comes_to_where_the_engine_is_and_comes_again(settings: ClusterSettin
     at[0] = None
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_whatever_is_wrong_with_its_thread_ends_the_actor(settings: ClusterSettings) -> None:
+def test_whatever_is_wrong_with_its_thread_ends_the_actor(
+    settings: ClusterSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ray says nothing of a thread that is over, and starts an actor again that has ended."""
     ended: list[str] = []
 
@@ -71,6 +72,7 @@ def test_whatever_is_wrong_with_its_thread_ends_the_actor(settings: ClusterSetti
     begin("broken", lost)
     wait_for(lambda: bool(ended), START_S)
     assert ended == ["broken 1"]
+    assert "no answer from Ray" in capsys.readouterr().err
 
 
 def joins(pid: int) -> str:
