@@ -76,7 +76,7 @@ class ClusterFlags:
     engine_port: int = _of_cluster(
         7300,
         "Port of the first engine on its machine; each engine has three ports of its own, one "
-        "more for each further rank, and with nnodes one more.",
+        "more for each further rank, and with nnodes one after these.",
         min=1,
         max=MAX_PORT,
     )

@@ -1,4 +1,4 @@
-"""The door of the exchange, as the engine's step sees it.
+"""The interface of the exchange, as the engine's step sees it.
 
     turn       asks of other engines are answered       before a step is scheduled
     advance    what has come for our own requests

@@ -265,11 +265,16 @@ class Fetches:
         )
         counts.until = now
         if fetch.why == SILENT:
-            self._resting[fetch.wanted.address] = time.monotonic() + REST_S
+            self._rest(fetch.wanted.address, time.monotonic())
         is_whole = fetch.why == "" and fetch.wanted.request_id is None
         if is_whole and fetch.answered is not None and fetch.ended is not None:
             took = fetch.ended - fetch.answered
             self._rates.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
+
+    def _rest(self, address: str, now: float) -> None:
+        """Others that have rested are forgotten: an engine that starts anew may have another."""
+        self._resting = {one: until for one, until in self._resting.items() if until > now}
+        self._resting[address] = now + REST_S
 
 
 class _Nothing:

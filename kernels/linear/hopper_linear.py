@@ -47,7 +47,7 @@ _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Whether `gemm` can compute x (T, K) by weight (N, K), few enough to run at once."""
+    """Whether `gemm` can compute x (T, K) by weight (N, K), in two rounds of programs at most."""
     rows, width = x.shape
     return (
         0 < rows <= MAX_ROWS
