@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.done_flushes import DoneFlushes
-from storage.disk.file.done_flushes import MOST
+from engine.done_flushes import MOST_KNOWN, DoneFlushes
 
 
 def test_what_is_done_is_not_due_and_says_what_it_dropped() -> None:
@@ -14,7 +13,7 @@ def test_what_is_done_is_not_due_and_says_what_it_dropped() -> None:
 
 
 def test_of_too_many_the_oldest_are_forgotten() -> None:
-    done = DoneFlushes(str(number) for number in range(MOST))
+    done = DoneFlushes(str(number) for number in range(MOST_KNOWN))
     assert not done.due({"0": None, "1": None}), "the control"
     done.note("new", 3)
     assert done.due({"0": None, "1": None, "new": None}) == {"0": None}
