@@ -21,7 +21,7 @@ MOST_KNOWN = 4 * MOST
 
 
 class DoneFlushes:
-    """The last `MOST_KNOWN` flushes that are done, and how many blocks each dropped."""
+    """The ids of the last `MOST_KNOWN` flushes that are done, and the blocks that each dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """`done`: before this start."""

@@ -178,16 +178,23 @@ class Asking:
         if peer is None:
             if is_tcp(where) and self._key is None:
                 raise ValueError("over TCP a key is needed")
-            endpoint = address(where).messages
-            socket = self._context.socket(zmq.DEALER)
-            socket.set(zmq.LINGER, 0)
-            socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES + self._memory.block_bytes)
-            if is_tcp(where) and self._key is not None:
-                connect_with(socket, self._key)
-            socket.connect(endpoint)
+            socket = self._connected(where, address(where).messages)
             peer = self._peers[where] = _Peer(socket, time.monotonic())
             self._poller.register(socket, zmq.POLLIN)
         return peer
+
+    def _connected(self, where: str, endpoint: str) -> Socket:
+        socket = self._context.socket(zmq.DEALER)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES + self._memory.block_bytes)
+        if is_tcp(where) and self._key is not None:
+            connect_with(socket, self._key)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError:
+            socket.close()  # another engine told the address: it may tell many that are none
+            raise
+        return socket
 
     def _end(self, fetch: Fetch, why: str) -> None:
         fetch.end(why)

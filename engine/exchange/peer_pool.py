@@ -118,6 +118,20 @@ class CudaPeerPools:
         return pool
 
 
+def pieces_of(
+    sources: Slots, targets: Slots, their_base: int, our_base: int, size: int
+) -> CopyPieces:
+    """Copies of blocks of `size` bytes; those that follow each other on both sides are one."""
+    follows = (np.diff(sources) == 1) & (np.diff(targets) == 1)
+    firsts = np.flatnonzero(np.concatenate(([True], ~follows))[: len(sources)])
+    counts = np.diff(np.append(firsts, len(sources)))
+    return CopyPieces(
+        (our_base + targets[firsts] * size).astype(np.uint64),
+        (their_base + sources[firsts] * size).astype(np.uint64),
+        (counts * size).astype(np.uint64),
+    )
+
+
 class _CudaPeerPool:
     def __init__(self, handle: PoolHandle, ours: Tensor, stream: torch.cuda.Stream) -> None:
         torch.cuda.set_device(ours.device)  # of this thread
@@ -138,12 +152,7 @@ class _CudaPeerPool:
         """Queue all copies, after those before."""
         if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:
             raise CopyFailed("a slot is outside of the neighbour's pool")
-        size = self._ours.shape[1]
-        pieces = CopyPieces(
-            (self._ours.data_ptr() + targets * size).astype(np.uint64),
-            (self._base + sources * size).astype(np.uint64),
-            np.full(len(sources), size, np.uint64),
-        )
+        pieces = pieces_of(sources, targets, self._base, self._ours.data_ptr(), self._ours.shape[1])
         try:
             if self._batched is None:
                 self._one_by_one(pieces)

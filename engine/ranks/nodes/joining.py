@@ -24,7 +24,7 @@ from engine.link.address import TCP, address, host_and_port, is_tcp
 from engine.link.curve import LinkKey, Socket, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
-from engine.ranks.nodes.connection import NodeConnection
+from engine.ranks.nodes.connection import GONE, NodeConnection
 from engine.ranks.nodes.session import run_session
 from engine.ranks.nodes.wire import Join, LinkBroken, Refused, Run, versions
 
@@ -58,6 +58,8 @@ def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host:
                 _log.info("an engine has come: rank %s is started", ranks)
                 said = ""
                 run_session(connection, [localised(one, config, host) for one in starts])
+                _log.info("the engine has ended; waiting for the next at %s", config.join)
+                said = GONE  # as is only natural now
         except LinkBroken as error:
             if said != str(error):
                 _log.warning("%s; waiting for %s", error, config.join)

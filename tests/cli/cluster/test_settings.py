@@ -57,6 +57,7 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
 def test_an_engine_of_two_machines_has_a_port_for_the_other(tmp_path: Path) -> None:
     settings = read(tmp_path, f"{TWO}\nnum_gpus: 1\nengine_port: 7400")
     assert [settings.port(number) for number in range(2)] == [7400, 7405]
+    assert nodes_at("tcp://a:7400", 2) == "tcp://a:7404", "the last one"
     assert settings.engine.ranks_per_node == 1
 
 

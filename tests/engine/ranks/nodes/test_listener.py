@@ -151,6 +151,17 @@ def test_another_version_is_refused_and_said(
         assert arrived(node.receive, 1) == [Refused(text, is_final=True)]
 
 
+@pytest.mark.parametrize(
+    "told", ["ratoon 0\nERROR engine: all is lost", "ratoon 0\n", "x" * 100_000]
+)
+def test_versions_that_are_no_line_of_a_log_are_not_said(
+    listener: NodeListener, port: int, key: LinkKey, caplog: pytest.LogCaptureFixture, told: str
+) -> None:
+    with coming(port, key, Join(1, told), SAME):
+        assert missing_after(listener, lambda: listener.missing == [2]) == [2], "the control"
+    assert told not in caplog.text
+
+
 def test_a_second_one_of_a_number_waits_until_the_first_is_gone(
     listener: NodeListener, port: int, key: LinkKey, caplog: pytest.LogCaptureFixture
 ) -> None:
