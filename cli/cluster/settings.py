@@ -157,7 +157,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
     _check_ranks(cluster, engine)
     if engine.exchange is not None:
-        raise BadSetting("exchange", "each engine has its own, at the last of its ports")
+        raise BadSetting("exchange", "each engine has its own, at the third of its ports")
     scaling = _scaling(cluster)
     most = cluster.engines if scaling is None else scaling.most
     ports = _ports(engine.num_ranks, engine.nnodes)

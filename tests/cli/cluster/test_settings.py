@@ -10,7 +10,7 @@ from cli.cluster.scaling import Bounds
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import CliError
 from engine.link.address import address, exchange_at, nodes_at
-from engine.ranks.slices import address_of
+from engine.ranks.slices.rank_exchange import address_of
 
 FULL = """
 model: Qwen/Qwen3-8B

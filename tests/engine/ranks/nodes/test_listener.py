@@ -29,7 +29,7 @@ from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.nodes import new_key_file
 
-SILENCE_S = 1.0
+SILENCE_S = 2.0
 WAIT_S = 20.0
 NEVER_S = 1.0  # long enough for a handshake, as the controls show
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from engine.exchange.parts import Answers
 from engine.exchange.seal import SealedPlace
 from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import Ask
-from engine.ranks.lending import packed
 from engine.ranks.messages import (
     EndLending,
     FetchSlices,
@@ -24,8 +23,9 @@ from engine.ranks.messages import (
     RankMessage,
     SlicesFetched,
 )
-from engine.ranks.slices import SliceExchange, address_of
-from engine.ranks.slices_lent import OTHER_HALF_S, SliceLending
+from engine.ranks.slices.lending import packed
+from engine.ranks.slices.lent import OTHER_HALF_S, SliceLending
+from engine.ranks.slices.rank_exchange import SliceExchange, address_of
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
