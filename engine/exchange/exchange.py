@@ -75,7 +75,7 @@ class OpenedExchange:
         return self.memory.mark()
 
     def asking(self, fingerprint: bytes) -> Asking:
-        """The thread that asks others, which is made when it is first needed."""
+        """The thread that asks others, made when it is first needed. Raises OSError: not now."""
         if self._asking is None:
             self._asking = Asking(
                 self.memory,

@@ -177,7 +177,11 @@ class Fetches:
             mark=opened.mark(),
         )
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
-        self._asking = opened.asking(self._fingerprint)
+        try:
+            self._asking = opened.asking(self._fingerprint)
+        except OSError:  # no descriptor is to be had: strangers at a port may hold them
+            self.refused += 1
+            return None
         self._asking.begin(fetch)
         return fetch
 
