@@ -45,8 +45,10 @@ def serve(channel: Channel) -> int:
             with enough_memory():
                 parts = opened_rank(start, opened)
         except (ModelError, BadLinkKey, OSError) as error:
-            is_refused = isinstance(error, ModelNotServed)
-            _send(channel, NotStarted(" ".join(str(error).split()), is_refused))
+            is_refused, why = isinstance(error, ModelNotServed), " ".join(str(error).split())
+            if start.config.nnodes > 1:  # whose operator does not see rank 0's log
+                _log.error("this rank cannot start: %s", why)
+            _send(channel, NotStarted(why, is_refused))
             return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
         except RankLeft as error:
             return _left(error)
