@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 import pytest
 import zmq
 
-from engine.exchange.answering import Answering, Asked
+from engine.exchange.answering import Answering, Asked, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
 from engine.link.curve import LinkKey, Socket, connect_with
@@ -71,7 +71,7 @@ def test_a_stranger_who_begins_a_large_frame_is_shut_out(name: str) -> None:
 
 
 @contextmanager
-def holder(at: str) -> Iterator[Callable[[bytes], None]]:
+def holder(at: str) -> Iterator[Callable[[bytes], object]]:
     """Sends as who holds the key."""
     context: zmq.Context[Socket] = zmq.Context()
     try:
@@ -102,8 +102,13 @@ def test_and_fetches_one_of_any_length() -> None:
         holder(at) as say,
     ):
         say(ExchangeCodec().encode(ask))
-        news = list[object]()
-        wait_for(lambda: bool(news.extend(answering.take()) or news), WAIT_S)
+        news: list[Asked | Gone] = []
+
+        def has_come() -> bool:
+            news.extend(answering.take())
+            return bool(news)
+
+        wait_for(has_come, WAIT_S)
         [one] = news
         assert isinstance(one, Asked)
         assert one.ask == ask
