@@ -237,8 +237,10 @@ class Answering:
             sending.done(blocks)
             self.sent_blocks += blocks
             self.sent_bytes += blocks * self._memory.block_bytes
-        if sending.is_over and sending.end is not None and self._say(asker, sending.end):
-            self._forget(asker)
+        if sending.is_over and sending.end is not None:
+            is_told = self._say(asker, sending.end)
+            if is_told or not sending.end.is_all:  # else who reads nothing would hold it for ever
+                self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
         """Hand it to the socket; False: the connection is gone, or has too much that is unread."""

@@ -27,7 +27,7 @@ from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
 SLOT_BYTES = 4
-MOST_COPIES = 3  # messages whose slots are copied at once: who closes the fetch waits for them
+MOST_COPIES = 2  # messages whose slots are copied at once: who closes the fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
 
@@ -87,7 +87,7 @@ class Arriving:
 
     def _begin(self, found: Found) -> None:
         counts = found.first_reads.values()
-        if min(counts, default=0) < 0 or sum(counts) > self.fetch.wanted.end:
+        if min(counts, default=1) < 1 or sum(counts) > self.fetch.wanted.end:
             raise NotSound
         for label, blocks in found.first_reads.items():
             self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks

@@ -18,6 +18,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -85,7 +86,7 @@ class Asking:
         pools: PeerPools | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`key`: for addresses over TCP; `pools`: of GPUs beside this one."""
+        """`key`: for addresses over TCP; `pools`: of GPUs beside this one. Raises OSError."""
         self._memory = memory
         self._fingerprint = fingerprint
         self._wake_owner = wake_owner
@@ -96,9 +97,13 @@ class Asking:
         self._numbers = itertools.count(1)
         self._peers: dict[str, _Peer] = {}
         self._codec = ExchangeCodec()
-        self._waker = Waker()
         self._is_over = False
-        self._context: zmq.Context[Socket] = zmq.Context()
+        self._waker = Waker()
+        try:
+            self._context: zmq.Context[Socket] = zmq.Context()
+        except zmq.ZMQError as error:
+            self._waker.close()
+            raise OSError(error.errno, error.strerror) from error
         self._thread = threading.Thread(target=self._run, name="exchange-asks", daemon=True)
         self._thread.start()
 
@@ -178,16 +183,23 @@ class Asking:
         if peer is None:
             if is_tcp(where) and self._key is None:
                 raise ValueError("over TCP a key is needed")
-            endpoint = address(where).messages
-            socket = self._context.socket(zmq.DEALER)
-            socket.set(zmq.LINGER, 0)
-            socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES + self._memory.block_bytes)
-            if is_tcp(where) and self._key is not None:
-                connect_with(socket, self._key)
-            socket.connect(endpoint)
+            socket = self._connected(where, address(where).messages)
             peer = self._peers[where] = _Peer(socket, time.monotonic())
             self._poller.register(socket, zmq.POLLIN)
         return peer
+
+    def _connected(self, where: str, endpoint: str) -> Socket:
+        socket = self._context.socket(zmq.DEALER)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES + self._memory.block_bytes)
+        if is_tcp(where) and self._key is not None:
+            connect_with(socket, self._key)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError:
+            socket.close()  # another engine told the address: it may tell many that are none
+            raise
+        return socket
 
     def _end(self, fetch: Fetch, why: str) -> None:
         fetch.end(why)
@@ -274,10 +286,8 @@ class Asking:
 
     def _say(self, peer: _Peer, message: ToSource) -> None:
         """Hand it to the socket; where that is full, nobody is there to take it."""
-        try:
+        with suppress(zmq.Again):
             peer.socket.send(self._codec.encode(message), zmq.NOBLOCK)
-        except zmq.Again:
-            return
 
 
 def _with_prompt(ask: Ask, wanted: Wanted) -> Ask:

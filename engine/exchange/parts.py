@@ -91,7 +91,7 @@ class OpenExchange(Protocol):
         ...
 
     def asking(self, fingerprint: bytes) -> Asks:
-        """What asks others, made when it is first needed."""
+        """What asks others, made when it is first needed. Raises OSError: not now."""
         ...
 
     def way_of(self, where: str) -> Way:

@@ -22,7 +22,7 @@ Knows: field names, types, bounds. Does not know: sockets, or what of this may b
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -31,6 +31,10 @@ SALT_BYTES = 16
 TICKET_BYTES = 16
 WINDOW_BYTES = 64 << 20  # that may be on their way for one ask
 LEAST_WINDOW = 4  # blocks
+MOST_TEXT = 512  # characters of an address, a label, a reason; they go on to ranks and into logs
+
+Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
+Ticket = Annotated[bytes, msgspec.Meta(min_length=TICKET_BYTES, max_length=TICKET_BYTES)]
 
 _Message = TypeVar("_Message")
 
@@ -49,7 +53,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     request_id: str | None = None  # what computes them there: more is sent as they come to be
     host: bytes | None = None  # could copy from a pool on this host's GPUs; None: sends bytes
     # A rank's slices of what its rank 0 sends; then nothing is looked up, by names or by tokens.
-    ticket: bytes | None = None
+    ticket: Ticket | None = None
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
@@ -76,8 +80,8 @@ class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
 class Slices(msgspec.Struct, frozen=True, array_like=True):
     """Where the ranks from 1 on send their slices, and under which ticket they are asked."""
 
-    ticket: bytes  # TICKET_BYTES
-    addresses: tuple[str, ...]
+    ticket: Ticket
+    addresses: tuple[Text, ...]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
@@ -86,7 +90,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
     number: int
     salt: bytes
     blocks: int
-    first_reads: dict[str, int] = {}  # blocks that nobody had found before, by label
+    first_reads: dict[Text, int] = {}  # blocks that nobody had found before, by label
     pool: PoolHandle | None = None
     slices: Slices | None = None  # None: there is one rank, or it is not the first
 
@@ -118,7 +122,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """No more blocks will come; `is_all`: all that was there, and wanted, has been sent."""
 
     number: int
-    why: str
+    why: Text
     is_all: bool
 
 

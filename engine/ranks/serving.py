@@ -22,7 +22,7 @@ from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
-from engine.ranks.slices import address_of
+from engine.ranks.slices.rank_exchange import address_of
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers

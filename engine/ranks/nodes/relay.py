@@ -98,8 +98,8 @@ class Relay:
             while (content := self._ring.read()) is not None:
                 for node in range(1, self._grid.nodes):
                     self._listener.send(node, Command(content))
-            for _, message in self._listener.receive():
-                status = self._take(message)
+            for node, message in self._listener.receive():
+                status = self._take(node, message)
                 if status != EXIT_STOPPED:
                     return status
             if time.monotonic() - looked > self._beat_s:
@@ -113,14 +113,17 @@ class Relay:
     def _beat_s(self) -> float:
         return self._config.node_silence_s / BEATS
 
-    def _take(self, message: FromNode) -> int:
-        """Pass it on; the status of a rank that has ended, else EXIT_STOPPED."""
+    def _take(self, node: int, message: FromNode) -> int:
+        """Pass it on; the status of a rank that has ended, else EXIT_STOPPED. Raises LinkBroken."""
+        ranks = self._grid.ranks_of(node)
         match message:
-            case Report(rank, content):
+            case Report(rank, content) if rank in ranks:
                 self._channels[rank].send(content)
-            case RankEnded(rank, status):
+            case RankEnded(rank, status) if rank in ranks:
                 self._running.discard(rank)
                 return status
+            case _:
+                raise LinkBroken(f"node {node} says what it has no part in")
         return EXIT_STOPPED
 
     def _wait(self) -> None:

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import struct
 from importlib.metadata import version
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from engine.ranks.messages import Start
 
 MAX_FRAME_BYTES = 64 << 20  # a step of many long prompts; what ranks report is far less
+MOST_TEXT = 1024  # characters
+MOST_VERSIONS = 256  # likewise
+_PRINTABLE = r"^[ -~]*\Z"  # it ends in a log
 _NUMBER = struct.Struct(">Q")
 
 
@@ -35,7 +38,7 @@ class Join(NodeMessage, frozen=True):
     """This machine is there, as this node, and runs these versions."""
 
     node: int
-    versions: str
+    versions: Annotated[str, msgspec.Meta(max_length=MOST_VERSIONS, pattern=_PRINTABLE)]
 
 
 class Report(NodeMessage, frozen=True):
@@ -55,7 +58,7 @@ class RankEnded(NodeMessage, frozen=True):
 class Refused(NodeMessage, frozen=True):
     """This node runs nothing; `is_final`: nor would it if it asked again."""
 
-    text: str
+    text: Annotated[str, msgspec.Meta(max_length=MOST_TEXT, pattern=_PRINTABLE)]
     is_final: bool
 
 

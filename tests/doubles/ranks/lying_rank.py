@@ -1,4 +1,4 @@
-"""A rank that sends what are not its slices of what it was asked for."""
+"""A rank that sends what are not its slices of what it was asked for, or a reason of any length."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from pathlib import Path
 
 import zmq
 
-from engine.exchange.wire import Ask, Block, ExchangeCodec, Found
+from engine.exchange.wire import Ask, Block, Ended, ExchangeCodec, Found
 from engine.link.curve import Socket
 from engine.link.waker import Waker
 
 
 class LyingRank:
-    """Answers every ask with noise of the right size in place of a block. Noted in `asks`."""
+    """Answers every ask with noise of the right size in place of a block. Noted in `asks`.
 
-    def __init__(self, path: Path, block_bytes: int) -> None:
+    With `why` it refuses each for this reason instead.
+    """
+
+    def __init__(self, path: Path, block_bytes: int, why: str | None = None) -> None:
         self.address = str(path)
+        self._why = why
         self.asks: list[Ask] = []
         self._payload = bytes(block_bytes + 16)
         self._over = Waker()
@@ -43,6 +47,10 @@ class LyingRank:
             if not isinstance(ask, Ask):
                 continue
             self.asks.append(ask)
+            if self._why is not None:
+                end = Ended(ask.number, self._why, is_all=False)
+                self._socket.send_multipart([client, codec.encode(end)])
+                continue
             found = Found(number=ask.number, salt=bytes(16), blocks=1)
             self._socket.send_multipart([client, codec.encode(found)])
             block = codec.encode(Block(ask.number, ask.first))

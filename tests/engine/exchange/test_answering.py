@@ -44,6 +44,7 @@ from storage.copies import CopyEvent, Passed
 from tests.doubles.waiting import wait_for
 
 WAIT_S = 20.0
+WORDS = 5_000  # several times what a Unix socket of the kernel and both ends hold
 BLOCK_BYTES, WINDOW, GONE_S = 256, 3, 1.0
 A = Namespace(b"a" * 16)
 ASK = Ask(
@@ -292,3 +293,35 @@ def test_over_tcp_a_key_is_needed() -> None:
 def test_two_do_not_answer_at_one_place(answering: Answering) -> None:
     with pytest.raises(OSError, match="another engine serves"):
         Answering(answering.address, Memory(), lambda: None)
+
+
+def test_who_reads_nothing_and_goes_on_talking_is_gone_when_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    """The end cannot be told to it, and leases do not wait for that."""
+    with (
+        closing(Answering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
+        zmq.Context[Socket]() as context,
+        context.socket(zmq.DEALER) as socket,
+    ):
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.RCVHWM, 1)
+        socket.connect(f"ipc://{answering.address}")
+        asking = Asking(socket)
+        asking.say(ASK)
+        asker = asked(answering)
+        send(answering, asker, 2)
+        for _ in range(WORDS):  # each is answered, until there is no room
+            asking.say(Taken(1, 0))
+        carried_out(answering)
+        assert not answering.take(), "the control: it is heard, and may yet take them"
+        answering.end(asker, "it takes too long", is_all=False)
+        news: list[Asked | Gone] = []
+
+        def has_gone() -> bool:
+            asking.say(Taken(1, 0))
+            news.extend(answering.take())
+            return bool(news)
+
+        wait_for(has_gone, WAIT_S, every_s=0.1)
+        assert news == [Gone(asker)]

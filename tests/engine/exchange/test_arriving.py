@@ -156,7 +156,8 @@ def test_blocks_go_to_their_slots_until_all_are_there(
 
 
 @pytest.mark.parametrize(
-    "first_reads", [{"label": END + 1}, {"label": 2**63 - 1}, {"label": -1}, {"a": END, "b": 1}]
+    "first_reads",
+    [{"label": END + 1}, {"label": 2**63 - 1}, {"label": -1}, {"label": 0}, {"a": END, "b": 1}],
 )
 def test_more_first_reads_than_there_are_blocks_end_it(
     fetch: Fetch, arriving: Arriving, first_reads: dict[str, int]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from tests.seams.support.real_engine import CLIENT, ExchangeAt, RealEngine
 
 HASTY = Patience(least=0.5, unmeasured=0.5, stream=0.5)
 SHORT_S = 0.5
+FEW = 24  # open files, fewer than this process has
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,36 @@ def test_an_address_that_is_none_or_needs_a_key(
 ) -> None:
     assert pair.fetch("again", PROMPT, A, FetchSource(where, len(PROMPT))) == computed
     assert (reused(pair), pair.fetched().failed) == (0, 1)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """As when strangers hold as many connections as this process may have files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
+    held = list[int]()
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_where_no_descriptor_is_to_be_had_the_prompt_is_computed(
+    pair: Pair, computed: list[int]
+) -> None:
+    """It is the first fetch: what asks is made only now."""
+    pair.compute("first", PROMPT, A)
+    with no_descriptors():
+        assert pair.fetch("again", PROMPT, A) == computed
+    assert (reused(pair), pair.here.core.stats().exchange.refused) == (0, 1)
+    pair.here.cache.flush()
+    assert pair.fetch("third", PROMPT, A) == computed  # the control
+    assert reused(pair, "third") == WHOLE * SIZE
 
 
 def test_the_hint_was_wrong_or_half_of_it_was_evicted(pair: Pair, computed: list[int]) -> None:

@@ -16,7 +16,7 @@ from engine.exchange.fetch import Patience
 from engine.link.curve import LinkKey
 from engine.link.messages import Cancel
 from engine.link.query_messages import Flush
-from engine.ranks.lending import RanksAnswering
+from engine.ranks.slices.lending import RanksAnswering
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.ranks.lying_rank import LyingRank
 from tests.engine.rigs.checkpoints import Checkpoint
@@ -209,6 +209,60 @@ def test_a_slice_that_is_another_or_does_not_come_ends_the_fetch(
             assert pair.fetch("third", PROMPT, A) == computed
             assert reused(pair, "third") == WHOLE * SIZE
             pair.expect_nothing_left()
+
+
+def test_an_engine_goes_on_whatever_address_another_tells(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    key = LinkKey(zmq.curve_keypair()[1])
+    with pair_of(
+        checkpoint.model_dir,
+        "tcp://127.0.0.1:*",
+        bounds=TWO,
+        key=key,
+        key_file=tmp_path / "key",
+        patience=HASTY,
+        silence_s=SHORT_S,
+    ) as pair:
+        computed = pair.compute("first", PROMPT, A)
+        for number, told in enumerate(("tcp://none", "tcp://h:99999", "", "/" + 300 * "x")):
+            put_address(pair, told)
+            assert pair.fetch(f"again {number}", PROMPT, A) == computed
+            assert reused(pair, f"again {number}") == 0
+            pair.here.cache.flush()
+            rest(pair)
+        pair.expect_nothing_left()
+
+
+def rest(pair: Pair) -> None:
+    """Let the engine that asks forget that the other one was silent."""
+    pair.here.core.components.exchange._fetches._resting.clear()
+
+
+def test_an_engine_goes_on_however_long_the_reason_is_that_a_rank_says(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """A rank reports it to rank 0 in a message that is bounded."""
+    with (
+        pair_of(
+            checkpoint.model_dir,
+            str(tmp_path / "x.sock"),
+            bounds=TWO,
+            patience=HASTY,
+            silence_s=SHORT_S,
+        ) as pair,
+        closing(LyingRank(tmp_path / "long", 0, why=400_000 * "x")) as long,
+        closing(LyingRank(tmp_path / "short", 0, why="no")) as short,
+    ):
+        computed = pair.compute("first", PROMPT, A)
+        for rank in (long, short):
+            put_address(pair, rank.address)
+            assert pair.fetch(rank.address, PROMPT, A) == computed
+            assert reused(pair, rank.address) == 0
+            assert len(rank.asks) == 1
+            pair.here.cache.flush()
+            rest(pair)
+        pair.expect_nothing_left()
 
 
 def slice_bytes(pair: Pair) -> int:

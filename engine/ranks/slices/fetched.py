@@ -50,14 +50,18 @@ class SliceFetching:
         wanted = _wanted(message, address, self._opened.mark())
         fetch = Fetch(wanted, wanted.first, time.monotonic(), self._opened.way_of(address))
         self._under_way[message.number] = _Fetching(fetch, fetch.arrived)
-        self._opened.asking(self._fingerprint).begin(fetch)
+        try:
+            self._opened.asking(self._fingerprint).begin(fetch)
+        except OSError as error:
+            fetch.end(f"it cannot be asked: {error.strerror}")
 
     def leave(self, number: int) -> None:
         """Write no more of it once this returns."""
         one = self._under_way.pop(number, None)
         if one is not None:  # else it is over
             one.fetch.close()
-            self._opened.asking(self._fingerprint).leave(one.fetch)
+            if not one.fetch.is_over:
+                self._opened.asking(self._fingerprint).leave(one.fetch)
 
     def turn(self) -> None:
         """Report what has come, and what is over."""
@@ -66,6 +70,7 @@ class SliceFetching:
             arrived = one.fetch.arrived  # after `why`: it arrives before the end
             if why is not None:
                 del self._under_way[number]
+                one.fetch.close()  # what failed may be copied still, and its slots are others' soon
             if why is not None or arrived > one.told:
                 one.told = arrived
                 self._report(SlicesFetched(number, arrived, why))

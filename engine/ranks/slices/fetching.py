@@ -8,7 +8,7 @@
 A fetch that ends early is left on all ranks before its slots are given to others: the ring tells
 both in this order.
 
-Knows: which rank has how much. Does not know: sequences, or how a rank fetches (`slices`).
+Knows: which rank has how much. Does not know: sequences, or how a rank fetches (`fetched`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from engine.ranks.runner import LARGE_BYTES
 
 TOO_LONG = "it takes too long"
 OTHER_RANKS = "it has not as many ranks"
+NO_ADDRESS = "it tells an address that is none"
 
 
 @dataclass(slots=True)
@@ -103,7 +104,10 @@ class RanksAsking:
         if len(slices.addresses) != len(self._others):
             return OTHER_RANKS
         wanted = one.own.wanted
-        addresses = tuple(as_reached(address, wanted.address) for address in slices.addresses)
+        try:
+            addresses = tuple(as_reached(one, wanted.address) for one in slices.addresses)
+        except ValueError:
+            return NO_ADDRESS
         message = _message(one.number, wanted, Slices(slices.ticket, addresses))
         if len(message.token_ids) > LARGE_BYTES:
             self._catch_up()

@@ -12,8 +12,8 @@ import pytest
 
 from engine.exchange.fetch import Fetch, Wanted
 from engine.exchange.wire import Slices
-from engine.ranks.fetching import RanksAsking
 from engine.ranks.messages import FetchSlices, LeaveSlices, RankMessage, SlicesFetched
+from engine.ranks.slices.fetching import RanksAsking
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import Passed
@@ -181,3 +181,12 @@ def test_an_engine_with_another_number_of_ranks_is_not_asked(ranks: TwoRanks) ->
     rig.all.turn()
     assert rig.fetch.why == "it has not as many ranks"
     assert not ranks.told()
+
+
+def test_an_address_that_is_none_ends_it_and_nothing_else(ranks: TwoRanks) -> None:
+    rig = Rig(ranks)
+    rig.here.slices = Slices(b"t" * 16, ("tcp://gpu1:71", "tcp://none"))
+    rig.all.turn()
+    assert rig.fetch.why == "it tells an address that is none"
+    assert not ranks.told()
+    assert Rig(ranks).find(), "the control"
