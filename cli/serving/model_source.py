@@ -67,14 +67,19 @@ def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) 
             "needs HF_TOKEN)"
         ) from error
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
-        raise ModelNotFound(f"the hub refused {repo_id}: {error}") from error
+        raise ModelNotFound(f"the hub refused {repo_id}: {_first_line(error)}") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, http_error) as error:
         raise ModelNotFound(
             f"there is no directory {repo_id}, and the hub cannot be reached ('{EMBEDDED}' needs "
-            f"no download): {error}"
+            f"no download): {_first_line(error)}"
         ) from error
     except OSError as error:
         raise ModelNotFound(f"{repo_id} could not be stored: {error}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """What happened; what follows are ids of requests, and advice for users of the hub's client."""
+    return str(error).strip().partition("\n")[0]
 
 
 def resolve(

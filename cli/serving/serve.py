@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, LoneEngineFlags, RegisterFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
-from cli.serving.address import ServerAddress, address_told
+from cli.serving.address import ServerAddress, address_told, running_server
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, check_role, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
@@ -45,6 +45,7 @@ from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
 from cli.serving.watch import Watch, WatchedChild
 from engine.config import EngineConfig
 from engine.link.address import is_tcp
+from gateway.auth.private_file import PrivateFileError
 from gateway.config import GatewayConfig
 
 _STOP_MARGIN_S = 5.0
@@ -225,8 +226,13 @@ def address_of(gateway: GatewayFlags) -> ServerAddress:
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
     """Commands that name this data directory find the server, also after `become`.
 
-    One that cannot write there, on a full disk, serves all the same.
+    One that cannot write there, on a full disk, serves all the same; so does a second one.
     """
+    with suppress(PrivateFileError):  # what cannot be trusted is replaced
+        if other := running_server(data_dir):
+            words = f"ratoon: a server runs in {data_dir} already, at {other.url}: from now on "
+            words += f"commands find this one, and that one with --url {other.url}"
+            typer.echo(words, err=True)
     with ExitStack() as stack:
         try:
             stack.enter_context(address_told(data_dir, address))

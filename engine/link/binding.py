@@ -35,6 +35,6 @@ def bind(socket: Socket, endpoint: str, key: LinkKey | None) -> None:
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
-        raise OSError(error.errno, f"{endpoint}: {error.strerror}") from error
+        raise OSError(error.errno, f"{endpoint}: {zmq.strerror(error.errno or 0)}") from error
     finally:
         os.umask(previous)

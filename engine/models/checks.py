@@ -65,8 +65,8 @@ def check_grid(grid: RankGrid) -> None:
         )
     if grid.stages % grid.nodes:
         raise WrongSetting(
-            f"nnodes {grid.nodes} does not divide pipeline_parallel {grid.stages}: ranks that "
-            f"divide a layer (tensor_parallel {grid.tensor}) stay on one machine"
+            f"nnodes {grid.nodes} does not divide pipeline_parallel {grid.stages}: each machine "
+            f"has whole stages, and a layer's ranks (tensor_parallel {grid.tensor}) stay on one"
         )
 
 

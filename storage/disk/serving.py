@@ -49,15 +49,19 @@ def serve(channel: wire.Channel) -> int:
         opened = open_directory(wish)
         memories = _memories(wish)
     except DiskInUse as error:
-        channel.send(channel.encode(wire.WriteRefused(wire.Refusal.IN_USE, str(error))))
-        return 1
+        return _refuse(channel, wire.Refusal.IN_USE, error)
     except (FileTrouble, OSError) as error:
         why = wire.Refusal.DISK_FULL if is_disk_full(error) else wire.Refusal.UNUSABLE
-        channel.send(channel.encode(wire.WriteRefused(why, str(error))))
-        return 1
+        return _refuse(channel, why, error)
     threading.excepthook = _end_process
     sys.setswitchinterval(_SWITCH_S)
     return _Service(channel, wish, opened, memories).run()
+
+
+def _refuse(channel: wire.Channel, refusal: wire.Refusal, error: Exception) -> int:
+    with suppress(wire.WireBroken):  # the engine has ended meanwhile
+        channel.send(channel.encode(wire.WriteRefused(refusal, str(error))))
+    return 1
 
 
 class _Service:

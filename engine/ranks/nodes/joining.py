@@ -93,7 +93,10 @@ def reached_by(place: str) -> str:
     """The address of this machine from which `place` is reached. Raises OSError."""
     host, port = host_and_port(place)
     host = host.strip("[]")
-    family, kind, *_, at = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    try:
+        family, kind, *_, at = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"join {host}: {error.strerror}") from error
     with socket.socket(family, kind) as probe:
         probe.connect(at)  # of a datagram socket: nothing is sent
         found: str = probe.getsockname()[0]

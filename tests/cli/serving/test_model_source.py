@@ -149,7 +149,7 @@ def test_dummy_weights_need_no_download_of_weights(model_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (LocalEntryNotFoundError("no network"), "cannot be reached"),
+        (LocalEntryNotFoundError("no network\nPlease look"), "cannot be reached.*: no network$"),
         (OfflineModeIsEnabled("HF_HUB_OFFLINE"), "cannot be reached"),
         (HFValidationError("bad repo id"), "refused owner/name"),
         (OSError(28, "No space left on device"), "could not be stored"),

@@ -13,10 +13,17 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import ModelFlags, SocketFlags
+from cli.serving.address import ServerAddress, running_server
 from cli.serving.child import python_environment
 from cli.serving.readiness import probe
 from cli.serving.replicas import Machine, child_names
-from cli.serving.serve import check_ports, commands, meeting_place, readiness_url
+from cli.serving.serve import (
+    check_ports,
+    commands,
+    found_by_commands,
+    meeting_place,
+    readiness_url,
+)
 from engine.config import EngineConfig
 from engine.link.interface import ReplicaHealth, ReplicaState
 from gateway.config import GatewayConfig
@@ -173,3 +180,16 @@ def test_the_process_becomes_the_module_with_its_config(tmp_path: Path) -> None:
     assert pid == before, "it is the same process"
     assert EngineConfig(model_dir="m", socket="s").model_dir in config
     assert '"socket":"s"' in config
+
+
+def test_a_second_server_of_a_directory_names_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (
+        ServerAddress(url=url, admin_url=url, pid=1) for url in ("http://first", "http://second")
+    )
+    with found_by_commands(tmp_path, first):
+        assert capsys.readouterr().err == "", "the control"
+        with found_by_commands(tmp_path, second):
+            assert running_server(tmp_path) == second
+    assert capsys.readouterr().err.endswith("and that one with --url http://first\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from storage.disk.opening import (
     open_directory,
     quarantine_of,
 )
-from storage.disk.wire import Open, SharedSegment
+from storage.disk.serving import serve
+from storage.disk.wire import Channel, Open, SharedSegment
 from storage.errors import DiskInUse
 from tests.storage.disk.counted_disk import CountedDisk
 
@@ -110,6 +112,20 @@ def test_a_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
     assert not quarantine_of(tmp_path).exists()
     close(first)
     close(open_directory(wish(tmp_path)))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_refusal_that_nobody_hears_any_more_is_no_error(tmp_path: Path, is_there: bool) -> None:
+    first = open_directory(wish(tmp_path))
+    ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, its_own:
+        engine, disk = Channel(ours), Channel(its_own)
+        engine.send(engine.encode(wish(tmp_path, lock_wait_s=0.0)))
+        if not is_there:
+            ours.close()
+        assert serve(disk) == 1
+        assert is_there is (ours.fileno() >= 0 and engine.receive() is not None), "the control"
+    close(first)
 
 
 @pytest.mark.parametrize(

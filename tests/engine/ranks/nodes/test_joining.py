@@ -70,6 +70,12 @@ def test_its_address_is_the_one_from_which_the_other_is_reached() -> None:
     assert reached_by("tcp://localhost:9") == "127.0.0.1"
 
 
+def test_a_host_that_nobody_knows_is_named() -> None:
+    with pytest.raises(OSError, match=r"join fe80::1%nosuch: ") as unknown:  # needs no DNS
+        reached_by("tcp://[fe80::1%nosuch]:9")
+    assert "\n" not in str(unknown.value)
+
+
 def test_one_that_there_is_not_ends(tmp_path: Path) -> None:
     at = nodes_at(tmp_path)
     key = read_link_key(at.key_file)
