@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from engine.components import Components
 from engine.errors import InvalidRequest
-from engine.exchange.forgotten import Forgotten
+from engine.exchange.recent_flushes import FlushScope
 from engine.link.messages import Partition, RecordedFlushes
 from engine.link.query_messages import UNRECORDED, Flush, Flushed
 from engine.scheduling.intake import partition_of
@@ -37,7 +37,7 @@ def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> 
     if message.namespace is not None:
         namespace = Namespace(message.namespace)
         blocks = components.cache.flush(namespace=namespace, owner=message.flow)
-        components.exchange.forget(Forgotten(message.flow, namespace), components.clock())
+        components.exchange.flush(FlushScope(message.flow, namespace), components.clock())
     elif message.flush_id == UNRECORDED:
         blocks = _flush(components, message.flow, alive)
     else:
@@ -65,7 +65,7 @@ def _flush_all(
 def _flush(components: Components, flow: str | None, alive: Iterable[Sequence]) -> int:
     """Drop a flow's blocks, or all; returns how many."""
     blocks = components.cache.flush(owner=flow)
-    components.exchange.forget(Forgotten(flow, None), components.clock())
+    components.exchange.flush(FlushScope(flow, None), components.clock())
     if flow is not None:
         _forget_flow(components, flow, alive)
     components.intake.forget_grammars(flow)

@@ -14,9 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from storage.disk.file.done_flushes import MOST
+
+# Some 30 MB. More than on disk, since what is recorded and not known is done at each connection.
+MOST_KNOWN = 4 * MOST
+
 
 class DoneFlushes:
-    """The ids of flushes that are done, and the blocks that each dropped."""
+    """The ids of the last `MOST_KNOWN` flushes that are done, and the blocks that each dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """`done`: before this start."""
@@ -29,6 +34,8 @@ class DoneFlushes:
     def note(self, flush_id: str, blocks: int) -> None:
         """It is done, and dropped so many."""
         self._done[flush_id] = blocks
+        if len(self._done) > MOST_KNOWN:
+            del self._done[next(iter(self._done))]  # at worst it is done again
 
     def blocks(self, flush_id: str) -> int:
         """How many it dropped; 0 where it was before this start, or is not done."""

@@ -33,8 +33,8 @@ from engine.process import (
     StopSignal,
     serve,
 )
-from engine.ranks.exchange import ranks_exchange
 from engine.ranks.leader import RankGone
+from engine.ranks.slices.exchange import ranks_exchange
 from engine.ranks.team import Team, started_ranks, why_not_started
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits

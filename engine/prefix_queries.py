@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.errors import InvalidRequest
 from engine.exchange.exchange import Exchange
-from engine.exchange.forgotten import Forgotten
+from engine.exchange.recent_flushes import FlushScope
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.query_messages import (
     ForgetMarked,
@@ -62,7 +62,7 @@ class PrefixQueries:
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:
-            self._exchange.forget(Forgotten(flow, None), now)
+            self._exchange.flush(FlushScope(flow, None), now)
         return blocks
 
     def _probed(self, query: Probe) -> Probed:

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Protocol
 
 from engine.errors import EngineDied, EngineError, EngineUnavailable
+from engine.ranks.errors import AnotherRankIsGone
 
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
@@ -90,6 +91,10 @@ def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float 
         _run(core, stop)
         _drain(core, stop, grace_s)
         core.spill(spill_grace_s)
+    except AnotherRankIsGone as error:  # what this one was about when it noticed says nothing
+        _log.error("another rank is gone, so the engine ends: %s", error)
+        _report(core)
+        return EXIT_BROKEN
     except Exception:  # noqa: BLE001  the outermost loop: whatever went wrong ends the process
         _log.exception("the engine broke and ends")
         _report(core)

@@ -4,7 +4,7 @@ A step is one function: it makes parts of what was made before, and opens what i
 the end, on the stack that it is given. `composition.py` takes the steps in their order.
 
 Knows: which part is given what. Does not know: routes and addresses (`composition.py`), or what is
-kept on the disk or in Redis (`opened.py`).
+kept on the disk or in Redis (`kept_state.py`).
 """
 
 from __future__ import annotations

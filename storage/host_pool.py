@@ -27,6 +27,7 @@ from torch import Tensor
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 
+GIB = 1 << 30
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
 # What one request asks for. Until it is done, whoever changes the process's mappings waits (large
@@ -111,7 +112,8 @@ def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
     there = host_free_bytes()
     free = there if available is None else min(available, there)
     if num_bytes > free:
-        raise PoolDoesNotFit(f"{num_bytes} bytes of blocks; {free} bytes of memory are free")
+        wanted, left = num_bytes / GIB, free / GIB
+        raise PoolDoesNotFit(f"{wanted:.4g} GiB of blocks; {left:.4g} GiB of memory are free")
     fd = os.memfd_create("ratoon-blocks", os.MFD_CLOEXEC)
     try:
         os.ftruncate(fd, num_bytes)

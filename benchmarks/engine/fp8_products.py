@@ -1,22 +1,20 @@
 """Products in fp8 in each form there is, beside the library's, at up to 256 rows.
 
-    python -m benchmarks.engine.fp8_products [--model llama-3.1-8b] [--several] [--by-block]
-        [--quick]
+    python -m benchmarks.engine.fp8_products [--model llama-3.1-8b] [--by-block] [--quick]
 
 Each is timed between its neighbours in a layer: the kernel that quantises its input, and the one
 that reads its result and adds its parts. So what is launched early is seen, and what parts cost.
 `neighbours_us` is the time of these two alone, `floor_us` the weight at the measured bandwidth of
 copies. Launches are replayed from a graph over several weights, none of which stays in the cache.
-A form is "rows in a program x shares of K"; `serves` names that of the engine. With `--several`
-those of more programs than multiprocessors alone, each beside one whose programs take one piece
-after the other ("several"). `error` is the largest of any form against float32. Needs a Hopper GPU:
+A form is "rows in a program x shares of K"; `serves` names that of the engine.
+`error` is the largest of any form against float32. Needs a Hopper GPU:
 elsewhere it says what would be measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -41,7 +39,6 @@ from kernels.linear.hopper_forms import (
     PROCESSORS,
     Form,
     fp8_form,
-    plain_form,
     strips_of,
 )
 from kernels.linear.split_k import whole
@@ -87,9 +84,7 @@ MODELS = {
 }
 
 
-def main(
-    model: str | None = None, several: bool = False, by_block: bool = False, quick: bool = False
-) -> None:
+def main(model: str | None = None, by_block: bool = False, quick: bool = False) -> None:
     """Print one JSON line for each number of rows of each product."""
     chosen = MODELS if model is None else {model: MODELS[model]}
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -100,14 +95,12 @@ def main(
     ceilings, replays = measured_ceilings("cuda", small=False), Replays()
     for name, products in chosen.items():
         for product in products:
-            if several and strips_of(product.features) <= PROCESSORS:
-                continue
             progress(f"{name} {product.name}")
-            bench = Bench(product, device, replays, by_block=by_block, several=several)
+            bench = Bench(product, device, replays, by_block=by_block)
             compile_ahead(partial(bench.each_once, all_rows))
             for rows in all_rows:
                 bench.emit(name, rows, ceilings)
-            if product.name == "gate and up" and not by_block and not several:
+            if product.name == "gate and up" and not by_block:
                 _emit_16_bits(name, product, device, replays)
 
 
@@ -123,7 +116,7 @@ def forms(product: Product, rows: int) -> Iterator[Form]:
 
 def named(form: Form) -> str:
     """Short, as a key of a line."""
-    return f"{form.rows}x{form.shares}" + " several" * form.several
+    return f"{form.rows}x{form.shares}"
 
 
 class Replays:
@@ -171,10 +164,9 @@ class Bench:
         replays: Replays,
         *,
         by_block: bool,
-        several: bool,
     ) -> None:
         self._product, self._by_block = product, by_block
-        self._replays, self._several = replays, several
+        self._replays = replays
         self._by: Scaling = "group" if by_block else "token"
         size = product.features * product.width
         self._weights = [
@@ -217,9 +209,7 @@ class Bench:
                 read(way(x, self._weights[0]))
 
     def _ways(self, rows: int) -> dict[str, Way]:
-        tried = list(forms(self._product, rows))
-        if self._several:
-            tried += [replace(form, several=True) for form in tried]
+        tried = forms(self._product, rows)
         ways: dict[str, Way] = {named(form): partial(_by_form, form) for form in tried}
         return {**ways, "library": _by_library}
 
@@ -277,30 +267,29 @@ def _rotation(product: Product, rows: int, device: torch.device) -> Reader:
 
 
 def _emit_16_bits(model: str, product: Product, device: torch.device, replays: Replays) -> None:
-    """Of bfloat16, whose programs are as many: one or two at once, and the library."""
+    """Of bfloat16, by our kernel and by the library."""
     weights = [
         torch.randn(product.features, product.width, device=device, dtype=torch.bfloat16)
         for _ in range(2)
     ]
-    tiles = product.width // hopper_linear.tile_of(weights[0])
     for rows in (1, 8):
         x = torch.randn(rows, product.width, device=device, dtype=torch.bfloat16)
-        ways: dict[str, Callable[[Tensor], Tensor]] = {
-            named(form): partial(hopper_linear.gemm, x, form=form)
-            for form in (Form(MIN_ROWS, 1), Form(MIN_ROWS, 1, several=True))
-        }
-        ways["library"] = partial(linear.reference, x, bias=None)
-        times = {}
-        for name, way in ways.items():
-            call = partial(_each_gated, weights, way)
-            times[f"{name}_us"] = 1e6 * replays.seconds(call) / len(weights)
-        serving = plain_form(product.features, tiles)
-        emit(f"{model} gate and up in bfloat16, {rows} rows", serves=named(serving), **times)
+        emit(
+            f"{model} gate and up in bfloat16, {rows} rows",
+            ours_us=1e6 * replays.seconds(partial(_each_gated, weights, x, hopper_linear.gemm)) / 2,
+            library_us=1e6 * replays.seconds(partial(_each_gated, weights, x, _plain)) / 2,
+        )
 
 
-def _each_gated(weights: list[Tensor], way: Callable[[Tensor], Tensor]) -> None:
+def _plain(x: Tensor, weight: Tensor) -> Tensor:
+    return linear.reference(x, weight, None)
+
+
+def _each_gated(
+    weights: list[Tensor], x: Tensor, product: Callable[[Tensor, Tensor], Tensor]
+) -> None:
     for weight in weights:
-        gate_mul.launch(way(weight), SILU)
+        gate_mul.launch(product(x, weight), SILU)
 
 
 def _emit_forms(chosen: dict[str, list[Product]], all_rows: tuple[int, ...]) -> None:

@@ -132,7 +132,8 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
     engine = replace(settings.engine, exchange=exchange_at(address))
     if engine.nnodes > 1:
-        engine = replace(engine, node_address=nodes_at(address), node_wait_s=NODE_WAIT_S)
+        at = nodes_at(address, engine.num_ranks)
+        engine = replace(engine, node_address=at, node_wait_s=NODE_WAIT_S)
     config = engine_config(source, data_dir, address, engine)
     return replace(
         config,

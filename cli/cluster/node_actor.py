@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,18 +53,30 @@ class EngineNode:
         host: str,
         engine_at: EngineAt,
         pace: Pace | None = None,
+        end: Callable[[int], None] = os._exit,
     ) -> None:
-        """`settings`: a `ClusterSettings` in JSON; `host`: this machine's address."""
+        """`settings`: a `ClusterSettings` in JSON; `host`: this machine's address.
+
+        `end` ends the actor's process, with a status, where something is wrong with it.
+        """
         self._pace = pace or Pace()
         self._settings = msgspec.json.decode(settings, type=ClusterSettings)
         self._number = number
         self._node_rank = node_rank
         self._host = host
         self._engine_at = engine_at
+        self._end = end
         self.pid = 0  # of the node's process; 0: there is none
         threading.Thread(target=self._run, name="engine-node", daemon=True).start()
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception:  # noqa: BLE001  the actor's loop: without it no node would ever come
+            traceback.print_exc()
+            self._end(1)  # Ray starts another one
+
+    def _follow(self) -> None:
         while True:
             engine = self._engine_at()
             if engine is not None:
@@ -88,7 +101,8 @@ class EngineNode:
 
     def config(self, engine: str) -> NodeConfig:
         """Of a node of the engine at this address; raises CliError where it cannot run here."""
-        settings, at = self._settings, nodes_at(engine)
+        settings = self._settings
+        at = nodes_at(engine, settings.engine.num_ranks)
         given = settings.link_key_file
         key_file = link_key_file(
             at, None if given is None else Path(given), Path(settings.data_dir), make=False

@@ -76,7 +76,7 @@ class ClusterFlags:
     engine_port: int = _of_cluster(
         7300,
         "Port of the first engine on its machine; each engine has three ports of its own, one "
-        "more for each further rank, and with nnodes one more.",
+        "more for each further rank, and with nnodes one after these.",
         min=1,
         max=MAX_PORT,
     )
@@ -157,7 +157,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
     _check_ranks(cluster, engine)
     if engine.exchange is not None:
-        raise BadSetting("exchange", "each engine has its own, at the last of its ports")
+        raise BadSetting("exchange", "each engine has its own, at the third of its ports")
     scaling = _scaling(cluster)
     most = cluster.engines if scaling is None else scaling.most
     ports = _ports(engine.num_ranks, engine.nnodes)

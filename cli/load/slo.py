@@ -57,7 +57,7 @@ def parse_slo(text: str) -> Slo:
     for part in text.split(","):
         name, _, time = part.strip().partition("=")
         if name not in Slo.__struct_fields__ or name in bounds:
-            raise BadSetting(FLAG, f"{part!r} is not one bound of each ttft, tpot and e2e")
+            raise BadSetting(FLAG, f"{part!r} is not ttft=, tpot= or e2e= and a time, each once")
         bounds[name] = parse_seconds(FLAG, time)
     return Slo(**bounds)
 

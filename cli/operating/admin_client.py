@@ -6,6 +6,7 @@ Where the flags do not give the server's URL or the key, they are found as the s
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,8 +103,17 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
 
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
     """The error where a connection to `url` failed with `error`, or timed out."""
-    why = str(error) or "timed out"
-    return ServerUnreachable(f"no answer from {url} ({why}); is 'ratoon serve' running there?")
+    return ServerUnreachable(
+        f"no answer from {url} ({_why(error)}); is 'ratoon serve' running there?"
+    )
+
+
+def _why(error: Exception) -> str:
+    """In the system's words; the HTTP library's name the host again, and TLS for plain HTTP."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    return str(cause) or "timed out"
 
 
 def error_message(content: bytes, status: int) -> str:

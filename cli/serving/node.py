@@ -20,6 +20,7 @@ from cli.serving.link_key import link_key_file
 from cli.serving.model_check import checked_source
 from cli.serving.serve import become
 from engine.config import LoadFormat
+from engine.link.address import EVERYWHERE
 from engine.ranks.nodes.config import NodeConfig
 
 _PANEL = "Node"
@@ -90,6 +91,8 @@ def node_config(model: ModelFlags, flags: NodeFlags) -> NodeConfig:
     if flags.join is None:
         raise BadSetting("--join", "the --node-address of the engine is needed")
     check_node_address("--join", flags.join)
+    if flags.node_host in (*EVERYWHERE, "::"):
+        raise BadSetting("--node-host", f"{flags.node_host}: name one address of this machine")
     key_file = link_key_file(flags.join, flags.link_key_file, model.data_dir, make=False)
     assert key_file is not None, "it is an address over TCP"
     source = checked_source(model.model, replace(ENGINE_DEFAULTS, load_format=flags.load_format))

@@ -14,6 +14,7 @@ from cli.errors import BadSetting
 from engine.config import EngineConfig
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import WrongSetting
+from engine.models.grid import RankGrid
 from engine.models.shards import shard_layers
 from engine.models.stages import layer_bytes, split_model
 from engine.offload.placement import GIB, as_gib, place
@@ -29,13 +30,15 @@ _MORE = 1.05  # times as much that a layer may have with its norms and biases
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
     """BadSetting where the layers have less, or would free nothing, or the host has no room.
 
-    `of` is the machine of the engine, if it is this one, with the memory that it may take.
+    `of` is the machine of the engine, if it is this one, with the memory that it may take. Stages
+    on other machines take none of it.
     """
     if not engine.cpu_offload_gb:
         return
-    needed = 0
-    for sizes in _sizes_by_stage(model, engine, _dtype(model, engine, of)):
-        needed += engine.tensor_parallel * _host_bytes(sizes, engine.cpu_offload_gb)
+    grid = RankGrid(engine.tensor_parallel, engine.pipeline_parallel, engine.nnodes)
+    sizes_by_stage = _sizes_by_stage(model, engine, _dtype(model, engine, of))
+    kept = [_host_bytes(sizes, engine.cpu_offload_gb) for sizes in sizes_by_stage]
+    needed = sum(kept[grid.stage_of(rank)] for rank in grid.ranks_of(0))
     if of is not None and needed > of.free_bytes:
         raise BadSetting(
             _FLAG,

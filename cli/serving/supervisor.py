@@ -156,7 +156,9 @@ def _silent(state: ServingState, name: ChildName, at: float, policy: Policy) -> 
     if state.phase != "serving" or child.silent or not child.ready:
         return state, []
     silent = replace(child, silent=True, due=at + policy.patience(name).silent_s)
-    return state.having(name, silent), [Say(f"{the(name)} does not answer")]
+    is_expected = state.is_restarting(name, "ends")  # it has finished, and closes its link
+    said = [] if is_expected else [Say(f"{the(name)} does not answer")]
+    return state.having(name, silent), [*said]
 
 
 def _stop_requested(state: ServingState, at: float, policy: Policy) -> Decision:

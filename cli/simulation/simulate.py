@@ -84,8 +84,7 @@ def simulate(
     sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
-    if replicas.balance_plot and replicas.replicas == 1:
-        raise BadSetting("--balance-plot", "with one replica there is no balance; see --replicas")
+    _check_for_one(replicas)
     is_drawn = bool(output.plot or replicas.balance_plot)
     totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn)
     each = [sizes.scaled(total) for total in totals]
@@ -154,6 +153,20 @@ def _replicas(
         seconds_per_block=_seconds_per_block(tiers, shape, machine),
         partition=partition,
     )
+
+
+def _check_for_one(flags: ReplicaFlags) -> None:
+    """BadSetting for what would say nothing of one replica alone."""
+    if flags.replicas > 1:
+        return
+    if flags.balance_plot:
+        raise BadSetting("--balance-plot", "with one replica there is no balance; see --replicas")
+    for flag, value in (
+        ("--prefill-replicas", flags.prefill_replicas),
+        ("--fetch-gb-s", flags.fetch_gb_s),
+    ):
+        if value:
+            raise BadSetting(flag, "one replica has no other; see --replicas")
 
 
 def _check_roles(flags: ReplicaFlags) -> None:

@@ -27,7 +27,7 @@ from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
 SLOT_BYTES = 4
-MOST_COPIES = 3  # messages whose slots are copied at once: who closes the fetch waits for them
+MOST_COPIES = 2  # messages whose slots are copied at once: who closes the fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
 

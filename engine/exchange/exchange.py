@@ -1,4 +1,4 @@
-"""The door of the exchange, as the engine's step sees it.
+"""The interface of the exchange, as the engine's step sees it.
 
     turn       asks of other engines are answered       before a step is scheduled
     advance    what has come for our own requests
@@ -13,10 +13,10 @@ from engine.exchange.asking import SILENCE_S, Asking
 from engine.exchange.block_memory import BlockMemory, CudaMemory, memory_of
 from engine.exchange.fetch import Patience, Way
 from engine.exchange.fetches import Fetches, Progress
-from engine.exchange.forgotten import Forgotten
 from engine.exchange.parts import OpenExchange
 from engine.exchange.peer_pool import CudaPeerPools, PeerPools, share
 from engine.exchange.rates import FetchRates
+from engine.exchange.recent_flushes import FlushScope
 from engine.exchange.source import RunningRequest, Source
 from engine.exchange.wire import PoolHandle
 from engine.link.address import is_tcp
@@ -158,9 +158,9 @@ class Exchange:
         """As `Fetching.leave`."""
         self._fetches.leave(sequence, now)
 
-    def forget(self, forgotten: Forgotten, now: float) -> None:
-        """As `Fetches.forget`."""
-        self._fetches.forget(forgotten, now)
+    def flush(self, scope: FlushScope, now: float) -> None:
+        """As `Fetches.flush`."""
+        self._fetches.flush(scope, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:
         """Answer what other engines ask."""

@@ -65,7 +65,9 @@ class Wanted:
             position,
             self.path.at(position),
             self.block_keys[position * KEY_BYTES : (position + 1) * KEY_BYTES],
-            self.tokens[position * size : (position + 1) * size].astype("<i4").tobytes(),
+            self.tokens[position * size : (position + 1) * size]
+            .astype("<i4", copy=False)
+            .tobytes(),
         )
 
 

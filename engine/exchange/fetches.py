@@ -19,9 +19,9 @@ from msgspec import structs
 
 from engine.exchange.asking import SILENT
 from engine.exchange.fetch import Fetch, Patience, Wanted, Way
-from engine.exchange.forgotten import Forgotten, ForgottenOfLate
 from engine.exchange.parts import Asks, OpenExchange
 from engine.exchange.rates import FetchRates
+from engine.exchange.recent_flushes import FlushScope, RecentFlushes
 from engine.link.messages import FetchSource
 from engine.link.stats_messages import FetchStats
 from engine.scheduling.sequence import Sequence
@@ -89,7 +89,7 @@ class Fetches:
         self._under_way: dict[Sequence, _UnderWay] = {}
         self._counts: dict[Way, _Counts] = {}
         self._resting: dict[str, float] = {}  # addresses, and until when
-        self._forgotten = ForgottenOfLate(self._patience.flush)
+        self._flushed = RecentFlushes(self._patience.flush)
 
     @property
     def is_busy(self) -> bool:
@@ -114,11 +114,11 @@ class Fetches:
         if one is not None:
             self._close(sequence, one, now)
 
-    def forget(self, forgotten: Forgotten, now: float) -> None:
+    def flush(self, scope: FlushScope, now: float) -> None:
         """Fetch nothing of it for a while; what has not been committed is computed."""
-        self._forgotten.add(forgotten, time.monotonic())
+        self._flushed.add(scope, time.monotonic())
         for sequence, one in self._under_way.items():
-            if one.fetch is not None and forgotten.covers(sequence):
+            if one.fetch is not None and scope.covers(sequence):
                 self._close(sequence, one, now)
                 sequence.fetch, one.fetch = _NOTHING, None
 
@@ -196,7 +196,7 @@ class Fetches:
         if len(fetches) >= MOST_FETCHES or sequence.loads == "never":
             return False
         now = time.monotonic()
-        if self._resting.get(source.address, 0.0) > now or self._forgotten.covers(sequence, now):
+        if self._resting.get(source.address, 0.0) > now or self._flushed.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
             return True  # whoever sent it has compared
@@ -269,11 +269,16 @@ class Fetches:
         )
         counts.until = now
         if fetch.why == SILENT:
-            self._resting[fetch.wanted.address] = time.monotonic() + REST_S
+            self._rest(fetch.wanted.address, time.monotonic())
         is_whole = fetch.why == "" and fetch.wanted.request_id is None
         if is_whole and fetch.answered is not None and fetch.ended is not None:
             took = fetch.ended - fetch.answered
             self._rates.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
+
+    def _rest(self, address: str, now: float) -> None:
+        """Others that have rested are forgotten: an engine that starts anew may have another."""
+        self._resting = {one: until for one, until in self._resting.items() if until > now}
+        self._resting[address] = now + REST_S
 
 
 class _Nothing:

@@ -93,7 +93,7 @@ class CudaPeerPools:
         self._blocks = blocks
         self._host = this_host()
         self._closed: set[str] = set()  # addresses whose pools cannot be opened
-        self._opened: dict[bytes, _CudaPeerPool] = {}
+        self._opened: dict[str, _CudaPeerPool] = {}  # by the address of the engine
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
     def host_of(self, where: str) -> bytes | None:
@@ -106,16 +106,37 @@ class CudaPeerPools:
             self._stream.wait_event(mark)
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Opened once for each handle, and kept: an engine has one pool as long as it lives."""
-        pool = self._opened.get(handle.handle)
-        if pool is None:
-            try:
-                pool = _CudaPeerPool(handle, self._blocks, self._stream)
-            except CannotOpen:
-                self._closed.add(where)
-                raise
-            self._opened[handle.handle] = pool
+        """Opened once, and kept: an engine has one pool as long as it lives.
+
+        With another handle it is the pool of another engine, and the one before has ended. Its
+        memory is only free once nobody has it mapped.
+        """
+        before = self._opened.get(where)
+        if before is not None:
+            if before.handle == handle:
+                return before
+            before.close()
+            del self._opened[where]
+        try:
+            pool = self._opened[where] = _CudaPeerPool(handle, self._blocks, self._stream)
+        except CannotOpen:
+            self._closed.add(where)
+            raise
         return pool
+
+
+def pieces_of(
+    sources: Slots, targets: Slots, their_base: int, our_base: int, size: int
+) -> CopyPieces:
+    """Copies of blocks of `size` bytes; those that follow each other on both sides are one."""
+    follows = (np.diff(sources) == 1) & (np.diff(targets) == 1)
+    firsts = np.flatnonzero(np.concatenate(([True], ~follows))[: len(sources)])
+    counts = np.diff(np.append(firsts, len(sources)))
+    return CopyPieces(
+        (our_base + targets[firsts] * size).astype(np.uint64),
+        (their_base + sources[firsts] * size).astype(np.uint64),
+        (counts * size).astype(np.uint64),
+    )
 
 
 class _CudaPeerPool:
@@ -132,18 +153,22 @@ class _CudaPeerPool:
         code = self._driver.cuIpcOpenMemHandle_v2(ctypes.byref(base), opened, _LAZY_PEER_ACCESS)
         if code:
             raise CannotOpen(f"CUDA refused the pool with error {code}")
-        self._base = base.value + handle.offset
+        self._mapped, self._base = base, base.value + handle.offset
+        self.handle, self._is_open = handle, True
+
+    def close(self) -> None:
+        """Unmap it, after the copies that are under way."""
+        self._is_open = False
+        self._stream.synchronize()
+        self._driver.cuIpcCloseMemHandle(self._mapped)
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
         """Queue all copies, after those before."""
+        if not self._is_open:
+            raise CopyFailed("the neighbour has ended")
         if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:
             raise CopyFailed("a slot is outside of the neighbour's pool")
-        size = self._ours.shape[1]
-        pieces = CopyPieces(
-            (self._ours.data_ptr() + targets * size).astype(np.uint64),
-            (self._base + sources * size).astype(np.uint64),
-            np.full(len(sources), size, np.uint64),
-        )
+        pieces = pieces_of(sources, targets, self._base, self._ours.data_ptr(), self._ours.shape[1])
         try:
             if self._batched is None:
                 self._one_by_one(pieces)

@@ -3,16 +3,14 @@
     fetch    the first word + (blocks of other fetches + blocks of this one) x a block
     compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
 
-As with loads from lower tiers, what was never tried is tried, and each `RETRY`th time that an
-engine would not be asked for a flow, it is asked all the same: a rate that is never measured never
-changes.
+As with loads from lower tiers, what was never tried is tried, and an engine that would not be
+asked for a flow is asked now and then all the same.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-from prefix_cache.tiers.load_or_recompute import RETRY, WEIGHT, CopyRate, PrefillTimes
+from prefix_cache.tiers.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
+from prefix_cache.tiers.refusals import Refusals
 
 # Bytes a second until some have been measured: high, so that it is tried.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
@@ -28,8 +26,7 @@ class FetchRates:
         self._block_size = block_size
         self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
         self._first_word = FIRST_WORD_S
-        # By flow too: else one could count the other's.
-        self._times_refused: Counter[tuple[str, str]] = Counter()  # by address and flow
+        self._refusals = Refusals[tuple[str, str]]()  # by address and flow
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
         """A fetch was answered after some seconds, and took `seconds` from then on."""
@@ -54,5 +51,6 @@ class FetchRates:
         fetching = self._first_word + (waiting + end - first) * self._blocks[way].per_block
         if fetching < computing:
             return True
-        self._times_refused[where, flow] += 1
-        return self._times_refused[where, flow] % RETRY == 0
+        is_due = self._refusals.is_due((where, flow))
+        self._refusals.add((where, flow))
+        return is_due

@@ -28,7 +28,8 @@ from engine.exchange.wire import (
 
 # Where the asker copies the blocks itself no bytes are on their way: while it copies some, it is
 # told of the next ones, and neither waits for the other at each window.
-SLOTS_AT_ONCE = 64  # in one message: small, as nothing is copied before the first one is there
+FIRST_SLOTS = 64  # in the first message, before which nothing is copied
+SLOTS_AT_ONCE = 256  # in another: each costs both ends some words
 SLOTS_UNTAKEN = 1024
 
 
@@ -56,7 +57,7 @@ class Sending:
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlockToSend] = deque()
-        self._sent = self._taken = ask.first  # blocks of the prompt
+        self._sent = self._taken = self._first = ask.first  # blocks of the prompt
 
     @property
     def is_over(self) -> bool:
@@ -103,7 +104,8 @@ class Sending:
             block = self._waiting[0]
             payload = self._seal.seal(block.place, reader.read(block.slot))
             return Block(self._number, block.place.position), payload, 1
-        count = min(room, len(self._waiting), SLOTS_AT_ONCE)
+        most = FIRST_SLOTS if self._sent == self._first else SLOTS_AT_ONCE
+        count = min(room, len(self._waiting), most)
         blocks = list(islice(self._waiting, count))
         return self._slots(blocks), None, len(blocks)
 

@@ -58,10 +58,10 @@ def exchange_at(engine: str) -> str:
     return f"{TCP}{host}:{port + 2}"
 
 
-def nodes_at(engine: str) -> str:
-    """Where the other machines of an engine over TCP come to: three ports after it."""
+def nodes_at(engine: str, ranks: int) -> str:
+    """Where the other machines of an engine over TCP come to: after each rank's exchange."""
     host, port = host_and_port(engine)
-    return f"{TCP}{host}:{port + 3}"
+    return f"{TCP}{host}:{port + 2 + ranks}"
 
 
 def as_reached(told: str, engine: str) -> str:

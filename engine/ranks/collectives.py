@@ -22,6 +22,7 @@ Knows: torch's process groups. Does not know: models, steps or processes.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ import torch.distributed
 from torch import Tensor
 
 from engine.link.address import host_and_port, is_tcp
+from engine.ranks.errors import AnotherRankIsGone
 from engine.ranks.peer_memory import (
     NoPeerMemory,
     Place,
@@ -49,6 +51,8 @@ LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(minutes=10)
 # What is gathered whole. Beyond, each rank adds up a part: less is sent, in two goes.
 MOST_GATHERED_BYTES = 1 << 20
+
+_OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +74,7 @@ class Meeting:
     host: str = LOOPBACK
 
 
-class RankLeft(RuntimeError):
+class RankLeft(AnotherRankIsGone, RuntimeError):
     """Another rank is gone, or has not come: what it was to give never comes."""
 
 
@@ -238,7 +242,7 @@ def _store(meeting: Meeting) -> Any:
     try:
         return c10d.TCPStore(host.strip("[]"), port, is_master=False, timeout=meeting.patience)
     except RuntimeError as error:  # rank 0 is gone, or cannot be reached
-        raise RankLeft(_first_line(error)) from error
+        raise RankLeft(_in_short(error)) from error
 
 
 def wait_for(work: Any) -> None:
@@ -246,12 +250,13 @@ def wait_for(work: Any) -> None:
     try:
         work.wait()
     except RuntimeError as error:
-        raise RankLeft(_first_line(error)) from error
+        raise RankLeft(_in_short(error)) from error
 
 
-def _first_line(error: RuntimeError) -> str:
-    """What happened; the lines after it are addresses of code."""
-    return str(error).partition("\n")[0]
+def _in_short(error: RuntimeError) -> str:
+    """What happened and with whom, without gloo's place in its code before, and advice after."""
+    line = str(error).partition("\n")[0]
+    return _OF_GLOO.sub("", line).partition(". This is typically caused by")[0]
 
 
 def _gloo(store: Any, meeting: Meeting) -> Any:
@@ -261,7 +266,7 @@ def _gloo(store: Any, meeting: Meeting) -> Any:
     try:
         return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
     except RuntimeError as error:  # another one does not come
-        raise RankLeft(_first_line(error)) from error
+        raise RankLeft(_in_short(error)) from error
 
 
 def _nccl(store: Any, meeting: Meeting) -> Any:

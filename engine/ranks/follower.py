@@ -43,7 +43,7 @@ from engine.ranks.messages import (
     Work,
 )
 from engine.ranks.ring import RingReader
-from engine.ranks.slices import SliceExchange
+from engine.ranks.slices.rank_exchange import SliceExchange
 from engine.ranks.tiers import digest_of
 from engine.step import Forward, Runner
 from storage.disk.wire import Channel

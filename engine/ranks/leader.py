@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from engine.ranks.errors import AnotherRankIsGone
 from engine.ranks.groups import RankGroups
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter
@@ -19,7 +20,7 @@ from storage.disk.wire import Channel, WireBroken
 R = TypeVar("R", bound=RankMessage)
 
 
-class RankGone(Exception):
+class RankGone(AnotherRankIsGone):
     """Another rank has ended, or does not answer: nothing can be computed any more."""
 
 

@@ -22,7 +22,7 @@ from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
-from engine.ranks.slices import address_of
+from engine.ranks.slices.rank_exchange import address_of
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers
@@ -45,8 +45,10 @@ def serve(channel: Channel) -> int:
             with enough_memory():
                 parts = opened_rank(start, opened)
         except (ModelError, BadLinkKey, OSError) as error:
-            is_refused = isinstance(error, ModelNotServed)
-            _send(channel, NotStarted(" ".join(str(error).split()), is_refused))
+            is_refused, why = isinstance(error, ModelNotServed), " ".join(str(error).split())
+            if start.config.nnodes > 1:  # whose operator does not see rank 0's log
+                _log.error("this rank cannot start: %s", why)
+            _send(channel, NotStarted(why, is_refused))
             return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
         except RankLeft as error:
             return _left(error)

@@ -35,12 +35,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 from engine.errors import QueueFull
 from engine.link.messages import Priority
 from engine.scheduling.admission_rate import AdmissionRate
+from engine.scheduling.flow_queue import FlowQueue
 from engine.scheduling.priority_classes import PriorityClasses
 from engine.scheduling.sequence import Sequence
 
@@ -61,34 +62,12 @@ class QueueLimits:
     batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
 
 
-@dataclass(slots=True, eq=False)
-class _FlowQueue:
-    weight: float
-    credit: float = 0.0
-    forgiven: float = 0.0  # the queue's `_uncontended` when its debt was last looked at
-    interactive: list[Sequence] = field(default_factory=list)
-    batch: list[Sequence] = field(default_factory=list)
-    admission_rate: AdmissionRate = field(default_factory=AdmissionRate)
-
-    @property
-    def debt(self) -> float:
-        """Tokens owed, for a weight of 1."""
-        return max(-self.credit / self.weight, 0.0)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self.interactive) + len(self.batch)
-
-    def waiting(self, priority: Priority) -> list[Sequence]:
-        return self.interactive if priority == "interactive" else self.batch
-
-
 class FairQueue:
     """Waiting sequences. One owner thread."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._flows: dict[str, _FlowQueue] = {}  # in order of turn
+        self._flows: dict[str, FlowQueue] = {}  # in order of turn
         self._length = 0
         self._backlogged = 0  # flows with waiting sequences
         self._uncontended = 0.0  # tokens of weight 1 computed while no other flow waited
@@ -206,7 +185,7 @@ class FairQueue:
         if flow is not None:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
-    def _may_wait(self, flow: _FlowQueue | None) -> bool:
+    def _may_wait(self, flow: FlowQueue | None) -> bool:
         """Whether there is a place for one more sequence of `flow`.
 
         With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
@@ -217,7 +196,7 @@ class FairQueue:
         return waiting < free * self._limits.greed
 
     def _select_of(self, priority: Priority, rank: Rank) -> Sequence | None:
-        broke: list[tuple[_FlowQueue, Sequence]] = []
+        broke: list[tuple[FlowQueue, Sequence]] = []
         for flow in self._flows.values():
             choice = self._choose(flow.waiting(priority), rank)
             if choice is None:
@@ -230,7 +209,7 @@ class FairQueue:
         self._begin_rounds([flow for flow, _ in broke])
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
-    def _has_turn(self, flow: _FlowQueue, priority: Priority) -> bool:
+    def _has_turn(self, flow: FlowQueue, priority: Priority) -> bool:
         """Whether the next sequence is of this flow and class, without a new round."""
         for first in self._classes.order():
             waiting = [one for one in self._flows.values() if one.waiting(first)]
@@ -260,7 +239,7 @@ class FairQueue:
                 best, fewest = sequence, to_go
         return best
 
-    def _begin_rounds(self, broke: list[_FlowQueue]) -> None:
+    def _begin_rounds(self, broke: list[FlowQueue]) -> None:
         """As many rounds as it takes until one of the flows has credit, in one go."""
         quantum = self._limits.quantum
         rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
@@ -270,7 +249,7 @@ class FairQueue:
             flow.credit = min(flow.credit + rounds * share, most)
             self._forget_if_clear(name, flow)
 
-    def _enter(self, sequence: Sequence) -> _FlowQueue:
+    def _enter(self, sequence: Sequence) -> FlowQueue:
         flow = self._flows.get(sequence.flow) or self._open(sequence)
         flow.weight = sequence.weight
         if not flow.num_waiting:
@@ -280,13 +259,13 @@ class FairQueue:
         self._classes.entered(sequence.priority)
         return flow
 
-    def _forgive(self, flow: _FlowQueue) -> None:
+    def _forgive(self, flow: FlowQueue) -> None:
         """Pay off debt by the work that others got without debt while this flow did not wait."""
         share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
         flow.forgiven = self._uncontended
 
-    def _leave(self, sequence: Sequence, flow: _FlowQueue, index: int) -> None:
+    def _leave(self, sequence: Sequence, flow: FlowQueue, index: int) -> None:
         del flow.waiting(sequence.priority)[index]
         self._length -= 1
         self._classes.left(sequence.priority)
@@ -296,13 +275,13 @@ class FairQueue:
             flow.forgiven = self._uncontended
             self._forget_if_clear(sequence.flow, flow)
 
-    def _open(self, sequence: Sequence) -> _FlowQueue:
+    def _open(self, sequence: Sequence) -> FlowQueue:
         if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
             del self._flows[next(n for n, flow in self._flows.items() if not flow.num_waiting)]
-        flow = self._flows[sequence.flow] = _FlowQueue(sequence.weight, forgiven=self._uncontended)
+        flow = self._flows[sequence.flow] = FlowQueue(sequence.weight, forgiven=self._uncontended)
         return flow
 
-    def _forget_if_clear(self, name: str, flow: _FlowQueue) -> None:
+    def _forget_if_clear(self, name: str, flow: FlowQueue) -> None:
         if not flow.num_waiting and flow.credit >= 0:
             del self._flows[name]
 

@@ -194,7 +194,9 @@ def _open_disk(
     except (DiskUnavailable, PoolDoesNotFit, OSError) as error:
         _log.warning("no disk tier: %s", error)
         return None
-    _log.info("disk tier: %d blocks in %s", disk.num_blocks, directory)
+    less = settings.num_blocks - disk.num_blocks
+    why = f", {less} fewer than disk_cache_gib allows: the disk is too small" if less > 0 else ""
+    _log.info("disk tier: %d blocks in %s%s", disk.num_blocks, settings.directory, why)
     return disk
 
 

@@ -92,7 +92,7 @@ def _refusal(found: ErrorDetails) -> BadRequest:
         return BadRequest(missing, code="missing_required_parameter", param=at)
     if found["type"] == "extra_forbidden":
         return BadRequest(f"Object contains unknown field `{at}`", param=at)
-    return BadRequest(found["msg"], param=at or None)
+    return BadRequest(f"`{at}`: {found['msg']}" if at else found["msg"], param=at or None)
 
 
 def _path(places: tuple[int | str, ...]) -> str:

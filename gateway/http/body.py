@@ -252,6 +252,7 @@ def _too_deep(max_depth: int) -> BadRequest:
 def invalid(message: str, below: str = "") -> BadRequest:
     """What msgspec found, with the field as `param` and without a copy of the input.
 
+    The text names the field, too: OpenAI's client shows its user no more of an error than that.
     `below` is the path of what it read, if that was not the whole body.
     """
     found = _AT.search(message)
@@ -259,13 +260,15 @@ def invalid(message: str, below: str = "") -> BadRequest:
     at = _ENTRY.sub("", found["path"]) if found else ""
     at = f"{below}{'.' if below and at and at[0] != '[' else ''}{at}"
     missing, unknown = _MISSING.search(what), _UNKNOWN.search(what)
-    if missing is not None:
-        return BadRequest(what, code="missing_required_parameter", param=_below(at, missing))
-    if unknown is not None:
-        return BadRequest(what, param=_below(at, unknown))
     if _PART_TYPE.search(at) and what.startswith("Invalid"):
         what = "a part of this type is not supported: parts are `text`, not images, audio or files"
-    return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), param=at or None)
+    what = _QUOTED_INPUT.sub("Invalid value", what)
+    text = f"`{at}`: {what}" if at else what
+    if missing is not None:
+        return BadRequest(text, code="missing_required_parameter", param=_below(at, missing))
+    if unknown is not None:
+        return BadRequest(text, param=_below(at, unknown))
+    return BadRequest(text, param=at or None)
 
 
 def _below(at: str, named: re.Match[str]) -> str:

@@ -46,7 +46,7 @@ class Offer(NamedTuple):
     shared_by: int  # fetches from there, this one included
 
 
-class Fetch(NamedTuple):
+class ChosenFetch(NamedTuple):
     """What is to be fetched, and how long that takes."""
 
     source: FetchSource
@@ -54,7 +54,7 @@ class Fetch(NamedTuple):
     seconds: float
 
 
-class Fetching:
+class FetchChooser:
     """Compares fetching with computing."""
 
     def __init__(self, limits: FetchLimits) -> None:
@@ -79,12 +79,12 @@ class Fetching:
 
     def chosen(
         self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
-    ) -> dict[str, Fetch]:
+    ) -> dict[str, ChosenFetch]:
         """What replicas are to fetch, by their names; the others compute what they lack.
 
         `namespace` is the prompt's own. `now`: seconds, monotonic.
         """
-        fetches: dict[str, Fetch] = {}
+        fetches: dict[str, ChosenFetch] = {}
         if not offers:
             return fetches
         first, least, margin = offers[0], self._limits.least_tokens, self._limits.margin
@@ -98,7 +98,7 @@ class Fetching:
             if seconds * margin > tokens * rates.compute.per_token:
                 continue
             if rates.may_fetch(namespace, now):
-                fetches[replica] = Fetch(offer.source, tokens, seconds)
+                fetches[replica] = ChosenFetch(offer.source, tokens, seconds)
         return fetches
 
     def _offer(

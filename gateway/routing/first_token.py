@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
-from gateway.routing.fetching import Fetch, Fetching, FetchLimits, Lacking
+from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking
 from gateway.routing.index import NOTHING, CacheIndex, Found
 from gateway.routing.loads import Loads
 from gateway.routing.prompt import Prompt, prompt_of
@@ -36,7 +36,7 @@ class FirstTokenRouter:
         """`clock`: seconds, monotonic."""
         self._clock = clock
         self._balance = balance or Balance()
-        self._fetching = Fetching(fetches or FetchLimits())
+        self._fetching = FetchChooser(fetches or FetchLimits())
         self._index = CacheIndex()
         self._loads = Loads()
         self._last: tuple[Generate, Prompt] | None = None
@@ -120,7 +120,7 @@ class FirstTokenRouter:
         held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
         return max(held, self._balance.least_prompts * prompt.tokens)
 
-    def _choice(self, chosen: Candidate, fetch: Fetch | None) -> Choice:
+    def _choice(self, chosen: Candidate, fetch: ChosenFetch | None) -> Choice:
         computes = round(chosen.compute_s / self._loads.of(chosen.replica).rates.compute.per_token)
         source = None if fetch is None else fetch.source
         return Choice(chosen.replica, source, computes, chosen.first_token_s)
@@ -130,7 +130,7 @@ def _candidates(
     prompt: Prompt,
     lacking: Sequence[Lacking],
     found: Mapping[str, Found],
-    fetches: Mapping[str, Fetch],
+    fetches: Mapping[str, ChosenFetch],
 ) -> dict[str, Candidate]:
     """The replicas by their names, with what each would take."""
     candidates: dict[str, Candidate] = {}

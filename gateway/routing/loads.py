@@ -126,6 +126,8 @@ class Loads:
         sent.has_begun, sent.marks = True, ()
         if sent.source is not None:
             self._fetches[sent.source.address] -= 1
+            if not self._fetches[sent.source.address]:
+                del self._fetches[sent.source.address]  # an engine that starts anew has another
 
     def _new(self) -> ReplicaLoad:
         others = list(self._loads.values())

@@ -34,15 +34,10 @@ _FEW_STRIPS = 48  # with more and more than 64 rows, the library has programs en
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Rows of x in a program, and shares of K.
-
-    `several`: a program for each multiprocessor takes one piece of all of K after the other, and
-    copies the next one's tiles while it writes the last one's result.
-    """
+    """Rows of x in a program, and shares of K."""
 
     rows: int
     shares: int
-    several: bool = False
 
     @property
     def stages(self) -> int:
@@ -58,7 +53,7 @@ class Form:
             return 80, 104
         if self.rows <= 64:
             return 104, 136
-        return (168, 232) if by_block or self.several else (128, 176)
+        return (168, 232) if by_block else (128, 176)
 
     def programs(self, rows: int, features: int) -> int:
         """How many a product of x (rows, K) by a weight (features, K) takes."""

@@ -35,13 +35,10 @@ def _producer(
     first_of_x: gl.tensor,
     first_column: gl.tensor,
     tiles: gl.tensor,
-    strips: gl.tensor,
-    pieces: gl.tensor,
     STRIP: gl.constexpr,
     ROWS: gl.constexpr,
     TILE: gl.constexpr,
     STAGES: gl.constexpr,
-    SEVERAL: gl.constexpr,
 ) -> None:
     """Copy tile after tile as stages become free; the first weights before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
@@ -69,22 +66,6 @@ def _producer(
         tma.async_copy_global_to_shared(
             x_boxes, [first_of_x, column], full.index(stage), inputs.index(stage)
         )
-    if SEVERAL:  # pieces after the first one, of all of K
-        program, programs = gl.program_id(0), gl.num_programs(0)
-        for piece in range(program + programs, pieces, programs):
-            before = (piece - program) // programs * tiles
-            for i in range(tiles):
-                stage = (before + i) % STAGES
-                mbarrier.wait(free.index(stage), (((before + i) // STAGES) & 1) ^ 1)
-                mbarrier.expect(full.index(stage), BYTES)
-                tma.async_copy_global_to_shared(
-                    weight_boxes, [piece % strips * STRIP, i * TILE],
-                    full.index(stage), weights.index(stage),
-                )  # fmt: skip
-                tma.async_copy_global_to_shared(
-                    x_boxes, [piece // strips * ROWS, i * TILE],
-                    full.index(stage), inputs.index(stage),
-                )  # fmt: skip
 
 
 @gluon.jit
@@ -105,61 +86,13 @@ def _consumer(
     x_scales: gl.tensor,
     scales: gl.tensor,
     bias: gl.tensor,
-    strips: gl.tensor,
-    pieces: gl.tensor,
-    M: gl.constexpr,
-    ROWS: gl.constexpr,
-    STAGES: gl.constexpr,
-    SCALES: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
-    SEVERAL: gl.constexpr,
-) -> None:
-    """Multiply a piece, or one after the other: the `which`-th M rows of its strip."""
-    if SEVERAL:
-        program, programs = gl.program_id(0), gl.num_programs(0)
-        for piece in range(program, pieces, programs):
-            _multiply(
-                which, halves, inputs, full, free, out, rows, features, piece % strips * 2 * M,
-                piece // strips * ROWS, 0, tiles, all_tiles, (piece - program) // programs * tiles,
-                x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
-            )  # fmt: skip
-    else:
-        _multiply(
-            which, halves, inputs, full, free, out, rows, features, first_row, first_of_x,
-            first_tile, tiles, all_tiles, 0, x_scales, scales, bias, M, ROWS, STAGES, SCALES,
-            HAS_BIAS,
-        )  # fmt: skip
-
-
-@gluon.jit
-def _multiply(
-    which: gl.constexpr,
-    halves: gl.tensor,
-    inputs: gl.tensor,
-    full: gl.tensor,
-    free: gl.tensor,
-    out: gl.tensor,
-    rows: gl.tensor,
-    features: gl.tensor,
-    first_row: gl.tensor,
-    first_of_x: gl.tensor,
-    first_tile: gl.tensor,
-    tiles: gl.tensor,
-    all_tiles: gl.tensor,
-    before: gl.tensor,
-    x_scales: gl.tensor,
-    scales: gl.tensor,
-    bias: gl.tensor,
     M: gl.constexpr,
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of a strip, and write the result to `out` (rows, N).
-
-    `before`: tiles of the program's pieces before this one.
-    """
+    """Multiply the `which`-th M rows of the strip, and write the result to `out` (rows, N)."""
     K: gl.constexpr = 256 // halves.dtype.primitive_bitwidth
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, K])
     acc = gl.zeros([M, ROWS], gl.float32, ACC)
@@ -168,12 +101,12 @@ def _multiply(
     if SCALES == 2:
         _wait_for_previous()
     for i in range(tiles):
-        stage = (before + i) % STAGES
+        stage = i % STAGES
         if SCALES == 2:  # asked for before the tile is there
             tile = first_tile + i
             of_rows = gl.load(x_scales + row * all_tiles + tile, mask=row < rows, other=0.0)
             of_block = gl.load(scales + first_row // 128 * all_tiles + tile)
-        mbarrier.wait(full.index(stage), ((before + i) // STAGES) & 1)
+        mbarrier.wait(full.index(stage), (i // STAGES) & 1)
         x = inputs.index(stage).permute((1, 0))
         half = halves.index(2 * stage + which)
         if SCALES == 0:
@@ -197,7 +130,7 @@ def _multiply(
     gl.store(goal, acc.to(out.dtype.element_ty), mask=real)
 
 
-@gluon.jit(do_not_specialize=["rows", "strips", "pieces"])
+@gluon.jit(do_not_specialize=["rows"])
 def gemm_kernel(
     weight_boxes: gl.tensor,
     x_boxes: gl.tensor,
@@ -208,8 +141,6 @@ def gemm_kernel(
     rows: gl.tensor,
     features: gl.tensor,
     all_tiles: gl.tensor,
-    strips: gl.tensor,
-    pieces: gl.tensor,
     STRIP: gl.constexpr,
     ROWS: gl.constexpr,
     TILE: gl.constexpr,
@@ -217,12 +148,8 @@ def gemm_kernel(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     REGISTERS: gl.constexpr,
-    SEVERAL: gl.constexpr,
 ) -> None:
-    """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes.
-
-    SEVERAL: programs are fewer than pieces (strip, rows of x), and take one after the other.
-    """
+    """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // dummy $0",
         "=r", [], dtype=gl.int32, is_pure=False, pack=1,
@@ -249,18 +176,16 @@ def gemm_kernel(
         [
             (_consumer, (
                 0, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
-                tiles, all_tiles, x_scales, scales, bias, strips, pieces,
-                M, ROWS, STAGES, SCALES, HAS_BIAS, SEVERAL,
+                tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
             )),
             (_consumer, (
                 1, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
-                tiles, all_tiles, x_scales, scales, bias, strips, pieces,
-                M, ROWS, STAGES, SCALES, HAS_BIAS, SEVERAL,
+                tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
             )),
             (_producer, (
                 weight_boxes, x_boxes, weights, inputs, full, free, first_row, first_of_x,
-                begin * TILE, tiles, strips, pieces,
-                STRIP, ROWS, TILE, STAGES, SEVERAL,
+                begin * TILE, tiles,
+                STRIP, ROWS, TILE, STAGES,
             )),
         ],
         [4, 1],

@@ -47,7 +47,7 @@ _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Whether `gemm` can compute x (T, K) by weight (N, K), few enough to run at once."""
+    """Whether `gemm` can compute x (T, K) by weight (N, K), in two rounds of programs at most."""
     rows, width = x.shape
     return (
         0 < rows <= MAX_ROWS
@@ -80,10 +80,9 @@ def form_for(weight: Tensor) -> Form:
     return plain_form(features, width // tile_of(weight))
 
 
-def gemm(x: Tensor, weight: Tensor, form: Form | None = None) -> Tensor:
+def gemm(x: Tensor, weight: Tensor) -> Tensor:
     """x (T, K) with contiguous rows, weight (N, K) contiguous -> (T, N), or parts (S, T, N)."""
-    form = form or form_for(weight)
-    return _launch(x, weight, form, x.dtype, None, None, None, _PLAIN)
+    return _launch(x, weight, form_for(weight), x.dtype, None, None, None, _PLAIN)
 
 
 def gemm_fp8(
@@ -114,9 +113,7 @@ def _launch(
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
     x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)
-    grid = strips, form.shares, cdiv(rows, form.rows)
-    pieces = grid[0] * grid[2]
-    gemm_kernel[(min(pieces, PROCESSORS), 1, 1) if form.several else grid](
+    gemm_kernel[(strips, form.shares, cdiv(rows, form.rows))](
         weight_boxes,
         x_boxes,
         out,
@@ -126,8 +123,6 @@ def _launch(
         rows,
         features,
         width // tile,
-        strips,
-        pieces,
         STRIP=STRIP,
         ROWS=form.rows,
         TILE=tile,
@@ -135,7 +130,6 @@ def _launch(
         SCALES=scaling,
         HAS_BIAS=bias is not None,
         REGISTERS=of_consumer,
-        SEVERAL=form.several,
         num_warps=4,
         maxnreg=at_launch,
         launch_pdl=True,

@@ -9,19 +9,18 @@ The `n` with the least time is chosen; of equal ones the largest, since what is 
 time for other requests. What computing takes is predicted by the caller (`PrefillTimes`), what
 copies take is measured by the tier that they come from. Before anything is measured, loading is
 assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
-each `RETRY`th time that a flow's blocks would not be loaded from a tier, they are loaded all the
-same.
+a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from prefix_cache.names import Loads
 from prefix_cache.tiers.loader import Whereabouts
+from prefix_cache.tiers.refusals import Refusals
 from storage.move import Tier
 
 LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
@@ -29,7 +28,6 @@ LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
 # with a low one nothing would be loaded from there, and so nothing measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # of a new measurement in the running mean
-RETRY = 32
 
 
 class PrefillTimes(Protocol):
@@ -81,8 +79,7 @@ class LoadOrRecompute:
         self.refused = dict.fromkeys(LOWER, 0)
         self.block_bytes = block_bytes
         self._block_size = block_size
-        # By flow too: else one could count the other's.
-        self._times_refused: Counter[tuple[Tier, str]] = Counter()
+        self._refusals = Refusals[tuple[Tier, str]]()  # by tier and flow
 
     def load_blocks(
         self,
@@ -132,15 +129,13 @@ class LoadOrRecompute:
             self.chosen[tier] += chosen
             self.refused[tier] += there - chosen
             # A retry counts as well: its measurement is used from now on.
-            if there > chosen or (chosen > 0 and self._is_due(tier, flow)):
-                self._times_refused[tier, flow] += 1
+            if there > chosen or (chosen > 0 and self._refusals.is_due((tier, flow))):
+                self._refusals.add((tier, flow))
 
     def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
         """Blocks of a tier that was refused often enough to be tried again."""
         lower = found.host + found.disk
-        if loads < lower and found.disk and self._is_due(Tier.DISK, flow):
+        if loads < lower and found.disk and self._refusals.is_due((Tier.DISK, flow)):
             return lower
-        return found.host if loads < found.host and self._is_due(Tier.HOST, flow) else 0
-
-    def _is_due(self, tier: Tier, flow: str) -> bool:
-        return self._times_refused[tier, flow] % RETRY == RETRY - 1
+        is_host_due = loads < found.host and self._refusals.is_due((Tier.HOST, flow))
+        return found.host if is_host_due else 0

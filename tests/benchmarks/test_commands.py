@@ -43,7 +43,7 @@ def commands() -> Iterator[tuple[str, str]]:
         for code in re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", page.read_text(), re.DOTALL):
             text = "".join(code).replace("\\\n", " ")
             for line in text.splitlines():
-                found = re.search(r"(python -m benchmarks\S*|ratoon) [^#|(]*", line.strip() + " ")
+                found = re.search(r"(python -m benchmarks\S*|ratoon) [^#|()]*", line.strip() + " ")
                 if found is not None and not re.match(r"[\w.]*/", line.strip()):
                     yield page.name, found[0].strip()
 

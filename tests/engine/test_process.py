@@ -12,6 +12,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.process import DRAIN_SIGNAL, EXIT_BROKEN, EXIT_STOPPED, StopSignal, serve
+from engine.ranks.collectives import RankLeft
 from prefix_cache.errors import InvariantBroken
 
 
@@ -98,6 +99,19 @@ def test_any_exception_is_logged_reported_and_ends_the_process(
         assert serve(core, core.stop, grace_s=60) == EXIT_BROKEN
     assert core.said == ["report 2: engine_died"]
     assert str(error) in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_the_end_of_another_rank_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    gone = RankLeft("Connection closed by peer [10.0.0.2]:7")
+    core = ScriptedCore(StopSignal(), raise_at_step=gone, alive=2)
+    assert serve(core, core.stop, grace_s=60) == EXIT_BROKEN
+    assert core.said == ["report 2: engine_died"]
+    [record] = caplog.records
+    assert record.getMessage().endswith(
+        "so the engine ends: Connection closed by peer [10.0.0.2]:7"
+    )
+    assert record.exc_info is None
 
 
 def test_an_exception_ends_the_process_even_when_nobody_can_be_told() -> None:

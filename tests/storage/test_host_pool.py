@@ -36,7 +36,7 @@ def test_refuses_a_pool_without_a_block(blocks: int) -> None:
 
 def test_refuses_more_than_there_is_before_it_takes_any() -> None:
     open_before = open_files()
-    with pytest.raises(PoolDoesNotFit, match="20480 bytes"):
+    with pytest.raises(PoolDoesNotFit, match="GiB of memory are free"):
         HostPool(5, 4096, CPU, available=20479)
     with pytest.raises(PoolDoesNotFit):
         HostPool(host_free_bytes(), 4096, CPU)

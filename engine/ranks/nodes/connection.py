@@ -28,6 +28,7 @@ ENDS = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+GONE = "rank 0's machine is gone, does not answer, or has another key"
 
 
 class NodeConnection:
@@ -70,7 +71,7 @@ class NodeConnection:
             received.append(message := self._numbered.message(frame, TO_NODE))
             self._is_let_in = self._is_let_in or isinstance(message, Run)
         if not received and self._has_ended():
-            raise LinkBroken("rank 0's machine is gone, does not answer, or has another key")
+            raise LinkBroken(GONE)
         return received
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from engine.link.address import TCP, address, host_and_port, is_tcp
 from engine.link.curve import LinkKey, Socket, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
-from engine.ranks.nodes.connection import NodeConnection
+from engine.ranks.nodes.connection import GONE, NodeConnection
 from engine.ranks.nodes.session import run_session
 from engine.ranks.nodes.wire import Join, LinkBroken, Refused, Run, versions
 
@@ -40,7 +40,7 @@ class JoinRefused(Exception):
 def serve(config: NodeConfig) -> None:
     """Run ranks for whichever engine is at the address. Raises JoinRefused, BadLinkKey, OSError."""
     key = read_link_key(Path(config.key_file))
-    host = config.host or reached_by(config.join)
+    host = (config.host or reached_by(config.join)).strip("[]")
     context: zmq.Context[Socket] = zmq.Context()
     try:
         _serve(context, config, key, host)
@@ -58,6 +58,8 @@ def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host:
                 _log.info("an engine has come: rank %s is started", ranks)
                 said = ""
                 run_session(connection, [localised(one, config, host) for one in starts])
+                _log.info("the engine has ended; waiting for the next at %s", config.join)
+                said = GONE  # as is only natural now
         except LinkBroken as error:
             if said != str(error):
                 _log.warning("%s; waiting for %s", error, config.join)
@@ -66,7 +68,7 @@ def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host:
 
 
 def localised(start: Start, config: NodeConfig, host: str) -> Start:
-    """The start with what is this machine's own."""
+    """The start with what is this machine's own; an IPv6 `host` without brackets."""
     given = start.config
     own = replace(
         given,
@@ -74,16 +76,17 @@ def localised(start: Start, config: NodeConfig, host: str) -> Start:
         disk_cache_dir=config.disk_cache_dir,
         host_memory_bytes=None,
         link_key_file=None if given.link_key_file is None else config.key_file,
-        exchange=_door(given.exchange, host),
+        exchange=_exchange_address(given.exchange, host),
     )
     return replace(start, config=own, host=host)
 
 
-def _door(exchange: str | None, host: str) -> str | None:
+def _exchange_address(exchange: str | None, host: str) -> str | None:
     """Where this machine's ranks are asked for blocks; nowhere, if rank 0 is by a path."""
     if exchange is None or not is_tcp(exchange):
         return None
-    return f"{TCP}{host}:{exchange.rpartition(':')[2]}"
+    named = f"[{host}]" if ":" in host else host
+    return f"{TCP}{named}:{exchange.rpartition(':')[2]}"
 
 
 def reached_by(place: str) -> str:

@@ -56,6 +56,7 @@ class NodeListener:
         self._num_nodes = num_nodes
         self._nodes: dict[int, _Node] = {}
         self._is_open = True
+        self._refused = ""  # why, the last time: a node asks again and again
 
     @property
     def missing(self) -> list[int]:
@@ -120,11 +121,13 @@ class NodeListener:
             _log.info("node %d has come", number)
 
     def _refuse(self, node: _Node, message: Refused) -> None:
-        _log.warning("refused: %s", message.text)
+        if message.text != self._refused:
+            _log.warning("refused: %s", message.text)
+            self._refused = message.text
         try:
             self._send(node, message, "")
         except LinkBroken:
-            _log.warning("and it is gone")
+            _log.debug("who was refused is gone")
 
     def _send(self, node: _Node, message: NodeMessage, gone: str) -> None:
         frame = node.numbered.frame(message)

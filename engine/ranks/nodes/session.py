@@ -13,7 +13,7 @@ import logging
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import zmq
 from msgspec.structs import replace
@@ -45,7 +45,8 @@ class Session:
             rank = RankProcess(start.rank, ends.descriptors)
             self._ranks.append(rank)
             channel = self._channels[rank.rank] = Channel(rank.socket)
-            channel.send(ENCODER.encode(replace(start, ring=ends)))
+            with suppress(WireBroken):  # it is gone already, which its process tells
+                channel.send(ENCODER.encode(replace(start, ring=ends)))
             self._poller.register(channel.socket, zmq.POLLIN)
             self._poller.register(rank.descriptor, zmq.POLLIN)
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from cli.cluster.actor import composed
-from cli.cluster.node_actor import EngineNode, Pace
+from cli.cluster.node_actor import EngineAt, EngineNode, Pace
 from cli.cluster.settings import ClusterSettings, read_settings
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import wait_for
@@ -39,17 +39,40 @@ def test_it_comes_to_where_the_engine_is_and_comes_again(settings: ClusterSettin
     )
     assert node.pid == 0
     at[0] = HERE
-    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23103", START_S)
+    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23104", START_S)
     first = node.pid
     os.kill(first, 9)
     wait_for(lambda: node.pid not in (0, first), START_S)
     second, at[0] = node.pid, None
-    wait_for(lambda: joins(second) == "tcp://127.0.0.1:23103", START_S)
+    wait_for(lambda: joins(second) == "tcp://127.0.0.1:23104", START_S)
     at[0] = ELSEWHERE
-    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23203", START_S)
+    wait_for(lambda: joins(node.pid) == "tcp://127.0.0.1:23204", START_S)
     assert joins(second) == ""
     os.kill(node.pid, 9)
     at[0] = None
+
+
+def test_whatever_is_wrong_with_its_thread_ends_the_actor(
+    settings: ClusterSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray says nothing of a thread that is over, and starts an actor again that has ended."""
+    ended: list[str] = []
+
+    def lost() -> str | None:
+        raise ConnectionError("no answer from Ray")
+
+    def begin(name: str, engine_at: EngineAt) -> None:
+        def end(status: int) -> None:
+            ended.append(f"{name} {status}")
+
+        given, pace = msgspec.json.encode(settings), Pace(0.01, 0.01)
+        EngineNode(given, 0, 1, "127.0.0.2", engine_at, pace, end)
+
+    begin("control", lambda: None)
+    begin("broken", lost)
+    wait_for(lambda: bool(ended), START_S)
+    assert ended == ["broken 1"]
+    assert "no answer from Ray" in capsys.readouterr().err
 
 
 def joins(pid: int) -> str:

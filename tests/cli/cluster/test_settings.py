@@ -9,6 +9,8 @@ import pytest
 from cli.cluster.scaling import Bounds
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import CliError
+from engine.link.address import address, exchange_at, nodes_at
+from engine.ranks.slices.rank_exchange import address_of
 
 FULL = """
 model: Qwen/Qwen3-8B
@@ -54,8 +56,21 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
 
 def test_an_engine_of_two_machines_has_a_port_for_the_other(tmp_path: Path) -> None:
     settings = read(tmp_path, f"{TWO}\nnum_gpus: 1\nengine_port: 7400")
-    assert [settings.port(number) for number in range(2)] == [7400, 7404]
+    assert [settings.port(number) for number in range(2)] == [7400, 7405]
+    assert nodes_at("tcp://a:7400", 2) == "tcp://a:7404", "the last one"
     assert settings.engine.ranks_per_node == 1
+
+
+def test_no_two_of_an_engine_s_sockets_have_one_port(tmp_path: Path) -> None:
+    """Of four ranks on two machines rank 1 is asked on the machine to which the other comes."""
+    settings = read(tmp_path, TWO.replace("parallel: 2", "parallel: 4"))
+    first = f"tcp://10.0.0.1:{settings.port(0)}"
+    exchange = exchange_at(first)
+    asked = [address_of(exchange, rank) for rank in range(settings.engine.num_ranks)]
+    heartbeat = address(first).heartbeat
+    taken = [first, heartbeat, *asked, nodes_at(first, settings.engine.num_ranks)]
+    ports = [int(one.rpartition(":")[2]) for one in taken if one is not None]
+    assert ports == [*range(settings.port(0), settings.port(1))]
 
 
 def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_it_has_its_own_model_key_and_disk(tmp_path: Path) -> None:
     )
     assert (found := node_config(model, named)).node_rank == 2
     assert (found.host, found.silence_s, found.disk_cache_dir) == ("10.0.0.2", 3.0, "/fast")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "::", "*"])
+def test_hidden_states_are_not_listened_for_everywhere(tmp_path: Path, host: str) -> None:
+    """What goes between stages asks nobody for a key."""
+    new_key_file(tmp_path)
+    model = ModelFlags(data_dir=tmp_path)
+    assert node_config(model, NodeFlags(join=AT, node_host="10.0.0.2")).host, "the control"
+    with pytest.raises(BadSetting, match=f"^--node-host: {re.escape(host)}: name one address"):
+        node_config(model, NodeFlags(join=AT, node_host=host))
 
 
 @pytest.mark.parametrize(

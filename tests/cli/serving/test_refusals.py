@@ -280,6 +280,18 @@ def test_weights_in_host_memory_are_checked_before_an_engine_is_started(
         assert "--cpu-offload-gb: 1: the layers have" in printed.err
 
 
+def test_weights_that_other_machines_keep_take_no_memory_of_this_one(model_dir: Path) -> None:
+    config(num_hidden_layers=16)(model_dir)
+    model = read_model_config(model_dir)
+    layers = sum(layer_bytes(model.layers, model.weight_format, "bfloat16"))
+    stages = offloading(layers / (3 * GIB), pipeline_parallel=2)
+    of = Machine(2, layers // 2, ("0",))  # room for one stage, and not for both
+    with pytest.raises(BadSetting, match="would be in host memory, of which"):
+        checked_source(str(model_dir), stages, of=of)
+    apart = replace(stages, nnodes=2)
+    assert checked_source(str(model_dir), apart, of=of).directory == model_dir
+
+
 def test_what_is_said_of_weights_in_host_memory_is_what_the_engine_would_say(
     model_dir: Path,
 ) -> None:

@@ -383,6 +383,14 @@ class TestRestart:
         assert state.restarting == ()
         assert all(one.ready for one in state.engines.values())
 
+    def test_the_silence_of_the_one_that_ends_is_no_news_but_is_bounded(self) -> None:
+        said = [Say("engine-1 does not answer")]
+        begun, _ = live(THREE, (1.0, RestartRequested()))
+        assert decide(begun, Silent("engine-1"), 2.0, POLICY)[1] == said, "the control"
+        silent, nothing = decide(begun, Silent("engine-0"), 2.0, POLICY)
+        assert nothing == []
+        assert live(silent, (60.0, Tick()))[1] == [Kill("engine-0")]
+
     def test_an_answer_of_the_engine_before_is_not_taken_for_one_of_the_new(self) -> None:
         begun, _ = live(
             THREE,

@@ -195,10 +195,13 @@ def test_plots_have_a_curve_for_each_router(
         assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
 
 
-def test_one_replica_has_no_balance_to_draw(console: Console, sessions: Path) -> None:
-    printed = console.type("simulate", str(sessions), "--block-size", "10", "--balance-plot", "b")
+@pytest.mark.parametrize("flag", ["--balance-plot", "--fetch-gb-s", "--prefill-replicas"])
+def test_what_says_nothing_of_one_replica_is_refused(
+    console: Console, sessions: Path, flag: str
+) -> None:
+    printed = console.type("simulate", str(sessions), "--block-size", "10", flag, "1")
     assert printed.status == 2
-    assert "--balance-plot" in printed.err
+    assert printed.err.startswith(f"ratoon: {flag}: ")
 
 
 def test_faster_is_closer_together_and_nothing_else(sessions: Path) -> None:

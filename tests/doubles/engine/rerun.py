@@ -25,7 +25,7 @@ class RerunCaptured:
 
 
 class Rerun:
-    """A `Recorder`; counts what it recorded."""
+    """A `Capture`; counts what it recorded."""
 
     def __init__(self) -> None:
         self.captured = 0

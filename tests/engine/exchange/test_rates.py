@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.exchange.rates import FIRST_GUESS, FetchRates
-from prefix_cache.tiers.load_or_recompute import RETRY
+from prefix_cache.tiers.refusals import RETRY
 from tests.doubles.constant_rate import NOTHING_MEASURED, ConstantRate
 
 SIZE, BLOCK_BYTES = 16, 1 << 20

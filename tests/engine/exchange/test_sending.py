@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.exchange.seal import SealedPlace
-from engine.exchange.sending import SLOTS_AT_ONCE, SLOTS_UNTAKEN, BlockToSend, Sending
+from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE, SLOTS_UNTAKEN, BlockToSend, Sending
 from engine.exchange.wire import Ask, Block, Ended, PoolHandle, Slots
 from prefix_cache.namespace import Namespace
 
@@ -18,7 +18,6 @@ ASK = Ask(
     flow="flow",
 )
 WINDOW = 100  # of the source itself
-MESSAGES = SLOTS_UNTAKEN // SLOTS_AT_ONCE
 POOL = PoolHandle(b"handle", 0, 4096)
 
 
@@ -73,8 +72,10 @@ def test_slots_do_not_wait_for_a_window_of_bytes() -> None:
     sending = Sending(ASK, 0.0, POOL, window=WINDOW)
     sending.add(blocks(2, 2 + SLOTS_UNTAKEN + 5))
     messages = [one for one in sent(sending) if isinstance(one, Slots)]
-    assert [len(one.slots) // 4 for one in messages] == [SLOTS_AT_ONCE] * MESSAGES
-    assert [one.first for one in messages] == [2 + SLOTS_AT_ONCE * at for at in range(MESSAGES)]
+    counts = [len(one.slots) // 4 for one in messages]
+    assert counts[:2] == [FIRST_SLOTS, SLOTS_AT_ONCE]
+    assert sum(counts) == SLOTS_UNTAKEN
+    assert [one.first for one in messages] == [2 + sum(counts[:at]) for at in range(len(counts))]
     assert not sent(sending)
     sending.take(2 + SLOTS_AT_ONCE)
     [last] = sent(sending)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import Tensor
@@ -67,7 +69,7 @@ def test_everybody_gets_the_first_ones_values_and_the_least_number() -> None:
     assert on_ranks(3, compute) == [([7, 7, 7], 3, b"0", [[0], [1], [2]])] * 3
 
 
-def test_a_rank_that_is_gone_is_an_error_and_nothing_hangs() -> None:
+def test_a_rank_that_is_gone_is_an_error_of_few_words_and_nothing_hangs() -> None:
     assert collectives.PATIENCE.total_seconds() > 60, "the control: nobody waited for that"
 
     def compute(group: Collectives) -> str:
@@ -76,10 +78,12 @@ def test_a_rank_that_is_gone_is_an_error_and_nothing_hangs() -> None:
         try:
             group.gather(torch.zeros(1))
         except RankLeft as error:
-            return "an error" if "\n" not in str(error) else "several lines"
+            return str(error)
         return "no error"
 
-    assert on_ranks(2, compute) == ["an error", "gone"]
+    said, _ = on_ranks(2, compute)
+    assert re.fullmatch(r"(Connection closed by peer|Read error) \[127\.0\.0\.1\].*", said)
+    assert "typically" not in said  # gloo's advice, which ends with an emoji
 
 
 def test_few_rows_go_over_peer_memory_and_many_over_the_library() -> None:

@@ -100,6 +100,7 @@ def leave(rank: int, directory: str) -> None:
     pair = Pair(rank, directory)
     if rank == 0:
         product = pair.drawn(5, H, seed=0).to(DTYPE)
+        torch.cat((product, product))  # loaded now: while a kernel polls, CUDA may wait for it
         for _ in range(5):
             pair.added(pair.peers, product, product)
         waiting = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.rigs.simulation import Tally, simulate
 
-STEPS = 20_000
+STEPS = 12_000
 
 
 @pytest.fixture(scope="module")

@@ -249,3 +249,18 @@ def test_a_missing_field_is_named() -> None:
     with pytest.raises(BadRequest) as refused:
         parse(CHAT, b'{"model": "m", "messages": [{"role": "user"}, {"content": "x"}]}', 64)
     assert refused.value.param == "messages[1].role"
+
+
+@pytest.mark.parametrize(
+    ("field", "found"),
+    [
+        ('"n": 0', "`n`: Expected `int` >= 1"),
+        ('"reasoning_effort": "XYZ"', "`reasoning_effort`: Invalid value"),
+        ('"messages": [{"role": "XYZ"}]', "`messages[0].role`: Invalid value"),
+        ('"messages": [{"content": "x"}]', "`messages[0]`: Object missing required field `role`"),
+    ],
+)
+def test_the_text_names_the_field_and_not_its_value(field: str, found: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        parse(CHAT, b'{"model": "m", %s, "messages": []}' % field.encode(), 64)
+    assert refused.value.message == found

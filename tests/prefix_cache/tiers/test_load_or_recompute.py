@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from prefix_cache.names import Loads
-from prefix_cache.tiers.load_or_recompute import RETRY, CopyRate, LoadOrRecompute, Queue
+from prefix_cache.tiers.load_or_recompute import CopyRate, LoadOrRecompute, Queue
 from prefix_cache.tiers.loader import Whereabouts
+from prefix_cache.tiers.refusals import RETRY
 from storage.move import Tier
 from tests.doubles.constant_rate import NOTHING_MEASURED, ConstantRate
 

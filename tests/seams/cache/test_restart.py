@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 
-from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import wait_for
 from tests.seams.support.server import Server, running_server
 
@@ -84,18 +83,11 @@ def test_a_stop_keeps_what_a_kill_does_not_spoil_and_another_model_never_finds(
         assert ask(server)[1]["cached_tokens"] > 200, "its own"
 
 
-def test_a_second_engine_on_the_same_disk_does_without(tmp_path: Path) -> None:
-    blocks = {
-        "RATOON_DISK_CACHE_DIR": str(tmp_path / "blocks"),
-        "RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=RUNNABLE)),
-        "RATOON_LOAD_FORMAT": "dummy",
-    }
-    with (
-        running_server(tmp_path / "one", blocks) as one,
-        running_server(tmp_path / "two", blocks) as two,
-    ):
-        first, second = ask(one), ask(two)
+def test_a_second_engine_on_the_same_disk_does_without(server: Server, tmp_path: Path) -> None:
+    blocks = {"RATOON_DISK_CACHE_DIR": str(server.data_dir / "blocks")}
+    with running_server(tmp_path / "two", blocks) as two:
+        first, second = ask(server), ask(two)
         assert first[0] == second[0]
-        assert one.stats()["tiers"]["disk"]["state"] == "up"
+        assert server.stats()["tiers"]["disk"]["state"] == "up"
         assert two.stats()["tiers"]["disk"] is None
         assert httpx.get(f"{two.url}/readyz").status_code == 200

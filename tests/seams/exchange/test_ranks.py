@@ -16,7 +16,7 @@ from engine.exchange.fetch import Patience
 from engine.link.curve import LinkKey
 from engine.link.messages import Cancel
 from engine.link.query_messages import Flush
-from engine.ranks.lending import RanksAnswering
+from engine.ranks.slices.lending import RanksAnswering
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.ranks.lying_rank import LyingRank
 from tests.engine.rigs.checkpoints import Checkpoint

@@ -27,8 +27,8 @@ from engine.link.messages import (
     pack_token_ids,
 )
 from engine.models.architectures.registry import SERVED, ServedModels
-from engine.ranks.exchange import ranks_exchange
 from engine.ranks.follower import RankParts
+from engine.ranks.slices.exchange import ranks_exchange
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits

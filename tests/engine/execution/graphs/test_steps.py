@@ -66,7 +66,7 @@ def noted(ops: Ops, calls: Counter[tuple[Any, ...]]) -> Ops:
 
 @dataclass
 class CallsOfBoth:
-    """A `Recorder` that keeps which ops each trial and each recording called, and how often."""
+    """A `Capture` that keeps which ops each trial and each recording called, and how often."""
 
     calls: Counter[tuple[Any, ...]]
     pairs: list[tuple[Counter[Any], Counter[Any]]] = field(default_factory=list)

@@ -49,14 +49,18 @@ def test_it_is_asked_for_blocks_at_its_own_address_with_its_own_key(tmp_path: Pa
     """Where rank 0 is asked over TCP, and so has a key."""
     at = nodes_at(tmp_path)
 
-    def of(exchange: str | None, key_file: str | None) -> tuple[str | None, str | None]:
+    def of(
+        exchange: str | None, key_file: str | None, host: str = "127.0.0.2"
+    ) -> tuple[str | None, str | None]:
         engine = EngineConfig(model_dir="", socket="", exchange=exchange, link_key_file=key_file)
         start = Start(engine, 1, ReaderEnds(1, 2, 3, 4), "tcp://127.0.0.1:9", "127.0.0.1")
-        own = localised(start, config_of(at), "127.0.0.2").config
+        own = localised(start, config_of(at), host).config
         return own.exchange, own.link_key_file
 
     assert of("tcp://10.0.0.1:7302", "/here/key") == ("tcp://127.0.0.2:7302", str(at.key_file))
     assert of("tcp://0.0.0.0:*", "/here/key") == ("tcp://127.0.0.2:*", str(at.key_file))
+    in_brackets, _ = of("tcp://[fd00::1]:7302", "/here/key", "fd00::2")
+    assert in_brackets == "tcp://[fd00::2]:7302"
     assert of("/run/engine.sock.x", None) == (None, None)
     assert of(None, None) == (None, None)
 

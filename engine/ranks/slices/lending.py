@@ -7,7 +7,7 @@
 What was lent and what will be written are told through one ring, in order; so no rank sends a
 block that has been given to another prompt.
 
-Knows: tickets, and which ranks still read. Does not know: leases, or how a rank sends (`slices`).
+Knows: tickets, and which ranks still read. Does not know: leases, or how a rank sends (`lent`).
 """
 
 from __future__ import annotations

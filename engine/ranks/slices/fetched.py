@@ -70,6 +70,7 @@ class SliceFetching:
             arrived = one.fetch.arrived  # after `why`: it arrives before the end
             if why is not None:
                 del self._under_way[number]
+                one.fetch.close()  # what failed may be copied still, and its slots are others' soon
             if why is not None or arrived > one.told:
                 one.told = arrived
                 self._report(SlicesFetched(number, arrived, why))

@@ -14,7 +14,6 @@ from engine.exchange.parts import Answers
 from engine.exchange.seal import SealedPlace
 from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import Ask
-from engine.ranks.lending import packed
 from engine.ranks.messages import (
     EndLending,
     FetchSlices,
@@ -24,8 +23,9 @@ from engine.ranks.messages import (
     RankMessage,
     SlicesFetched,
 )
-from engine.ranks.slices import SliceExchange, address_of
-from engine.ranks.slices_lent import OTHER_HALF_S, SliceLending
+from engine.ranks.slices.lending import packed
+from engine.ranks.slices.lent import OTHER_HALF_S, SliceLending
+from engine.ranks.slices.rank_exchange import SliceExchange, address_of
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
@@ -236,7 +236,7 @@ def wanted() -> FetchSlices:
     )
 
 
-def test_what_is_wanted_is_asked_at_the_door_of_this_rank_and_reported(rig: Rig) -> None:
+def test_what_is_wanted_is_asked_at_the_address_of_this_rank_and_reported(rig: Rig) -> None:
     began = time.monotonic()
     rig.slices.do(wanted())
     [fetch] = rig.threads.begun
@@ -271,7 +271,35 @@ def test_what_is_left_is_not_written_any_more(rig: Rig) -> None:
     assert not rig.reports
 
 
-def test_doors_are_beside_rank_0s() -> None:
+@dataclass
+class Copies:
+    """Copies from another GPU that are under way until somebody waits for them."""
+
+    fetch: Fetch
+    closed_first: bool | None = None  # None: nobody has waited
+
+    def query(self) -> bool:
+        return self.closed_first is not None
+
+    def synchronize(self) -> None:
+        self.closed_first = self.fetch.is_closed
+
+
+def test_what_has_failed_is_reported_once_nothing_of_it_is_copied_any_more(rig: Rig) -> None:
+    rig.slices.do(wanted())
+    [fetch] = rig.threads.begun
+    fetch.writing = copies = Copies(fetch)
+    fetch.arrived = 3
+    rig.slices.turn()
+    assert rig.reports == [SlicesFetched(5, 3, None)]
+    assert not copies.query(), "while it goes on nothing waits"
+    fetch.end("a block is not what was asked for")
+    rig.slices.turn()
+    assert rig.reports[1:] == [SlicesFetched(5, 3, "a block is not what was asked for")]
+    assert copies.closed_first, "rank 0 gives the slots to others now, and tells this rank nothing"
+
+
+def test_other_ranks_are_asked_beside_rank_0() -> None:
     assert address_of(None, 1) is None
     assert address_of("/run/engine.sock.x", 2) == "/run/engine.sock.x.2"
     assert address_of("tcp://0.0.0.0:7302", 2) == "tcp://0.0.0.0:7304"

@@ -8,7 +8,7 @@
 A fetch that ends early is left on all ranks before its slots are given to others: the ring tells
 both in this order.
 
-Knows: which rank has how much. Does not know: sequences, or how a rank fetches (`slices`).
+Knows: which rank has how much. Does not know: sequences, or how a rank fetches (`fetched`).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.seal import SealedPlace
 from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import Ask, Slices
-from engine.ranks.lending import RanksAnswering, packed, unpacked
 from engine.ranks.messages import EndLending, Lend, LendBlocks, LendingEnded
 from engine.ranks.runner import LARGE_BYTES
+from engine.ranks.slices.lending import RanksAnswering, packed, unpacked
 from prefix_cache.namespace import Namespace
 from tests.doubles.ranks.two_ranks import TwoRanks
 

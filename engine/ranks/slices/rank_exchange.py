@@ -3,7 +3,7 @@
 Rank 0 decides both. Each rank is asked at an address of its own, and asks the other engine's rank
 of its number.
 
-Knows: who is told what. Does not know: tickets (`slices_lent`) or slots (`slices_fetched`).
+Knows: who is told what. Does not know: tickets (`lent`) or slots (`fetched`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from engine.ranks.messages import (
     LendBlocks,
     RankMessage,
 )
-from engine.ranks.slices_fetched import SliceFetching
-from engine.ranks.slices_lent import SliceLending
+from engine.ranks.slices.fetched import SliceFetching
+from engine.ranks.slices.lent import SliceLending
 
 ANY = "*"  # free port
 

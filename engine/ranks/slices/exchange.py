@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from engine.exchange.exchange import OpenedExchange
 from engine.exchange.fetch import Patience, Way
 from engine.exchange.parts import Answers, Asks
-from engine.ranks.fetching import RanksAsking
 from engine.ranks.leader import OtherRanks
-from engine.ranks.lending import RanksAnswering
 from engine.ranks.messages import Started
 from engine.ranks.runner import RanksRunner
+from engine.ranks.slices.fetching import RanksAsking
+from engine.ranks.slices.lending import RanksAnswering
 from engine.step import Runner
 from storage.copies import CopyEvent
 

@@ -24,8 +24,8 @@ from engine.exchange.answering import Asked, Asker
 from engine.exchange.parts import Answers
 from engine.exchange.sending import BlockToSend
 from engine.exchange.wire import Ask
-from engine.ranks.lending import unpacked
 from engine.ranks.messages import EndLending, LendBlocks, LendingEnded, RankMessage
+from engine.ranks.slices.lending import unpacked
 from storage.copies import CopyEvent
 
 OTHER_HALF_S = 5.0  # for which a lending waits for its ask, and an ask for its lending

@@ -15,7 +15,7 @@ from engine.scheduling.sequence import Sequence
 from prefix_cache.namespace import Namespace
 
 
-class Forgotten(NamedTuple):
+class FlushScope(NamedTuple):
     """Of a flow, of a namespace, of both together, or (None) all."""
 
     flow: str | None
@@ -30,17 +30,17 @@ class Forgotten(NamedTuple):
         )
 
 
-class ForgottenOfLate:
+class RecentFlushes:
     """Each for `seconds`. One owner thread."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[Forgotten, float] = {}
+        self._until: dict[FlushScope, float] = {}
 
-    def add(self, forgotten: Forgotten, now: float) -> None:
+    def add(self, scope: FlushScope, now: float) -> None:
         """It was flushed just now."""
         self._until = {one: until for one, until in self._until.items() if until > now}
-        self._until[forgotten] = now + self._seconds
+        self._until[scope] = now + self._seconds
 
     def covers(self, sequence: Sequence, now: float) -> bool:
         """Whether what a sequence would fetch may be of what was flushed."""

@@ -12,8 +12,8 @@ import pytest
 
 from engine.exchange.fetch import Fetch, Wanted
 from engine.exchange.wire import Slices
-from engine.ranks.fetching import RanksAsking
 from engine.ranks.messages import FetchSlices, LeaveSlices, RankMessage, SlicesFetched
+from engine.ranks.slices.fetching import RanksAsking
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import Passed
