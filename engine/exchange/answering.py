@@ -27,7 +27,6 @@ from engine.exchange.block_memory import BlockMemory
 from engine.exchange.peer_pool import this_host
 from engine.exchange.sending import BlockToSend, Sending
 from engine.exchange.wire import (
-    MAX_FRAME_BYTES,
     Ask,
     Ended,
     ExchangeCodec,
@@ -40,6 +39,7 @@ from engine.exchange.wire import (
     WireError,
     window_of,
 )
+from engine.link import pieces
 from engine.link.address import is_tcp
 from engine.link.binding import bind, make_way
 from engine.link.curve import LinkKey, Socket, only_holders
@@ -172,11 +172,10 @@ class Answering:
     def _receive(self) -> None:
         for _ in range(FRAMES_AT_ONCE):
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                client, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            if len(frames) == 2:
-                self._hear(*frames)
+            self._hear(client, b"".join(parts))
         self._waker.wake()  # there may be more
 
     def _hear(self, client: bytes, frame: bytes) -> None:
@@ -280,7 +279,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
     # Windows bound what an ask has under way, but who reads nothing can leave and ask again.
     socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
     socket.set(zmq.RCVHWM, UNREAD_FRAMES)
-    socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    socket.set(zmq.MAXMSGSIZE, pieces.MAX_FRAME_BYTES)
     return socket
 
 

@@ -44,6 +44,7 @@ from engine.exchange.wire import (
 )
 from engine.link.address import address, is_tcp
 from engine.link.curve import LinkKey, Socket, connect_with
+from engine.link.pieces import in_pieces
 from engine.link.waker import Waker
 
 SILENCE_S = 2.0  # of an engine that is alive and answers
@@ -247,8 +248,7 @@ class Asking:
             return
         one.heard = time.monotonic()
         fetch = one.arriving.fetch
-        if fetch.answered is None:
-            fetch.answered = one.heard
+        fetch.answered = fetch.answered or one.heard
         if not fetch.is_over:
             one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
 
@@ -287,7 +287,7 @@ class Asking:
     def _say(self, peer: _Peer, message: ToSource) -> None:
         """Hand it to the socket; where that is full, nobody is there to take it."""
         with suppress(zmq.Again):
-            peer.socket.send(self._codec.encode(message), zmq.NOBLOCK)
+            peer.socket.send_multipart(in_pieces(self._codec.encode(message)), zmq.NOBLOCK)
 
 
 def _with_prompt(ask: Ask, wanted: Wanted) -> Ask:

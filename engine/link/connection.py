@@ -27,6 +27,7 @@ from engine.link.codec import Codec, DecodeError
 from engine.link.curve import LinkKey, Socket, connect_with
 from engine.link.heartbeat import HEARTBEAT_S, HeartbeatListener
 from engine.link.messages import FromEngine, Hello, ToEngine, Welcome
+from engine.link.pieces import in_pieces
 
 RECONNECT_MS = 50
 MISSED = 4  # heartbeats in a row: then less than 3 s have passed
@@ -103,7 +104,7 @@ class Connection:
             return False
         frame = self._codec.encode(message)
         try:
-            self._socket.send(frame, zmq.NOBLOCK)
+            self._socket.send_multipart(in_pieces(frame), zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         self._receive_soon()

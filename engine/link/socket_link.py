@@ -20,6 +20,7 @@ from engine.link.codec import Codec
 from engine.link.curve import LinkKey, Socket, only_holders
 from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, ToEngine
+from engine.link.pieces import MAX_FRAME_BYTES
 from engine.link.strangers import Strangers
 from engine.link.waker import Waker
 
@@ -76,13 +77,14 @@ class SocketLink:
             opened.callback(context.destroy, linger=0)
             if key is not None:
                 opened.enter_context(only_holders(context, key))
-            self._socket = _open(context, codec.max_frame_bytes)
+            self._socket = _open(context)
             if key is not None:
                 self._strangers = Strangers(self._socket, engine)
                 opened.callback(self._strangers.close)
             self._poller = zmq.Poller()
             self._poller.register(self._socket, zmq.POLLIN)
             publisher = context.socket(zmq.PUB)
+            publisher.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
             bind(self._socket, self._address.messages, key)
             bind(publisher, self._address.heartbeat, key)
             for path in self._address.files:
@@ -150,17 +152,18 @@ class SocketLink:
 
     def _decode(self, frames: list[bytes], incoming: list[Incoming]) -> None:
         try:
-            client, frame = frames
+            client, *pieces = frames
+            frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             incoming.append(Incoming(client, self._codec.decode_to_engine(frame)))
-        except ValueError:  # a DecodeError, or not two frames
+        except ValueError:  # a DecodeError
             self.dropped_frames += 1
 
 
-def _open(context: zmq.Context[Socket], max_frame_bytes: int) -> Socket:
+def _open(context: zmq.Context[Socket]) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
     # What one gateway can be owed is bounded by what it asked for: never block on it.
     socket.set(zmq.SNDHWM, 0)
-    socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket

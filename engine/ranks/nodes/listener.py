@@ -20,7 +20,7 @@ from engine.link.curve import LinkKey, Socket, only_holders, serve_with
 from engine.link.strangers import Strangers
 from engine.ranks.nodes.wire import (
     FROM_NODE,
-    MAX_FRAME_BYTES,
+    MAX_REPORT_BYTES,
     Beat,
     FromNode,
     Join,
@@ -149,7 +149,7 @@ def open_listener(
         socket = context.socket(zmq.ROUTER)
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.SNDHWM, 0)  # what ranks are told is bounded by what is under way
-        socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        socket.set(zmq.MAXMSGSIZE, MAX_REPORT_BYTES)
         serve_with(socket, key)
         notice_silence(socket, silence_s)
         opened.callback(Strangers(socket, endpoint).close)

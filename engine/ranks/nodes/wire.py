@@ -18,8 +18,11 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from engine.ranks.messages import Start
+from storage.disk.wire import MAX_MESSAGE_BYTES
 
-MAX_FRAME_BYTES = 64 << 20  # a step of many long prompts; what ranks report is far less
+MAX_FRAME_BYTES = 64 << 20  # a step of many long prompts
+# What a node sends. ZMQ takes so much of anybody, before it looks whether they hold the key.
+MAX_REPORT_BYTES = MAX_MESSAGE_BYTES + 1024
 MOST_TEXT = 1024  # characters
 MOST_VERSIONS = 256  # likewise
 _PRINTABLE = r"^[ -~]*\Z"  # it ends in a log

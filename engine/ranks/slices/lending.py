@@ -149,7 +149,9 @@ class RanksAnswering:
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
         """As `Answers.end`. Raises RankGone."""
-        lent = self._lent[asker]
+        lent = self._lent.get(asker)
+        if lent is None:
+            return  # it has asked and left before anybody looked
         if lent.ticket is not None and lent.readers:
             self._others.tell(EndLending(lent.ticket, why, is_all))
         if lent.here is not None:

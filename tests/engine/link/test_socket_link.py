@@ -17,6 +17,7 @@ from engine.link.address import address
 from engine.link.codec import Codec
 from engine.link.heartbeat import HeartbeatListener
 from engine.link.messages import Cancel, Hello, StepReply, ToEngine
+from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
 from engine.link.socket_link import MAX_BYTES_PER_RECEIVE, MAX_MESSAGES_PER_RECEIVE, SocketLink
 from tests.engine.rigs.rig import generate
 
@@ -110,7 +111,7 @@ def test_a_frame_over_the_bound_costs_its_sender_the_connection(
     link: SocketLink, dial: Dial
 ) -> None:
     rude, polite = dial(), dial()
-    rude.send(bytes((1 << 16) + 1))
+    rude.send(bytes(MAX_FRAME_BYTES + 1))
     polite.send(CODEC.encode(Hello()))
     [incoming] = link.receive(timeout_s=TIMEOUT_S)
     assert incoming.message == Hello()
@@ -148,7 +149,7 @@ def test_large_messages_are_taken_in_portions_too(link: SocketLink, dial: Dial) 
     assert len(frames) < MAX_MESSAGES_PER_RECEIVE
     assert sum(map(len, frames)) > 2 * MAX_BYTES_PER_RECEIVE
     for frame in frames:
-        gateway.send(frame)
+        gateway.send_multipart(in_pieces(frame))
     received: list[ToEngine] = []
     while len(received) < len(large):
         portion = [incoming.message for incoming in link.receive(timeout_s=TIMEOUT_S)]

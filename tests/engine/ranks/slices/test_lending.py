@@ -148,3 +148,14 @@ def test_before_much_is_told_nothing_is_put_off(rig: Rig) -> None:
     assert rig.caught_up == 0
     rig.all.send(asker, [block(1)] * (LARGE_BYTES // 80 + 1))
     assert rig.caught_up == 1
+
+
+def test_who_has_left_before_anybody_looked_is_told_nothing(rig: Rig) -> None:
+    rig.own.news += [Asked(HERE, ASK), Gone(HERE)]
+    asked, gone = rig.all.take()
+    assert isinstance(asked, Asked)
+    assert gone == Gone(asked.asker)
+    rig.all.end(asked.asker, "it serves another model", is_all=False)
+    assert not rig.own.said
+    rig.all.end(rig.ask(), "it serves another model", is_all=False)
+    assert rig.own.said == [("end", HERE)], "the control"
