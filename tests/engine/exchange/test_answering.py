@@ -222,8 +222,9 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
 ) -> None:
     asking.say(ASK)
     send(answering, asked(answering), 5)
-    asking.hear()
+    wait_for(lambda: len(asking.hear()) >= 4, WAIT_S)
     asking.say(Taken(1, 1000))
+    wait_for(lambda: len(asking.hear()) >= 6, WAIT_S)
     assert asking.hear()[4:6] == [Still(1, WINDOW), Block(1, 3)]
 
 
