@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -228,10 +228,9 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
     assert asking.hear()[4:6] == [Still(1, WINDOW), Block(1, 3)]
 
 
-def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
-    """Whatever window it names, and though it leaves and asks again."""
-    window = window_of(LargeBlocks.block_bytes)
-    most = 2 * window + UNREAD_FRAMES + 16  # what the kernel holds of a Unix socket
+@contextmanager
+def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[Answering, Asking]]:
+    """An engine that answers in large blocks, and one that asks, with room for one message."""
     with (
         closing(Answering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
         zmq.Context[Socket]() as context,
@@ -241,6 +240,14 @@ def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
         socket.set(zmq.RCVHWM, 1)
         socket.connect(f"ipc://{answering.address}")
         asking = Asking(socket)
+        yield answering, asking
+
+
+def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
+    """Whatever window it names, and though it leaves and asks again."""
+    window = window_of(LargeBlocks.block_bytes)
+    most = 2 * window + UNREAD_FRAMES + 16  # what the kernel holds of a Unix socket
+    with one_that_reads_nothing(tmp_path) as (answering, asking):
         asks = most // window + 3
         for number in range(1, asks + 1):
             asking.say(replace(ASK, number=number, window=1 << 40))
@@ -300,15 +307,7 @@ def test_who_reads_nothing_and_goes_on_talking_is_gone_when_its_time_is_over(
     tmp_path: Path,
 ) -> None:
     """The end cannot be told to it, and leases do not wait for that."""
-    with (
-        closing(Answering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
-        zmq.Context[Socket]() as context,
-        context.socket(zmq.DEALER) as socket,
-    ):
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.RCVHWM, 1)
-        socket.connect(f"ipc://{answering.address}")
-        asking = Asking(socket)
+    with one_that_reads_nothing(tmp_path) as (answering, asking):
         asking.say(ASK)
         asker = asked(answering)
         send(answering, asker, 2)

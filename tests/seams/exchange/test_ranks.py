@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -180,19 +180,19 @@ def put_address(pair: Pair, address: str) -> None:
     cast(RanksAnswering, core._answering)._addresses = (address,)
 
 
+def hasty_pair(checkpoint: Checkpoint, tmp_path: Path) -> AbstractContextManager[Pair]:
+    """Two engines of two ranks that give up soon."""
+    where = str(tmp_path / "x.sock")
+    return pair_of(checkpoint.model_dir, where, bounds=TWO, patience=HASTY, silence_s=SHORT_S)
+
+
 @pytest.mark.parametrize("lies", [True, False])
 def test_a_slice_that_is_another_or_does_not_come_ends_the_fetch(
     checkpoint: Checkpoint, tmp_path: Path, lies: bool
 ) -> None:
     """Rank 0's own blocks come and are sound, and count for nothing alone."""
     with (
-        pair_of(
-            checkpoint.model_dir,
-            str(tmp_path / "x.sock"),
-            bounds=TWO,
-            patience=HASTY,
-            silence_s=SHORT_S,
-        ) as pair,
+        hasty_pair(checkpoint, tmp_path) as pair,
         closing(LyingRank(tmp_path / "lies", slice_bytes(pair))) as lying,
     ):
         addresses = cast(RanksAnswering, pair.there.core.components.exchange._answering)._addresses
@@ -244,13 +244,7 @@ def test_an_engine_goes_on_however_long_the_reason_is_that_a_rank_says(
 ) -> None:
     """A rank reports it to rank 0 in a message that is bounded."""
     with (
-        pair_of(
-            checkpoint.model_dir,
-            str(tmp_path / "x.sock"),
-            bounds=TWO,
-            patience=HASTY,
-            silence_s=SHORT_S,
-        ) as pair,
+        hasty_pair(checkpoint, tmp_path) as pair,
         closing(LyingRank(tmp_path / "long", 0, why=400_000 * "x")) as long,
         closing(LyingRank(tmp_path / "short", 0, why="no")) as short,
     ):
