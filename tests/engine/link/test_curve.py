@@ -151,7 +151,8 @@ def knock(port: int) -> None:
         stranger.sendall(greeting)
         stranger.recv(64, socket.MSG_WAITALL)
         stranger.sendall(hello)
-        assert stranger.recv(1) == b""
+        while stranger.recv(64):  # perhaps the rest of its greeting, and then the end
+            pass
 
 
 async def test_an_engine_that_is_away_is_no_failed_handshake(at: str) -> None:
