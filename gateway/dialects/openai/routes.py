@@ -53,6 +53,7 @@ from gateway.dialects.openai.tokenize import detokenize, tokenize, tokens_in
 from gateway.dialects.openai_shape import limit_headers
 from gateway.generation.answering import Answering
 from gateway.http.body import Body, Part
+from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
@@ -174,18 +175,16 @@ def _add_generation(
     """Chat and text completions."""
     PermitOf = Annotated[Permit, Depends(permitted)]
 
-    @router.post(
+    @direct(
+        router,
         "/v1/chat/completions",
-        openapi_extra=described(ChatCompletion, ChatRequest, event=ChatChunk),
+        described(ChatCompletion, ChatRequest, event=ChatChunk),
     )
     async def chat_completions(request: Request, permit: PermitOf) -> Response:
         asked, stream = await reader.chat(request, permit)
         return await asked.respond(answering, stream=stream)
 
-    @router.post(
-        "/v1/completions",
-        openapi_extra=described(Completion, CompletionRequest, event=Completion),
-    )
+    @direct(router, "/v1/completions", described(Completion, CompletionRequest, event=Completion))
     async def completions(request: Request, permit: PermitOf) -> Response:
         asked, stream = await reader.completion(request, permit)
         return await asked.respond(answering, stream=stream)
