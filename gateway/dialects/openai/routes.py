@@ -27,6 +27,7 @@ from gateway.dialects.dialect_request import (
     DialectRequest,
     json_response,
     read_wire,
+    work_in,
 )
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
@@ -93,7 +94,9 @@ class Reader:
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
         wanted = await self._understood(
-            permit, lambda bounds: request_of_chat(wire, request_id, bounds, self.card.defaults)
+            permit,
+            permit.body.size // BYTES_PER_CHARACTER,
+            lambda bounds: request_of_chat(wire, request_id, bounds, self.card.defaults),
         )
         reply = ChatReply(
             id=f"chatcmpl-{request_id}",
@@ -110,6 +113,7 @@ class Reader:
         context = (await self.admission.engine()).max_model_len
         wanted = await self._understood(
             permit,
+            work_in(bytes(wire.prompt)),
             lambda bounds: request_of_completion(
                 wire, request_id, bounds, context, self.card.defaults
             ),
@@ -139,8 +143,9 @@ class Reader:
         return wire
 
     async def _understood(
-        self, permit: Permit, understand: Callable[[Bounds], GenerationRequest]
+        self, permit: Permit, size: int, understand: Callable[[Bounds], GenerationRequest]
     ) -> GenerationRequest:
+        """What `understand` makes of a request; `size` is how much work that is."""
         bounds = self.bounds
         if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -149,7 +154,6 @@ class Reader:
             yield from ()
             return understand(bounds)
 
-        size = permit.body.size // BYTES_PER_CHARACTER
         return await self.admission.off_the_loop(permit.caller, work(), size)
 
     def _reply_fields(self, wire: Generating) -> dict[str, Any]:
