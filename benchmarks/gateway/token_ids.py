@@ -3,8 +3,8 @@
     python -m benchmarks.gateway.token_ids [--requests 300]
 
 One request after another asks for one token of an engine that answers at once. `ms` is what all
-threads of the gateway take for one; `event_loop_ms` is the part of its event loop. What the others
-take costs a first token two wake-ups besides.
+threads of the gateway take for one, `event_loop_ms` the part of its event loop; `waits` is how
+often one of them waits, for another thread or for the client, and is woken again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
+from resource import RUSAGE_SELF, RUSAGE_THREAD, getrusage
 from typing import Annotated
 
 import msgspec
@@ -81,23 +82,24 @@ def ask(connection: socket.socket, asked: bytes) -> None:
         raise RuntimeError(answer.decode())
 
 
-def measure(served: Served, size: int, requests: int) -> tuple[float, float]:
-    """Seconds of processor time for each request: of the gateway, and of its event loop."""
+def measure(served: Served, size: int, requests: int) -> tuple[float, ...]:
+    """For each request: seconds of the gateway, and of its event loop; how often they wait."""
     asked = request(served, size)
     (gateway,) = (one for one in threading.enumerate() if one.name == "gateway")
     clock = time.pthread_getcpuclockid(gateway.ident or 0)
 
-    def clocks() -> tuple[float, float]:
-        return time.process_time() - time.thread_time(), time.clock_gettime(clock)
+    def counts() -> tuple[float, float, float]:
+        waits, own = (getrusage(whose).ru_nvcsw for whose in (RUSAGE_SELF, RUSAGE_THREAD))
+        return time.process_time() - time.thread_time(), time.clock_gettime(clock), waits - own
 
     with closing(socket.create_connection(("127.0.0.1", served.port))) as connection:
         for _ in range(20):
             ask(connection, asked)
-        before = clocks()
+        before = counts()
         for _ in range(requests):
             ask(connection, asked)
-        whole, loop = (now - then for now, then in zip(clocks(), before, strict=True))
-    return whole / requests, loop / requests
+        after = counts()
+    return tuple((now - then) / requests for now, then in zip(after, before, strict=True))
 
 
 def main(requests: Annotated[int, typer.Option(help="Requests of each size.")] = 300) -> None:
@@ -107,8 +109,9 @@ def main(requests: Annotated[int, typer.Option(help="Requests of each size.")] =
         engine = AtOnce(replace(WELCOME, max_model_len=CONTEXT, vocab_size=VOCAB))
         with serving(config_of(model, Path(directory, "data"), access_log="off"), engine) as served:
             for size in SIZES:
-                whole, loop = measure(served, size, requests)
-                emit("token_ids", tokens=size, ms=whole * 1e3, event_loop_ms=loop * 1e3)
+                whole, loop, waits = measure(served, size, requests)
+                took = {"ms": whole * 1e3, "event_loop_ms": loop * 1e3, "waits": waits}
+                emit("token_ids", tokens=size, **took)
 
 
 if __name__ == "__main__":

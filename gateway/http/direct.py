@@ -1,8 +1,8 @@
 """Routes that are reached without the framework: those of every token that is generated.
 
 FastAPI describes them like all others. But to find one of its routes it tries them one by one, and
-then it solves the dependencies and keeps four exit stacks, anew for each request. That took a sixth
-of all that the gateway does for a request; here it is a look into a table and two calls.
+then it solves the dependencies and keeps exit stacks, anew for each request. Here it is a look into
+a table and two calls.
 
     POST to a path in the table --> caller -> permit -> handler -> answer
     all else --> FastAPI
