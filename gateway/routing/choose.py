@@ -73,16 +73,27 @@ def choose_replica(
         + one.copied_s * (copies + ahead)
         for one in candidates
     ]
-    cheapest = candidates[prices.index(min(prices))]
-    limit = _limit(min(prices) + (load_s(cheapest.replica) if cheapest.loads else 0.0), balance)
+    alike = _alike(candidates, prices, balance, load_s)
+    return min(alike, key=lambda one: (one.running, one.given, one.replica)).replica
+
+
+def _alike(
+    candidates: Sequence[Candidate],
+    prices: Sequence[float],
+    balance: Balance,
+    load_s: Callable[[str], float],
+) -> list[Candidate]:
+    """Those that are about as cheap as the cheapest, with their loads; `prices` are without."""
+    least = min(prices)
+    cheapest = candidates[prices.index(least)]
+    limit = _limit(least + (load_s(cheapest.replica) if cheapest.loads else 0.0), balance)
     priced = [
         (price + load_s(one.replica) if one.loads else price, one)
         for price, one in zip(prices, candidates, strict=True)
         if price <= limit
     ]
     limit = _limit(min([price for price, _ in priced]), balance)
-    alike = [one for price, one in priced if price <= limit]
-    return min(alike, key=lambda one: (one.running, one.given, one.replica)).replica
+    return [one for price, one in priced if price <= limit]
 
 
 def _limit(price: float, balance: Balance) -> float:
