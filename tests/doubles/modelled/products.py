@@ -19,9 +19,9 @@ from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
 from tests.doubles.modelled.device import StepModel
 
 # Microseconds of a layer's four products: what is left of the steps of *multiturn*, eight times
-# with several bounds, and of *agents*, once the rest of this model is taken away. For seconds on end the machine
-# computes at its power limit, so these are up to 15 % above what the products take alone,
-# cold. At 112, 128 and 256 rows, of which there were no steps, between the two.
+# with several bounds, and of *agents*, once the rest of this model is taken away. For seconds on
+# end the machine computes at its power limit, so these are up to 15 % above what the products take
+# alone, cold. At 112, 128 and 256 rows, of which there were no steps, between the two.
 ROWS = (
     *(1, 8, 16, 24, 32, 40, 64, 112, 128, 192, 256, 320),
     *(384, 512, 640, 768, 1024, 1552, 2080, 2580, 3113, 8192),
