@@ -142,6 +142,9 @@ class DiskTier:
         if self._process is not None and self.is_up:
             self._process.send(wire.Forget(owner))
 
+    def erase_unlisted(self) -> None:
+        """Nothing: `scan` lists all that is sound, and has the rest erased."""
+
     def note_flushes(self, flushes: Sequence[str]) -> None:
         """Remember that these flushes are done, once all is erased that was to be before.
 
