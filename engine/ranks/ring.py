@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
 import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
 PATIENCE_S = 60.0  # with a reader that takes nothing, for room
@@ -94,7 +95,7 @@ class RingWriter:
                 left = give_up - time.monotonic()
                 if left <= 0:
                     raise RingStuck(f"a rank has taken nothing for {self._patience_s:g} s")
-                select.select([reader.freed], [], [], left)
+                wait_for_any([reader.freed], left)
                 reader.num_freed += _count(reader.freed)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import storage
 from storage.disk import wire
 from storage.disk.config import DiskConfig
 from storage.host_pool import HostPool
+from storage.waiting import wait_for_any
 
 
 class DiskProcess:
@@ -78,7 +78,7 @@ class DiskProcess:
     def wait_for_reply(self, timeout_s: float) -> None:
         """Wait until there may be a reply, or room to send, or `timeout_s` have passed."""
         writing = [self._channel.socket] if self._outbox else []
-        select.select([self._channel.socket], writing, [], timeout_s)
+        wait_for_any([self._channel.socket], timeout_s, writing)
         self.flush()
 
     def kill(self) -> None:
