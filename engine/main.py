@@ -23,6 +23,7 @@ from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.open_connections import allow_open_files
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
@@ -56,6 +57,7 @@ _log = logging.getLogger(__name__)
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
     prevent_core_dumps()
+    allow_open_files()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments

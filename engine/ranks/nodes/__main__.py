@@ -9,6 +9,7 @@ import msgspec
 
 from engine.core_dumps import prevent_core_dumps
 from engine.link.curve import BadLinkKey
+from engine.link.open_connections import allow_open_files
 from engine.process import EXIT_CANNOT_START
 from engine.ranks.nodes.config import NodeConfig
 from engine.ranks.nodes.joining import JoinRefused, serve
@@ -19,6 +20,7 @@ _log = logging.getLogger(__name__)
 def main(arguments: list[str]) -> int:
     """Serve one engine after the other, until a signal ends this process and its ranks."""
     prevent_core_dumps()
+    allow_open_files()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments
