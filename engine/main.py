@@ -22,7 +22,8 @@ from engine.core_dumps import prevent_core_dumps
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
-from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.curve import BadLinkKey, LinkKey, read_link_key
+from engine.link.heartbeat import told_meanwhile
 from engine.link.open_connections import allow_open_files
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed
@@ -44,7 +45,7 @@ from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
-from engine.startup.outline import outline_model
+from engine.startup.outline import ModelOutline, outline_model
 from engine.startup.warm_up import warm_up
 from prefix_cache.policies.expected_value import by_name
 
@@ -100,18 +101,28 @@ def _cannot_start(error: Exception) -> int:
 
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
-    team = opened.enter_context(started_ranks(config, outline))
+    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    team = _team(config, outline, key, opened)
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     with why_not_started(team):
         model = open_model(config, outline, team)
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
-    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
     exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
     link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, outline.share)
+
+
+def _team(
+    config: EngineConfig, outline: ModelOutline, key: LinkKey | None, opened: ExitStack
+) -> Team | None:
+    """The other ranks; gateways are told which machine does not come."""
+    if config.nnodes == 1:
+        return opened.enter_context(started_ranks(config, outline))
+    with told_meanwhile(config.socket, key) as waits_for:
+        return opened.enter_context(started_ranks(config, outline, waits_for=waits_for))
 
 
 def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:
