@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import gc
 import logging
-import sys
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from engine.config import EngineConfig
+from engine.config_argument import begun_with
 from engine.core import EngineCore
-from engine.core_dumps import prevent_core_dumps
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
 from engine.link.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.heartbeat import told_meanwhile
-from engine.link.open_connections import allow_open_files
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
@@ -57,14 +53,8 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
-    prevent_core_dumps()
-    allow_open_files()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    try:
-        [settings] = arguments
-        config = msgspec.json.decode(settings, type=EngineConfig)
-    except (ValueError, msgspec.DecodeError) as error:
-        _log.error("usage: python -m engine CONFIG, an EngineConfig as JSON: %s", error)
+    config = begun_with(arguments, EngineConfig, "engine")
+    if config is None:
         return EXIT_CANNOT_START
     with ExitStack() as opened:
         try:
