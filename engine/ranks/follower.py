@@ -27,12 +27,12 @@ from engine.ranks.messages import (
     Close,
     CopyBlocks,
     DiskReport,
-    Ended,
     FlushesDone,
     ForgetOwner,
     Launch,
     LaunchForward,
     ListFlushes,
+    MovesEnded,
     NoteFlushes,
     OnDisk,
     RankMessage,
@@ -141,7 +141,7 @@ class Follower:
             for moves in (ended.done, ended.failed, ended.lost)
         ]
         while any(parts := [list(islice(numbers, MOST_MOVES)) for numbers in reports]):
-            self._send(Ended(*parts))
+            self._send(MovesEnded(*parts))
         self._report_disk()
 
     def _report_disk(self) -> None:

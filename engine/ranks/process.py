@@ -112,7 +112,7 @@ class RelayProcess(ChildProcess):
             one.close()
 
 
-class Watch:
+class RanksWatch:
     """Ends the engine after the death of a rank. A thread of its own."""
 
     def __init__(

@@ -24,7 +24,7 @@ from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.meeting_place import MeetingPlace, meeting_place
 from engine.ranks.messages import ENCODER, Close, Joined, NotStarted, Start, Started
-from engine.ranks.process import END_S, ChildProcess, RankProcess, RelayProcess, Watch
+from engine.ranks.process import END_S, ChildProcess, RankProcess, RanksWatch, RelayProcess
 from engine.ranks.ring import RingWriter
 from engine.startup.outline import ModelOutline
 from storage.disk.wire import Channel
@@ -41,7 +41,11 @@ class Team:
     """The ranks beside this one, and the groups of all. One owner thread."""
 
     def __init__(
-        self, others: OtherRanks, processes: Sequence[ChildProcess], watch: Watch, elsewhere: range
+        self,
+        others: OtherRanks,
+        processes: Sequence[ChildProcess],
+        watch: RanksWatch,
+        elsewhere: range,
     ) -> None:
         """`elsewhere` are the ranks on other machines."""
         self._others = others
@@ -156,7 +160,7 @@ def _started(
         ends = ring.ends[min(rank, len(ring.ends)) - 1]  # the relay's is the last
         channel.send(ENCODER.encode(Start(resolved, rank, ends, place.path, place.host)))
     processes = [*ranks, *relays]
-    return Team(OtherRanks(ring, channels), processes, Watch(processes, end), elsewhere)
+    return Team(OtherRanks(ring, channels), processes, RanksWatch(processes, end), elsewhere)
 
 
 @contextmanager

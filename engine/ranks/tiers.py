@@ -28,10 +28,10 @@ from engine.ranks.messages import (
     MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
-    Ended,
     FlushesDone,
     ForgetOwner,
     ListFlushes,
+    MovesEnded,
     NoteFlushes,
     ScanDisk,
     Scanned,
@@ -92,7 +92,7 @@ class RanksMover:
         completed = Completed()
         self._copied += ended.copied
         self._note(ended.done, ended.failed, ended.lost, completed)
-        for _, report in self.others.take(Ended):
+        for _, report in self.others.take(MovesEnded):
             done, failed, lost = (
                 [self._moves[number] for number in numbers]
                 for numbers in (report.done, report.failed, report.lost)

@@ -89,7 +89,7 @@ class DiskProcess:
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
         """Let it finish what it was asked to do, then end it; after `deadline_s` kill it."""
-        self.send(wire.Close())
+        self.send(wire.CloseFile())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
             while self.receive() is not None:

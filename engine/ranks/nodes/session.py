@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from engine.process import EXIT_STOPPED
 from engine.ranks.messages import ENCODER, Start
 from engine.ranks.nodes.connection import NodeConnection
-from engine.ranks.nodes.wire import Command, LinkBroken, RankEnded, Report, ToNode
+from engine.ranks.nodes.wire import LinkBroken, RankCommand, RankEnded, RankReport, ToNode
 from engine.ranks.process import END_S, RankProcess
 from engine.ranks.ring import RingStuck, RingWriter
 from storage.disk.wire import Channel, WireBroken
@@ -34,7 +34,7 @@ class _RankLeft(Exception):
     """A rank has ended while another one was told something."""
 
 
-class Session:
+class NodeSession:
     """The ranks of one engine that are on this machine. One owner thread."""
 
     def __init__(self, connection: NodeConnection, starts: Sequence[Start]) -> None:
@@ -86,7 +86,7 @@ class Session:
         """Tell the ranks what has come, unless one ends meanwhile: then all do."""
         while self._told:
             message = self._told.popleft()
-            if isinstance(message, Command):
+            if isinstance(message, RankCommand):
                 try:
                     self._ring.write(message.content, self._look_at_all)
                 except RingStuck as error:
@@ -105,7 +105,7 @@ class Session:
         channel = self._channels[rank.rank]
         try:
             while (content := channel.receive(socket.MSG_DONTWAIT)) is not None:
-                self._connection.send(Report(rank.rank, bytes(content)))
+                self._connection.send(RankReport(rank.rank, bytes(content)))
         except WireBroken:
             self._poller.unregister(channel.socket)  # its end is seen by its process
 
@@ -121,5 +121,5 @@ class Session:
 
 def run_session(connection: NodeConnection, starts: Sequence[Start]) -> None:
     """Run ranks to their end. Raises LinkBroken, OSError."""
-    with closing(Session(connection, starts)) as session:
+    with closing(NodeSession(connection, starts)) as session:
         session.run()

@@ -13,10 +13,10 @@ from engine.ranks.messages import (
     MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
-    Ended,
     FlushesDone,
     ForgetOwner,
     ListFlushes,
+    MovesEnded,
     NoteFlushes,
     ScanDisk,
     Scanned,
@@ -77,12 +77,12 @@ class TestMover:
         mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
         own.ended = Completed(done=list(UP), copied=[copied])
-        ranks.report(1, Ended([2, 0, 1], [], []))
+        ranks.report(1, MovesEnded([2, 0, 1], [], []))
         assert mover.poll() == Completed(), "one rank is not ready"
         assert mover.pending == 3
-        ranks.report(2, Ended([1], [], []))
+        ranks.report(2, MovesEnded([1], [], []))
         assert mover.poll() == Completed(done=[UP[1]], copied=[copied])
-        ranks.report(2, Ended([0, 2], [], []))
+        ranks.report(2, MovesEnded([0, 2], [], []))
         assert mover.poll() == Completed(done=[UP[0], UP[2]])
         assert mover.pending == 0
 
@@ -91,8 +91,8 @@ class TestMover:
         mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
         mover.start(Plan(DOWN, dict.fromkeys(DOWN, RECORD)))  # numbers go on: 3 and 4
-        ranks.report(1, Ended([0, 4], [1, 3], [2]))
-        ranks.report(2, Ended([0, 1, 2, 3, 4], [], []))
+        ranks.report(1, MovesEnded([0, 4], [1, 3], [2]))
+        ranks.report(2, MovesEnded([0, 1, 2, 3, 4], [], []))
         own.ended = Completed(done=[UP[0], UP[1], *DOWN], failed=[UP[2]])
         ended = mover.poll()
         assert ended.done == [UP[0], DOWN[1]]
@@ -105,7 +105,7 @@ class TestMover:
         for number in range(2):
             mover.start(Plan(UP[:1]))
             for rank in (1, 2):
-                ranks.report(rank, Ended([number], [], []))
+                ranks.report(rank, MovesEnded([number], [], []))
             own.ended = Completed(done=[UP[0]])
             assert mover.poll() == Completed(done=[UP[0]])
 
