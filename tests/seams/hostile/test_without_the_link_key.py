@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 
@@ -82,6 +83,16 @@ def open_files() -> Iterator[None]:
         pytest.skip("the hard limit of open files (ulimit -Hn) is too low")
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("name", ["link", "exchange", "node"])
+def test_at_every_door_connections_are_counted(name: str) -> None:
+    """What follows from it is tested with `Strangers`."""
+    before = threading.active_count()
+    with door(name):
+        counted = [one.name for one in threading.enumerate()].count("engine-strangers")
+        assert counted == (2 if name == "link" else 1), "the heartbeat has a port as well"
+    assert threading.active_count() == before
 
 
 @contextmanager
