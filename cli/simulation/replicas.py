@@ -30,7 +30,7 @@ from gateway.routing.remote_prefill import (
     computing,
     prefill_choice,
 )
-from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
+from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 from prefix_cache.hashing import KEY_BYTES
 
 _GATEWAY = b"simulation"
@@ -190,7 +190,7 @@ class ReplicaSet:
     def _role(self, name: str) -> Role:
         return self._replicas[name].role
 
-    def _sent(self, request: Generate, admitted: KeyedRequest, choice: Choice) -> _Part:
+    def _sent(self, request: Generate, admitted: KeyedRequest, choice: RoutingChoice) -> _Part:
         """A request, or its prompt, on its way to a replica."""
         now, source = self._clock.now, choice.source
         replica = self._replicas[choice.replica]

@@ -77,7 +77,7 @@ class Gone:
     asker: Asker
 
 
-class Answering:
+class ExchangeAnswering:
     """The thread, and the socket that it serves. Opened and used by the owner thread."""
 
     def __init__(

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 import pytest
 import zmq
 
-from engine.exchange.answering import Answering, Asked, Gone
+from engine.exchange.answering import Asked, ExchangeAnswering, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
 from engine.link.curve import LinkKey, Socket, connect_with
@@ -44,7 +44,7 @@ def door(name: str) -> Iterator[int]:
     at = f"tcp://127.0.0.1:{port}"
     with ExitStack() as opened:
         if name == "exchange":
-            opened.enter_context(closing(Answering(at, Memory(), lambda: None, key=KEY)))
+            opened.enter_context(closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)))
         elif name == "node":
             opened.enter_context(open_listener(at, KEY, 2, 5.0))
         else:
@@ -151,7 +151,7 @@ def test_and_fetches_one_of_any_length() -> None:
         number=1, fingerprint=b"", salt=bytes(16), token_ids=bytes(1 << 20), first=0, window=1
     )
     with (
-        closing(Answering(at, Memory(), lambda: None, key=KEY)) as answering,
+        closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)) as answering,
         holder(at) as say,
     ):
         say(ExchangeCodec().encode(ask))
