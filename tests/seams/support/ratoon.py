@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tests.doubles.forks.ratoon import ForkedRatoon
+from tests.doubles.forks.process import ForkedProcess, forked_ratoon
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 
@@ -46,9 +46,9 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
     return others | dict(settings)
 
 
-def forked(words: Sequence[str], settings: Mapping[str, str], log: Path) -> ForkedRatoon:
+def forked(words: Sequence[str], settings: Mapping[str, str], log: Path) -> ForkedProcess:
     """Start `ratoon WORDS`, whose modules have been imported; `log` grows by its output."""
-    return ForkedRatoon(words, environment(settings), log)
+    return forked_ratoon(words, environment(settings), log)
 
 
 def executed(
@@ -65,7 +65,9 @@ def executed(
 
 
 @contextmanager
-def running(words: Sequence[str], settings: Mapping[str, str], log: Path) -> Iterator[ForkedRatoon]:
+def running(
+    words: Sequence[str], settings: Mapping[str, str], log: Path
+) -> Iterator[ForkedProcess]:
     """A forked one, which is killed at the end."""
     process = forked(words, settings, log)
     try:
