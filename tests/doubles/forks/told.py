@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.doubles.forks.becoming import open_descriptors
 
+UP_TO_31 = (1 << 31) - 1  # what follows is libc's own, for threads; numpy has some, unless told not
+
 
 def what_i_am() -> dict[str, object]:
     """All that a program could see of how it was started, but for its id and its modules."""
@@ -26,7 +28,11 @@ def what_i_am() -> dict[str, object]:
         "leads": os.getpid() in (os.getsid(0), os.getpgid(0)),
         "descriptors": {one: os.readlink(f"/proc/self/fd/{one}") for one in (0, 1, 2)},
         "open": open_descriptors(),
-        "signals": [line for line in status if line.startswith(("SigIgn", "SigCgt", "SigBlk"))],
+        "signals": [
+            (name, int(mask, 16) & UP_TO_31)
+            for name, _, mask in (line.partition(":") for line in status)
+            if name in ("SigIgn", "SigCgt", "SigBlk")
+        ],
         "handlers": {number: str(signal.getsignal(number)) for number in signal.valid_signals()},
         "logging": [str(logging.root.handlers), logging.root.level],
         "unbuffered": [getattr(one, "write_through") for one in (sys.stdout, sys.stderr)],  # noqa: B009

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cli.serving import parent_death
+from cli.serving.child import python_environment
 from tests.doubles.forks.instead_of_exec import InsteadOfExec
 from tests.doubles.forks.server import fork_server
 
@@ -41,7 +42,7 @@ def start_both(directory: Path, *, is_tied: bool) -> None:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 pass_fds=[kept],
-                env={**os.environ, "OF": "test"},
+                env={**python_environment(), "OF": "test"},
                 cwd="/",
                 start_new_session=True,
             )
