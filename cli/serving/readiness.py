@@ -1,4 +1,4 @@
-"""Which processes answer: what the supervisor asks of the gateway, several times a second.
+"""Which processes answer: what the supervisor asks of the gateway, again and again.
 
 Knows: the gateway's /readyz. It is asked by the standard library: the command line's HTTP client
 would be a third of what the supervisor loads. Does not know: what is done about silence

@@ -67,6 +67,7 @@ class WatchedChild:
     probe: Callable[[], Awaitable[Probed]]  # must not raise
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # between two probes
+    rest_s: float = 1.0  # the same while all answer
 
 
 class Watch:
@@ -156,13 +157,15 @@ class Watch:
 
     async def _report_answers(self) -> None:
         """Report which child answers, whenever that changes."""
-        known: dict[ChildName, bool | str] = {}
+        watched, known = self._watched, dict[ChildName, bool | str]()
         while True:
-            for name, answers in (await self._watched.probe()).items():
+            probed = await watched.probe()
+            for name, answers in probed.items():
                 if answers is not None and answers != known.get(name):
                     known[name] = answers
                     self._events.put_nowait(_event(name, answers))
-            await asyncio.sleep(self._watched.poll_s)
+            all_answer = all(probed.get(name) for name in watched.commands)
+            await asyncio.sleep(watched.rest_s if all_answer else watched.poll_s)
 
     @contextmanager
     def _signals_as_events(self) -> Iterator[None]:

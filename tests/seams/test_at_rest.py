@@ -101,7 +101,9 @@ def kept(encrypted: bool, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """One server for all tests that look at what is left when it has ended."""
     data_dir = tmp_path_factory.mktemp("rest") / "data"
     said, text = Said(1), canary()
-    with core_dumps_allowed(), running_server(data_dir, settings(encrypted=encrypted)) as server:
+    own = settings(encrypted=encrypted)
+    # A fork server's limits are not these.
+    with core_dumps_allowed(), running_server(data_dir, own, is_executed=True) as server:
         for _ in range(2):  # the second time it has earned its place on disk
             ask(server, said.token_ids)
             ask(server, f"{text} " * 40)

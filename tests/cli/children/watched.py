@@ -36,6 +36,7 @@ def main(directory: Path, deaths: int) -> None:
         probe=lambda: probe(directory),
         policy=quick_policy(),
         poll_s=0.02,
+        rest_s=0.02,
     )
     asyncio.run(Watch(watched, StdoutScreen()).run())
 

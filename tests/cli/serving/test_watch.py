@@ -16,9 +16,10 @@ import pytest
 from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import python_environment
 from cli.serving.serving_state import ChildName, ChildPatience, Policy
-from cli.serving.watch import RESTART_SIGNAL, Watch, WatchedChild
+from cli.serving.watch import RESTART_SIGNAL, Probed, Watch, WatchedChild
 from tests.cli.scripts import CHILDREN, fake_commands, probe, quick_policy
 from tests.doubles.processes import children
+from tests.doubles.waiting import until
 
 LIMIT_S = 30
 
@@ -56,6 +57,7 @@ def watched(
         probe=lambda: probe(directory),
         policy=policy or quick_policy(),
         poll_s=0.01,
+        rest_s=0.01,
     )
 
 
@@ -139,6 +141,32 @@ async def test_a_gateway_that_dies_or_hangs_is_started_again_beside_the_same_eng
     assert (starts(tmp_path), starts(tmp_path, "gateway-starts")) == (1, 2)
     assert screen.greetings == 1
     assert (tmp_path / "log").read_text() == "gateway stops\nengine stops\n"
+
+
+@pytest.mark.parametrize("rests", [True, False], ids=["rests", "the control"])
+async def test_while_all_answer_nobody_is_asked_for_a_while(tmp_path: Path, rests: bool) -> None:
+    asked = 0
+
+    async def counted() -> Probed:
+        nonlocal asked
+        asked += 1
+        return await probe(tmp_path)
+
+    screen, greeted = RecordingScreen(), asyncio.Event()
+    screen.on_announce = greeted.set
+    rest_s = 10.0 * LIMIT_S if rests else 0.0
+    watch = Watch(replace(watched(tmp_path), probe=counted, rest_s=rest_s), screen)
+    running = asyncio.create_task(watch.run())
+    async with asyncio.timeout(LIMIT_S):
+        await greeted.wait()
+        before = asked
+        if rests:
+            await asyncio.sleep(0.1)
+            assert asked == before
+        else:
+            await until(lambda: asked > before, LIMIT_S)
+        watch.request_stop()
+        await running
 
 
 async def test_a_gateway_that_cannot_start_ends_serving(tmp_path: Path) -> None:

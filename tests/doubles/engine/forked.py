@@ -10,10 +10,9 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 
-_FORKS = get_context("forkserver")
+from tests.doubles.forks.server import fork_server
 
 
 class ForkedProcess:
@@ -44,8 +43,7 @@ async def forked(
     main: Callable[[list[str]], int], arguments: Sequence[str]
 ) -> AsyncIterator[ForkedProcess]:
     """Call `main`, a function of a module, in a process of its own, which ends with this."""
-    _FORKS.set_forkserver_preload([main.__module__])
-    process = _FORKS.Process(target=_exit_with, args=(main, list(arguments)))
+    process = fork_server().Process(target=_exit_with, args=(main, list(arguments)))
     await asyncio.to_thread(process.start)
     try:
         yield ForkedProcess(process)

@@ -5,8 +5,6 @@ On loopback it has an address of its own, so that what listens where can be told
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from msgspec.structs import replace
 
 from engine.config import EngineConfig
 from engine.ranks.nodes.config import NodeConfig
+from tests.doubles.forks.process import ForkedProcess, forked_module
 from tests.doubles.ports import two_free_ports
 from tests.engine.rigs.ranks import ProcessRanks
 
@@ -66,7 +65,7 @@ def node_ranks(config: EngineConfig) -> ProcessRanks:
 @contextmanager
 def running_node(
     at: NodesAt, model_dir: Path, directory: Path, *, key_file: Path | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[ForkedProcess]:
     """The second machine, with its disk in `directory` and its log in `node.log` there."""
     directory.mkdir(exist_ok=True)
     config = NodeConfig(
@@ -78,9 +77,8 @@ def running_node(
         disk_cache_dir=str(directory / "blocks"),
         silence_s=at.silence_s,
     )
-    command = [sys.executable, "-m", "engine.ranks.nodes", msgspec.json.encode(config).decode()]
-    with (directory / "node.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    command = ["engine.ranks.nodes", msgspec.json.encode(config).decode()]
+    process = forked_module(command, directory / "node.log")
     try:
         yield process
     finally:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import zmq
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import Gateway, started
+from tests.seams.support.ratoon import executed
 
 START_S = 60.0
 PROMPT = {
@@ -31,18 +30,13 @@ PROMPT = {
 @contextmanager
 def engine_at(address: str, data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`ratoon engine` at an address over TCP."""
-    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
-    command = [sys.executable, "-c", "from cli.main import main; main()", "engine"]
     flags = ["--data-dir", str(data_dir), "--socket", address, "--cache-tokens", "4096"]
-    with (data_dir.parent / "engine.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, *flags], env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    process = executed(["engine", *flags], {}, data_dir.parent / "engine.log")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +14,9 @@ import httpx
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import Gateway, started
+from tests.seams.support.ratoon import RATOON, Process, running
 
 START_S = 60.0
-COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]
 PROMPT = {
     "model": "handbook",
     "prompt": "The support code for Berlin is",
@@ -28,20 +26,12 @@ PROMPT = {
 
 
 @contextmanager
-def registered(data_dir: Path, address: str) -> Iterator[subprocess.Popen[bytes]]:
+def registered(data_dir: Path, address: str) -> Iterator[Process]:
     """`ratoon engine --register`, with the state in the data directory."""
-    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
     flags = ["--data-dir", str(data_dir), "--socket", address, "--register"]
     sizes = ["--cache-tokens", "4096", "--disk-cache-gib", "0", "--num-threads", "1"]
-    with (data_dir.parent / "engine.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*COMMAND, "engine", *flags, *sizes], env=environment, stdout=log, stderr=log
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    with running(["engine", *flags, *sizes], {}, data_dir.parent / "engine.log") as process:
+        yield process
 
 
 def ask(gateway: Gateway, max_tokens: int = 2) -> httpx.Response:
@@ -58,7 +48,7 @@ def states(gateway: Gateway) -> dict[str, str]:
 def engines(gateway: Gateway, *words: str) -> str:
     where = ["--url", gateway.url, "--data-dir", str(gateway.data_dir)]
     done = subprocess.run(
-        [*COMMAND, "engines", *words, *where], capture_output=True, text=True, check=False
+        [*RATOON, "engines", *words, *where], capture_output=True, text=True, check=False
     )
     return done.stdout + done.stderr
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,9 @@ from engine.link.curve import LinkKey
 from engine.link.messages import Cancel, FetchSource
 from engine.link.stats_messages import FetchStats
 from engine.scheduling.sequence import Sequence
+from tests.doubles.forks.process import ForkedProcess
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.exchange.apart import apart
 from tests.seams.exchange.pair import (
     BOUNDS,
     GREEDY,
@@ -170,18 +170,11 @@ def test_a_request_that_is_cancelled_gives_its_blocks_back_at_once(pair: Pair) -
     assert pair.here.finished("again").reason == "cancelled"
 
 
-@contextmanager
-def slow_engine(checkpoint: Checkpoint, where: str) -> Iterator[int]:
-    """The process id of an engine that computes the prompt, a block in a tenth of a second."""
-    command = ["-m", "tests.seams.exchange.answering_engine", str(checkpoint.model_dir), where]
-    run = [sys.executable, *command, "0.1"]
-    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process.pid
-        finally:
-            process.kill()
+def slow_engine(
+    checkpoint: Checkpoint, where: str, log: Path
+) -> AbstractContextManager[ForkedProcess]:
+    """An engine that computes the prompt, a block in a tenth of a second."""
+    return apart("answering_engine", log, str(checkpoint.model_dir), where, "0.1")
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
@@ -192,11 +185,11 @@ def test_an_engine_that_dies_or_freezes_half_way(
     where = str(tmp_path / "x.sock")
     asks = ExchangeAt(None, None, Patience(stream=60.0), SHORT_S)
     engine = RealEngine(str(checkpoint.model_dir), BOUNDS, exchange=asks)
-    with slow_engine(checkpoint, where) as process:
+    with slow_engine(checkpoint, where, tmp_path / "log") as process:
         source = FetchSource(where, len(PROMPT), "first")
         engine.submit("again", PROMPT, GREEDY, namespace=A, source=source)
         step_until(engine, lambda: any(one.num_computed >= 3 * SIZE for one in loading(engine)))
-        os.kill(process, getattr(signal, name))
+        os.kill(process.pid, getattr(signal, name))
         step_until(engine, lambda: engine.core.is_idle)
     assert engine.tokens("again") == computed
     assert 3 * SIZE <= engine.finished("again").reused.fetched < WHOLE * SIZE

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +12,10 @@ import pytest
 
 from engine.exchange.fetch import Patience
 from engine.link.messages import FetchSource
+from tests.doubles.forks.process import ForkedProcess
 from tests.doubles.processes import children
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.exchange.apart import apart
 from tests.seams.exchange.pair import BOUNDS, GIVE_UP_S, GREEDY, PROMPT, SIZE, WHOLE, A, leased
 from tests.seams.exchange.test_failures import fetched, loading, step_until
 from tests.seams.support.real_engine import ExchangeAt, RealEngine
@@ -25,20 +24,7 @@ TWO = replace(BOUNDS, ranks=2)
 SHORT_S = 1.0  # of silence
 
 
-@contextmanager
-def running(module: str, line: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of `tests.seams.exchange` that has printed its line."""
-    command = [sys.executable, "-m", f"tests.seams.exchange.{module}", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == line
-            yield process
-        finally:
-            process.kill()
-
-
-def rank_of(process: subprocess.Popen[str]) -> int:
+def rank_of(process: ForkedProcess) -> int:
     [rank] = children(process.pid)
     return rank
 
@@ -50,7 +36,7 @@ def test_of_the_engine_that_answers(checkpoint: Checkpoint, tmp_path: Path, name
     asks = ExchangeAt(None, None, Patience(stream=60.0), SHORT_S)
     with (
         closing(RealEngine(model, TWO, exchange=asks)) as engine,
-        running("answering_engine", "ready\n", model, where, "0.1", "2") as process,
+        apart("answering_engine", tmp_path / "log", model, where, "0.1", "2") as process,
     ):
         source = FetchSource(where, len(PROMPT), "first")
         engine.submit("again", PROMPT, GREEDY, namespace=A, source=source)
@@ -71,7 +57,7 @@ def test_of_the_engine_that_asks(checkpoint: Checkpoint, tmp_path: Path) -> None
     bounds = replace(TWO, max_batch_tokens=17)
     with (
         closing(RealEngine(model, bounds, exchange=ExchangeAt(where))) as engine,
-        running("asking_engine", "ready\n", model, where) as process,
+        apart("asking_engine", tmp_path / "log", model, where) as process,
     ):
         exchange = engine.core.components.exchange
         step_until(engine, lambda: exchange.is_busy)

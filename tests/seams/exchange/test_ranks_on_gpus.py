@@ -10,9 +10,9 @@ import torch
 
 from engine.config import DeviceName
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.exchange.apart import apart, line
 from tests.seams.exchange.asking_engine import Answer
 from tests.seams.exchange.pair import SIZE, WHOLE
-from tests.seams.exchange.test_rank_deaths import running
 
 
 @pytest.mark.gpu
@@ -30,8 +30,7 @@ def asked(checkpoint: Checkpoint, tmp_path: Path, device: DeviceName) -> Answer:
     """What one says that fetched from the other; both are processes, as are their ranks."""
     where, model = str(tmp_path / "x.sock"), str(checkpoint.model_dir)
     with (
-        running("answering_engine", "ready\n", model, where, "0", "2", device),
-        running("asking_engine", "ready\n", model, where, device) as process,
+        apart("answering_engine", tmp_path / "answering", model, where, "0", "2", device),
+        apart("asking_engine", tmp_path / "asking", model, where, device),
     ):
-        assert process.stdout is not None
-        return msgspec.json.decode(process.stdout.readline(), type=Answer)
+        return msgspec.json.decode(line(tmp_path / "asking", "{"), type=Answer)

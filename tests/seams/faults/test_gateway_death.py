@@ -10,8 +10,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ import pytest
 
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
+from tests.seams.support.ratoon import Process, running
 from tests.seams.support.server import START_S, Server, running_server
 
 SOON_S = 10.0
@@ -29,22 +28,11 @@ LONG = {"model": "handbook", "prompt": "The harbour", "stream": True, "ignore_eo
 
 
 @contextmanager
-def started(command: str, data_dir: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: str, data_dir: Path, **settings: str) -> Iterator[Process]:
     """`ratoon gateway` or `ratoon engine` alone."""
-    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
-    environment |= {"RATOON_DATA_DIR": str(data_dir), **settings}
-    with (data_dir.parent / f"{command}.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from cli.main import main; main()", command],
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    settings["RATOON_DATA_DIR"] = str(data_dir)
+    with running([command], settings, data_dir.parent / f"{command}.log") as process:
+        yield process
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.forks.process import ForkedProcess
 from tests.doubles.processes import descendants
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.nodes import nodes_at, running_node
@@ -18,11 +18,9 @@ from tests.seams.faults.test_engine_death import Stream
 from tests.seams.ranks.test_deaths import SETTINGS, ask, expect_an_end, fill, is_gone
 from tests.seams.support.server import Server, running_server
 
-Node = subprocess.Popen[bytes]
-
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Node]]:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, ForkedProcess]]:
     """The first one's server, and the second one's process; both have PROMPT on their disks."""
     directory = tmp_path_factory.mktemp("machines")
     data_dir = directory / "data"
@@ -45,7 +43,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server,
         yield server, node
 
 
-def rank_of(node: Node) -> int:
+def rank_of(node: ForkedProcess) -> int:
     """The process id of its rank; 0 where there is none."""
     found = [pid for pid, line in descendants(node.pid) if "engine.ranks\0" in line]
     return found[0] if found else 0
@@ -53,7 +51,7 @@ def rank_of(node: Node) -> int:
 
 @pytest.mark.parametrize("what", ["its rank is killed", "it hangs"])
 def test_clients_are_told_and_both_machines_come_back(
-    machines: tuple[Server, Node], what: str
+    machines: tuple[Server, ForkedProcess], what: str
 ) -> None:
     """The node that hangs does not answer for longer than it may, with nobody closing anything."""
     server, node = machines

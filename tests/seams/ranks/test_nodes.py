@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from engine.models.errors import WrongSetting
 from engine.ranks.team import RankNotStarted, started_ranks
 from engine.startup.lower_tiers import RANK_PREFIX
 from engine.startup.outline import outline_model
+from tests.doubles.forks.process import ForkedProcess
 from tests.doubles.processes import descendants
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.nodes import HERE, THERE, NodesAt, node_ranks, nodes_at, running_node
@@ -34,7 +34,7 @@ class TwoMachines:
     """Where the second one comes to, and its process."""
 
     at: NodesAt
-    node: subprocess.Popen[bytes]
+    node: ForkedProcess
     directory: Path
 
     def engine(self, checkpoint: Checkpoint, pressing: Bounds = BOTH) -> RealEngine:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +12,7 @@ import httpx
 from gateway.auth.first_start import KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
+from tests.seams.support.ratoon import Process, forked
 
 MODELS = "/v1/models"
 START_S = 60.0
@@ -23,7 +21,7 @@ START_S = 60.0
 class Gateway:
     """`ratoon gateway` alone: no engine is needed to be refused."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, data_dir: Path) -> None:
+    def __init__(self, process: Process, port: int, data_dir: Path) -> None:
         self.process = process
         self.url = f"http://127.0.0.1:{port}"
         self.data_dir = data_dir
@@ -63,19 +61,14 @@ def answers(url: str) -> bool:
 @contextmanager
 def started(data_dir: Path, *arguments: str) -> Iterator[Gateway]:
     """A gateway that was started; it may have ended at once."""
-    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
     port = free_port()
-    command = [sys.executable, "-c", "from cli.main import main; main()", "gateway"]
     place = ["--data-dir", str(data_dir), "--port", str(port), "--socket", f"{data_dir}.sock"]
-    with (data_dir.parent / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, *place, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
-        gateway = Gateway(process, port, data_dir)
-        try:
-            wait_for(lambda: process.poll() is not None or answers(gateway.url), START_S)
-            yield gateway
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(30)
+    process = forked(["gateway", *place, *arguments], {}, data_dir.parent / "log")
+    gateway = Gateway(process, port, data_dir)
+    try:
+        wait_for(lambda: process.poll() is not None or answers(gateway.url), START_S)
+        yield gateway
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(30)

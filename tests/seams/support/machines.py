@@ -8,10 +8,7 @@ Everything is started as its users start it: `ratoon engine --register`, `ratoon
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +22,7 @@ from tests.doubles.gateway.redis_server import RedisServer
 from tests.doubles.ports import free_port, two_free_ports
 from tests.doubles.replicas.proxied_link import ProxiedLink
 from tests.doubles.waiting import wait_for
+from tests.seams.support.ratoon import Process, forked
 from tests.seams.support.server import Front
 
 START_S = 90.0
@@ -47,7 +45,7 @@ class Machine:
     number: int
     engine_port: int
     link: ProxiedLink
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
 
 
 class Machines:
@@ -107,13 +105,11 @@ class Machines:
             process.send_signal(signal.SIGTERM)
             process.wait(STOP_S)
 
-    def _run(self, command: str, name: str, *flags: str) -> subprocess.Popen[bytes]:
-        environment = {key: value for key, value in os.environ.items() if "RATOON" not in key}
-        words = [sys.executable, "-c", "from cli.main import main; main()", command, *flags]
+    def _run(self, command: str, name: str, *flags: str) -> Process:
+        words = [command, *flags]
         words += ["--model", str(self._model), "--data-dir", str(self._directory / name)]
         words += ["--redis-url", self.redis.url, "--link-key-file", str(self._key)]
-        with (self._directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+        process = forked(words, {}, self._directory / f"{name}.log")
         self._stack.callback(_end, process)
         return process
 
@@ -136,6 +132,6 @@ def _secrets(directory: Path) -> Path:
     return directory
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     process.kill()
     process.wait(STOP_S)

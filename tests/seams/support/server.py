@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +18,7 @@ from gateway.auth.first_start import ADMIN_KEY, DEMO2_KEY, DEMO_KEY, KEYS_FILE, 
 from tests.doubles.ports import free_port
 from tests.doubles.processes import children
 from tests.doubles.waiting import wait_for
+from tests.seams.support.ratoon import Process, executed, forked
 
 START_S = 120.0
 STOP_S = 30.0
@@ -79,7 +78,7 @@ class Front:
 class Server(Front):
     """What `ratoon serve` runs, with its processes."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, data_dir: Path) -> None:
+    def __init__(self, process: Process, url: str, data_dir: Path) -> None:
         super().__init__(url, data_dir)
         self.process = process
 
@@ -104,7 +103,7 @@ class Server(Front):
         found = {}
         for pid in children(self.process.pid):
             with suppress(FileNotFoundError, ProcessLookupError, ValueError):
-                *_, name, config = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+                *_, name, config = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
                 if name == "engine":
                     socket = Path(json.loads(config)["socket"])
                     found[socket.stem.partition("-")[2] or "0"] = pid
@@ -114,43 +113,46 @@ class Server(Front):
         """Return once the engine takes requests; raises when the server ends or stays away."""
         wait_for(lambda: self.process.poll() is not None or self.is_ready(), timeout_s)
         if self.process.poll() is not None:
-            raise RuntimeError(f"the server ended with {self.process.returncode}")
+            raise RuntimeError(f"the server ended with {self.process.poll()}")
 
 
 @contextmanager
 def running_server(
-    data_dir: Path, settings: Mapping[str, str] | None = None, within: Sequence[str] = ()
+    data_dir: Path,
+    settings: Mapping[str, str] | None = None,
+    within: Sequence[str] = (),
+    *,
+    is_executed: bool = False,
 ) -> Iterator[Server]:
     """Start `ratoon serve` with `RATOON_*` settings, wait until it is ready, stop it behind.
 
-    `within` is a command that runs it, such as `prlimit`.
+    Its processes have imported their modules before they start, unless it `is_executed`, or runs
+    `within` a command such as `prlimit`.
     """
     port = (settings or {}).get("RATOON_PORT") or free_port()
-    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
-    environment |= {
+    variables = {
         "RATOON_PORT": str(port),
         "RATOON_DATA_DIR": str(data_dir),
         "RATOON_CACHE_TOKENS": "16384",
         "RATOON_HOST_CACHE_TOKENS": "4096",  # all its pages are taken at the start
         **(settings or {}),
     }
-    with (data_dir.parent / f"{data_dir.name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*within, sys.executable, "-c", "from cli.main import main; main()", "serve"],
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    log = data_dir.parent / f"{data_dir.name}.log"
+    process: Process
+    if within or is_executed:
+        process = executed(["serve"], variables, log, within)
+    else:
+        process = forked(["serve"], variables, log)
+    try:
+        wait_for(lambda: process.poll() is not None or (data_dir / KEYS_FILE).exists(), START_S)
+        server = Server(process, f"http://127.0.0.1:{port}", data_dir)
+        server.wait_until_ready()
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
         try:
-            wait_for(lambda: process.poll() is not None or (data_dir / KEYS_FILE).exists(), START_S)
-            server = Server(process, f"http://127.0.0.1:{port}", data_dir)
-            server.wait_until_ready()
-            yield server
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise

@@ -1,0 +1,102 @@
+"""Processes of Ratoon start by a fork of who starts them; whatever else is started, is executed.
+
+Knows: which modules a fork server has imported, and how Python starts processes. Other programs,
+and Python with other modules, are executed as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from cli.serving import parent_death
+from tests.doubles.forks.becoming import BROKEN, become, end, open_descriptors, set_environment
+
+MODULES = (
+    *("gateway", "engine", "storage.disk"),
+    *("engine.ranks", "engine.ranks.nodes", "engine.ranks.nodes.relay"),
+)
+
+
+class Command(NamedTuple):
+    """What is to be run by a fork."""
+
+    words: list[str]
+    parent: int | None  # it dies with that one
+
+    def become(self, kept: Sequence[int]) -> NoReturn:
+        """Be it, in this process."""
+        if self.parent is not None:
+            parent_death.die_with(self.parent)
+        become(self.words, kept)
+
+
+def known(words: Sequence[str], modules: Collection[str]) -> Command | None:
+    """Which of `modules` is run by `words`, tied to a parent or not; None: none of them."""
+    parent = None
+    if parent_death.__file__ in words:
+        after = list(words).index(parent_death.__file__) + 1
+        parent, words = int(words[after]), words[after + 1 :]
+    match list(words):
+        case [sys.executable, "-m", module, *_] | [sys.executable, _, "-m", module, *_]:
+            return Command(list(words), parent) if module in modules else None
+    return None
+
+
+class InsteadOfExec:
+    """What stands for `fork_exec` of `subprocess`, and for `os.execve`, in a forked process."""
+
+    def __init__(self, modules: Collection[str] = MODULES) -> None:
+        self._modules = modules
+        self._fork_exec = vars(subprocess)["_fork_exec"]
+        self._execve = os.execve
+
+    def install(self) -> None:
+        """From now on all that this process starts is started here, and so on in its children."""
+        vars(subprocess)["_fork_exec"] = self.fork_exec
+        vars(os)["execve"] = self.execve
+
+    def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
+        """Start a process; its id. The arguments are those of `_posixsubprocess.fork_exec`."""
+        command = known([os.fsdecode(word) for word in words], self._modules)
+        if command is None:
+            started: int = self._fork_exec(words, *how)
+            return started
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # else both would write what is in it
+        pid = os.fork()
+        if not pid:
+            try:
+                command.become(_inherited(*how))
+            finally:
+                end(BROKEN)
+        return pid
+
+    def execve(self, path: str, words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+        """Be another program."""
+        command = known(words, self._modules)
+        if command is None:
+            self._execve(path, list(words), environment)
+        set_environment(environment)
+        command.become([one for one in open_descriptors() if os.get_inheritable(one)])
+
+
+def _inherited(
+    _executables: Any, _closes: bool, kept: Sequence[int], cwd: Any, environment: Any, *how: Any
+) -> list[int]:
+    """Take what a process takes from who starts it; the descriptors that it keeps."""
+    stdin, _, _, stdout, _, stderr, _, failed, _, has_session, *_ = how
+    for place, descriptor in enumerate((stdin, stdout, stderr)):
+        if descriptor != -1:
+            os.dup2(descriptor, place)
+    if has_session:
+        os.setsid()
+    if cwd is not None:
+        os.chdir(cwd)
+    if environment is not None:
+        pairs = (os.fsdecode(one).partition("=") for one in environment)
+        set_environment({name: value for name, _, value in pairs})
+    return [one for one in kept if one != failed]

@@ -1,0 +1,85 @@
+"""Forked processes of Ratoon, which start their own processes by forks too."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cli.main import main
+from tests.doubles.forks.becoming import become, set_environment, show
+from tests.doubles.forks.instead_of_exec import InsteadOfExec
+from tests.doubles.forks.server import fork_server
+
+
+class ForkedProcess:
+    """A process by what tests ask of `subprocess.Popen`."""
+
+    def __init__(
+        self, run: Callable[..., object], words: Sequence[str], how: tuple[object, ...]
+    ) -> None:
+        """Start one that calls `run(words, *how)`, a function of a module."""
+        process = fork_server().Process(target=run, args=(list(words), *how), daemon=True)
+        self._process = process  # a test that leaves it keeps nobody from ending
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, once it has ended; TimeoutExpired where that takes longer."""
+        self._process.join(timeout)
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+def forked_ratoon(words: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
+    """`ratoon WORDS`; `log` grows by what it and its processes write."""
+    return ForkedProcess(_ratoon, words, (dict(environment), log))
+
+
+def forked_module(words: Sequence[str], log: Path) -> ForkedProcess:
+    """`python -m WORDS`, in this process's environment."""
+    return ForkedProcess(_module, words, (dict(os.environ), log))
+
+
+def _ratoon(words: list[str], environment: dict[str, str], log: Path) -> None:
+    _begin(environment, log)
+    show(["ratoon", *words])
+    sys.argv = ["ratoon", *words]
+    main()
+
+
+def _module(words: list[str], environment: dict[str, str], log: Path) -> None:
+    _begin(environment, log)
+    become([sys.executable, "-m", *words], [])
+
+
+def _begin(environment: dict[str, str], log: Path) -> None:
+    gc.freeze()  # what was imported is shared, as long as nothing looks at it
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for place, descriptor in enumerate((nothing, output, output)):
+        os.dup2(descriptor, place)
+    os.close(nothing)
+    os.close(output)
+    set_environment(environment)
+    InsteadOfExec().install()
