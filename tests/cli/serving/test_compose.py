@@ -307,7 +307,7 @@ def test_a_format_of_calls_is_one_that_there_is() -> None:
         flags = gateway_flags(tool_format=name)
         return gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
 
-    with pytest.raises(BadSetting, match="^--tool-format: 'Hermes' is none of hermes, "):
+    with pytest.raises(BadSetting, match=r"^--tool-format: 'Hermes' is none of hermes, "):
         composed("Hermes")
     assert composed("hermes").tool_format == "hermes"
 
