@@ -23,7 +23,7 @@ _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 
 
 class WindowCounter:
-    """Sums of (queried, hit, computed, fetched) over the last seconds: a ring of one bucket a second."""
+    """Sums of (queried, hit, computed, fetched) over the last seconds, by the second: a ring."""
 
     def __init__(self, seconds: int = max(WINDOWS_S.values())) -> None:
         self._buckets: npt.NDArray[np.int64] = np.zeros((seconds, 4), np.int64)
