@@ -29,7 +29,7 @@ from engine.link.cache_events import (
 )
 from engine.link.cache_subscription import TAKEN_EVERY
 from prefix_cache.hashing import KEY_BYTES
-from prefix_cache.tree.changes import Change, ChangeLog, Kind
+from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
@@ -100,7 +100,9 @@ class CacheFeed:
         if not self._subscribers:
             self._tree.changes = None
 
-    def _news_for(self, one: _Subscriber, changes: list[Change] | None) -> Iterator[CacheEvents]:
+    def _news_for(
+        self, one: _Subscriber, changes: list[TreeChange] | None
+    ) -> Iterator[CacheEvents]:
         has_news = bool(changes) or one.snapshot is not None
         if not one.is_behind and (changes is None or (has_news and not one.can_take)):
             one.fall_behind()
@@ -113,7 +115,9 @@ class CacheFeed:
             yield CacheEvents(number=one.sent, changes=part)
             one.sent += 1
 
-    def _changes_for(self, one: _Subscriber, changes: list[Change] | None) -> Iterator[CacheChange]:
+    def _changes_for(
+        self, one: _Subscriber, changes: list[TreeChange] | None
+    ) -> Iterator[CacheChange]:
         """What has changed, or the beginning of a snapshot, and the next piece of one."""
         if one.is_behind:
             one.snapshot, one.is_behind = Snapshot(self._tree), False
@@ -125,7 +129,7 @@ class CacheFeed:
             one.snapshot = None if one.snapshot.is_over else one.snapshot
 
 
-def _as_message(change: Change) -> CacheChange:
+def _as_message(change: TreeChange) -> CacheChange:
     if change.kind is Kind.REMOVED or change.tier is None:
         return Removed(change.keys)
     kind = Added if change.kind is Kind.ADDED else Moved

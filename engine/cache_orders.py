@@ -66,7 +66,9 @@ def _flush(components: Components, flow: str | None, alive: Iterable[Sequence]) 
     """Drop a flow's blocks, or all; returns how many."""
     blocks = components.cache.flush(owner=flow)
     components.exchange.flush(FlushScope(flow, None), components.clock())
-    if flow is not None:
+    if flow is None:
+        components.copies.erase_unlisted()
+    else:
         _forget_flow(components, flow, alive)
     components.intake.forget_grammars(flow)
     return blocks

@@ -74,6 +74,10 @@ class Disk(Protocol):
         """Every slot that holds a record, with its record; at the start."""
         ...
 
+    def erase_unlisted(self) -> None:
+        """Erase the records that `scan` has kept and not listed, wherever there are any."""
+        ...
+
     def forget_owner(self, owner: str) -> None:
         """Make all records of `owner` unreadable."""
         ...
@@ -192,6 +196,11 @@ class TierCopies:
         """Make what lies on disk of `owner` unreadable."""
         if self.disk is not None:
             self.disk.forget_owner(owner)
+
+    def erase_unlisted(self) -> None:
+        """Erase what lies on disk and the cache does not know of."""
+        if self.disk is not None:
+            self.disk.erase_unlisted()
 
     def flushed(self, flushes: Iterable[str]) -> None:
         """Have the disk remember that these are done, as soon as nothing of them is under way."""

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import gc
 import logging
-import sys
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from engine.config import EngineConfig
+from engine.config_argument import begun_with
 from engine.core import EngineCore
-from engine.core_dumps import prevent_core_dumps
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
-from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.curve import BadLinkKey, LinkKey, read_link_key
+from engine.link.heartbeat import told_meanwhile
 from engine.link.socket_link import Link, SocketLink
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
@@ -43,7 +41,7 @@ from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
-from engine.startup.outline import outline_model
+from engine.startup.outline import ModelOutline, outline_model
 from engine.startup.warm_up import warm_up
 from prefix_cache.policies.expected_value import by_name
 
@@ -55,13 +53,8 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
-    prevent_core_dumps()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    try:
-        [settings] = arguments
-        config = msgspec.json.decode(settings, type=EngineConfig)
-    except (ValueError, msgspec.DecodeError) as error:
-        _log.error("usage: python -m engine CONFIG, an EngineConfig as JSON: %s", error)
+    config = begun_with(arguments, EngineConfig, "engine")
+    if config is None:
         return EXIT_CANNOT_START
     with ExitStack() as opened:
         try:
@@ -98,18 +91,28 @@ def _cannot_start(error: Exception) -> int:
 
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
-    team = opened.enter_context(started_ranks(config, outline))
+    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    team = _team(config, outline, key, opened)
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     with why_not_started(team):
         model = open_model(config, outline, team)
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
-    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
     exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
     link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, outline.share)
+
+
+def _team(
+    config: EngineConfig, outline: ModelOutline, key: LinkKey | None, opened: ExitStack
+) -> Team | None:
+    """The other ranks; gateways are told which machine does not come."""
+    if config.nnodes == 1:
+        return opened.enter_context(started_ranks(config, outline))
+    with told_meanwhile(config.socket, key) as waits_for:
+        return opened.enter_context(started_ranks(config, outline, waits_for=waits_for))
 
 
 def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:

@@ -44,9 +44,9 @@ from gateway.page.routes import SignInParts, operator_page_router, usage_page_ro
 from gateway.prefixes.routes import prefixes_router
 from gateway.replicas.flushes import FlushReader
 from gateway.serving_parts import (
-    Answers,
     Entry,
     Kept,
+    TenantRouteParts,
     open_answers,
     open_entry,
     open_kept,
@@ -133,7 +133,7 @@ class _Routers:
 def _of_tenants(
     kept: Kept,
     entry: Entry,
-    answers: Answers,
+    answers: TenantRouteParts,
     dialects: Sequence[Dialect],
     watched: Watched,
     signing_in: SignInParts | None,
@@ -155,7 +155,7 @@ def _of_the_operator(
     engine: Engine,
     kept: Kept,
     entry: Entry,
-    answers: Answers,
+    answers: TenantRouteParts,
     watched: Watched,
     signing_in: SignInParts | None,
 ) -> Sequence[APIRouter]:

@@ -90,7 +90,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class TenantRouteParts:
     """What the routes of tenants work with, and what it remembers."""
 
     parts: RouteParts
@@ -167,7 +167,7 @@ def _page_sessions(files: StartFiles) -> PageSessions:
 
 async def open_answers(
     config: GatewayConfig, engine: Engine, kept: Kept, entry: Entry, stack: AsyncExitStack
-) -> Answers:
+) -> TenantRouteParts:
     """The third step: from a request to an answer."""
     state, misses = kept.state, LastMisses(time.time)
     admission, memories = await _admission(config, kept, engine, misses, stack)
@@ -184,7 +184,7 @@ async def open_answers(
         permits,
         state.home.store,
     )
-    return Answers(parts, misses, memories)
+    return TenantRouteParts(parts, misses, memories)
 
 
 async def _admission(

@@ -55,7 +55,7 @@ def block_keys(
     return b"".join(keys)
 
 
-def index_of(keys: bytes, key: bytes) -> int | None:
+def index_of(keys: bytes | bytearray, key: bytes) -> int | None:
     """Which block of those with these keys has this one; None: none has."""
     at = keys.find(key)
     while at > 0 and at % KEY_BYTES:

@@ -17,7 +17,7 @@ PATIENCE_S = 60  # in all: some two hundred packages take a quarter of that
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class AuditedPackages:
     """What is known of how many packages; `found` has a line for each vulnerability."""
 
     asked: int
@@ -37,7 +37,7 @@ class Scan:
         return "\n".join([f"scan: {lines}{unknown}", *self.found])
 
 
-def read(report: str) -> Scan:
+def read(report: str) -> AuditedPackages:
     """What pip-audit's JSON says."""
     packages = json.loads(report)["dependencies"]
     found = [
@@ -46,10 +46,12 @@ def read(report: str) -> Scan:
         for one in packages
         for flaw in one.get("vulns", ())
     ]
-    return Scan(len(packages), sum("skip_reason" in one for one in packages), tuple(found))
+    return AuditedPackages(
+        len(packages), sum("skip_reason" in one for one in packages), tuple(found)
+    )
 
 
-def scan() -> Scan | None:
+def scan() -> AuditedPackages | None:
     """Asks the service; None where it cannot be reached in time."""
     here = Path(__file__).parent
     files = [word for name in LOCKS for word in ("-r", str(here / f"{name}.txt"))]

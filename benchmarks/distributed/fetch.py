@@ -31,7 +31,7 @@ import typer
 import zmq
 
 from benchmarks.record import emit
-from engine.exchange.answering import Answering
+from engine.exchange.answering import ExchangeAnswering
 from engine.exchange.block_memory import memory_of
 from engine.exchange.exchange import Exchange, OpenedExchange, open_exchange
 from engine.exchange.peer_pool import HANDLE_BYTES
@@ -147,7 +147,7 @@ def _without_copies(pool: DevicePool, where: str | None) -> OpenedExchange:
     handle = PoolHandle(bytes(HANDLE_BYTES), 0, pool.num_blocks)
     answering = None
     if where is not None:
-        answering = Answering(where, memory, waker.wake, pool=handle)
+        answering = ExchangeAnswering(where, memory, waker.wake, pool=handle)
     return OpenedExchange(memory, waker, answering, pools=NoCopies())
 
 

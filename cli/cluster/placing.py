@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -99,19 +99,21 @@ def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
 
 def drain(ray: Ray, number: int) -> None:
     """Ask an engine to leave the gateways and to end; its actor stays until `remove`."""
-    ray.get_actor(f"{_PREFIX}{number}").drain.remote()
+    with suppress(ValueError):  # it is gone
+        ray.get_actor(f"{_PREFIX}{number}").drain.remote()
 
 
 def remove(ray: Ray, number: int) -> None:
-    """Take its actors away, and what still runs in them."""
+    """Take its actors away, what still runs in them, and what is set aside for them.
+
+    Whatever of it is gone already: another command may do the same, and may have been stopped.
+    """
     of_nodes = f"node-{number}-"
     names = [name for name in ray.util.list_named_actors() if name.startswith(of_nodes)]
     for name in (f"{_PREFIX}{number}", *names):
-        try:
+        with suppress(ValueError):
             ray.kill(ray.get_actor(name), no_restart=True)
-        except ValueError:
-            continue  # it is gone
-    if names:
+    with suppress(ValueError):  # an engine of one machine has none
         ray.util.remove_placement_group(ray.util.get_placement_group(f"{_PREFIX}{number}"))
 
 

@@ -11,7 +11,7 @@ from cli.serving.installation import first_start
 from gateway.auth.private_file import PrivateFileError
 from gateway.config import Shared
 from gateway.state.home import STATE_FILE
-from gateway.state.identity import Expected
+from gateway.state.identity import ExpectedState
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import EngineRegistry, Store
 
@@ -47,4 +47,4 @@ def _redis(shared: Shared) -> Store:
     from gateway.state.redis.link import open_link
     from gateway.state.redis.store import RedisStore
 
-    return RedisStore(open_link(shared), Expected("state", REDIS, was_there=True))
+    return RedisStore(open_link(shared), ExpectedState("state", REDIS, was_there=True))

@@ -13,7 +13,7 @@ import typer
 
 from cli.cluster.actor import EngineReport
 from cli.cluster.placing import drain, place, remove
-from cli.cluster.scaling import Bounds, Fleet, Since, decide
+from cli.cluster.scaling import Fleet, ScalingBounds, Since, decide
 from cli.cluster.settings import ClusterSettings
 
 Reports = Mapping[int, EngineReport | None]
@@ -26,7 +26,7 @@ class Scaler:
         self,
         ray: Any,
         settings: ClusterSettings,
-        bounds: Bounds,
+        bounds: ScalingBounds,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ray = ray

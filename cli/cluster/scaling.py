@@ -24,7 +24,7 @@ Change = Literal[-1, 0, 1]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ScalingBounds:
     """What the operator wants; seconds."""
 
     least: int
@@ -53,7 +53,7 @@ class Since:
     idle: float | None = None
 
 
-def decide(fleet: Fleet, since: Since, bounds: Bounds, now: float) -> tuple[Change, Since]:
+def decide(fleet: Fleet, since: Since, bounds: ScalingBounds, now: float) -> tuple[Change, Since]:
     """How many engines to add, and what to remember until the next look. `now` in seconds."""
     if fleet.engines < bounds.least:
         return 1, Since()
@@ -71,11 +71,11 @@ def decide(fleet: Fleet, since: Since, bounds: Bounds, now: float) -> tuple[Chan
     return 0, since
 
 
-def _is_slow(fleet: Fleet, bounds: Bounds) -> bool:
+def _is_slow(fleet: Fleet, bounds: ScalingBounds) -> bool:
     return fleet.engines < bounds.most and min(fleet.waits) > bounds.target_wait_s
 
 
-def _is_idle(fleet: Fleet, bounds: Bounds) -> bool:
+def _is_idle(fleet: Fleet, bounds: ScalingBounds) -> bool:
     if fleet.engines <= bounds.least or fleet.engines <= 1:
         return False
     return sum(fleet.waits) / (fleet.engines - 1) < SLACK * bounds.target_wait_s

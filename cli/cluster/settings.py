@@ -18,7 +18,7 @@ import msgspec
 from typer.models import OptionInfo
 
 from cli.cluster.registry import REDIS_TIMEOUT_S
-from cli.cluster.scaling import Bounds
+from cli.cluster.scaling import ScalingBounds
 from cli.errors import BadSetting
 from cli.options.config_file import Options, section_in, settings_in
 from cli.options.engine_options import LoneEngineFlags
@@ -105,7 +105,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig  # without the model, the address and the key
     shared: Shared
     engines: int  # to begin with
-    scaling: Bounds | None  # None: their number stays
+    scaling: ScalingBounds | None  # None: their number stays
     num_gpus: float
     num_cpus: float
     resources: dict[str, float]
@@ -200,7 +200,7 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
 
 
-def _scaling(cluster: ClusterFlags) -> Bounds | None:
+def _scaling(cluster: ClusterFlags) -> ScalingBounds | None:
     least, most = cluster.min_engines, cluster.max_engines
     if most is None:
         if least is not None:
@@ -212,7 +212,7 @@ def _scaling(cluster: ClusterFlags) -> Bounds | None:
             "engines",
             f"{cluster.engines} is not from min_engines ({least}) to max_engines ({most})",
         )
-    return Bounds(least, most, cluster.target_wait_s)
+    return ScalingBounds(least, most, cluster.target_wait_s)
 
 
 def options_of(hints: dict[str, Any]) -> Options:

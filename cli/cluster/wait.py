@@ -24,7 +24,7 @@ NOT_MEASURED = 1e4  # tokens a second, of an engine that has computed nothing ye
 _UNBEGUN = ("waiting", "loading", "prefill")
 
 
-class Asked(Protocol):
+class WaitSource(Protocol):
     """Of an engine's client, what is asked here."""
 
     async def stats(self) -> EngineStats:
@@ -43,7 +43,7 @@ class PredictedWait:
         self._rate = NOT_MEASURED
         self._rate_at = float("-inf")
 
-    async def look(self, engine: Asked) -> float:
+    async def look(self, engine: WaitSource) -> float:
         """Seconds; raises EngineError."""
         now = time.monotonic()
         if now - self._rate_at >= RATE_S:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cli.errors import ServerRefused
 from cli.isolation.cases import Cell
-from cli.isolation.server import Prompt, ServerUnderTest, opening_messages
+from cli.isolation.server import ProbePrompt, ServerUnderTest, opening_messages
 from cli.operating.admin_client import GROUPS, PREFIXES, TENANTS, AdminClient, ResourceKind
 from cli.operating.cache import FLUSH
 from cli.operating.prefixes import EVERYONE
@@ -42,7 +42,7 @@ class Fixture:
     other: TenantFixture
     fields: dict[str, str]
     other_fields: dict[str, str]
-    prompt: Prompt
+    prompt: ProbePrompt
     prefix_id: str | None  # of the published prefix
     published: int  # tokens that the prompt begins with and that are published
 

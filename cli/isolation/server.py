@@ -37,7 +37,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ProbePrompt:
     """The ids of a prompt's tokens, and their text where it has one.
 
     `opening` is its published beginning: a chat's system message, or the beginning of a text.
@@ -107,13 +107,17 @@ class ServerUnderTest:
         self._vocabulary = (await self.new_text(key, _VOCABULARY)).ids
 
     async def ask(
-        self, key: str, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, str] | None = None
+        self,
+        key: str,
+        entry: EntryPoint,
+        prompt: ProbePrompt,
+        fields: Mapping[str, str] | None = None,
     ) -> Reading:
         """One request for one token; ServerRefused when it is refused for good."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
-    async def probe(self, key: str, entry: EntryPoint, prompt: Prompt) -> Reading:
+    async def probe(self, key: str, entry: EntryPoint, prompt: ProbePrompt) -> Reading:
         """What a request would find, as `/v1/cache/probe` says it."""
         body = self.body(entry, prompt)
         del body["cache"]  # nothing is loaded
@@ -139,7 +143,7 @@ class ServerUnderTest:
         return {"Authorization": f"Bearer {key}", **self.admin.beside_a_tenants_key}
 
     def body(
-        self, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, str] | None = None
+        self, entry: EntryPoint, prompt: ProbePrompt, fields: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """The JSON body of a request for one token."""
         body = {"model": self.facts.model, "max_tokens": 1, "temperature": 0, **(fields or {})}
@@ -153,18 +157,18 @@ class ServerUnderTest:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body
 
-    async def new_text(self, key: str, length: int, opening: str = "") -> Prompt:
+    async def new_text(self, key: str, length: int, opening: str = "") -> ProbePrompt:
         """A prompt of words that were never sent: `length` tokens or a few more after `opening`."""
         text = ""
         while (missing := length - len(await self._tokens(key, text))) > 0:
             text += "".join(f"{secrets.token_hex(3)} " for _ in range(missing // 6 + 1))
-        return Prompt(await self._tokens(key, opening + text), text, opening)
+        return ProbePrompt(await self._tokens(key, opening + text), text, opening)
 
-    def new_ids(self, length: int) -> Prompt:
+    def new_ids(self, length: int) -> ProbePrompt:
         """A prompt of `length` token ids that was never sent."""
-        return Prompt(random.choices(self._vocabulary, k=length))
+        return ProbePrompt(random.choices(self._vocabulary, k=length))
 
-    def new_prompts(self, tokens: int, length: int) -> list[Prompt]:
+    def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
         """As many tokens in prompts of `length` ids each, or of what the model takes at most.
 
         Each begins with another id while there are any, so that none finds even that of another.

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from cli.errors import ServerRefused, ServerUnreachable
 from cli.isolation.cases import IDS_STREAMED
 from cli.isolation.fixtures import TenantFixture
-from cli.isolation.server import Prompt, ServerUnderTest
+from cli.isolation.server import ProbePrompt, ServerUnderTest
 from cli.progress import progress_bar
 
 _WARM_UP = 5
@@ -81,7 +81,7 @@ class _TimedConnection:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def first_token_s(self, prompt: Prompt) -> float:
+    def first_token_s(self, prompt: ProbePrompt) -> float:
         """Seconds from sending a streamed request to the first line of its events."""
         content = msgspec.json.encode(self._server.body(IDS_STREAMED, prompt))
         try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from cli.lint.request_parts import TextPart, parts_of
+from cli.lint.request_parts import RequestPart, parts_of
 from gateway.diagnosis.advice import ADVICE
 from gateway.diagnosis.comparison import EXCERPT, first_difference
 from gateway.diagnosis.volatile import kind_at, volatile_in
@@ -27,7 +27,7 @@ _PER_PART = 3  # findings: after the first of a part the others cost nothing mor
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that keeps what comes after it from the cache. `character` counts in the part."""
 
     part: str
@@ -37,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-def lint(request: Mapping[str, Any], block_size: int) -> list[Finding]:
+def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
     """What is volatile in what should stay, and whether there is enough to be kept at all."""
     parts = parts_of(request)
     stable = parts[: _first_new(parts)]
@@ -48,7 +48,7 @@ def lint(request: Mapping[str, Any], block_size: int) -> list[Finding]:
     return found
 
 
-def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[Finding]:
+def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[LintFinding]:
     """What differs first from an earlier request; what follows differs as well for the cache."""
     salts = [one.get("cache_salt") for one in (request, other)]
     if request.get("model") != other.get("model"):
@@ -67,7 +67,7 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[F
     return []
 
 
-def _first_new(parts: Sequence[TextPart]) -> int:
+def _first_new(parts: Sequence[RequestPart]) -> int:
     """Where the last message begins, which may have several parts."""
     places = [place for place, part in enumerate(parts) if part.kind == "messages"]
     if not places:
@@ -76,14 +76,14 @@ def _first_new(parts: Sequence[TextPart]) -> int:
     return next(place for place in places if parts[place].name.partition(".")[0] == last)
 
 
-def _volatile(part: TextPart) -> Iterator[Finding]:
+def _volatile(part: RequestPart) -> Iterator[LintFinding]:
     for number, one in enumerate(volatile_in(part.text)):
         if number == _PER_PART:
             return
         yield _finding(part.name, part.text, one.start, one.kind)
 
 
-def _tools(parts: Sequence[TextPart], others: Sequence[TextPart]) -> Finding | None:
+def _tools(parts: Sequence[RequestPart], others: Sequence[RequestPart]) -> LintFinding | None:
     """The first difference of tools: which there are, in which order, or how they are described."""
     now, before = ([one for one in side if one.kind == "tools"] for side in (parts, others))
     names, earlier = ([one.tool or "" for one in side] for side in (now, before))
@@ -107,15 +107,15 @@ def _tools(parts: Sequence[TextPart], others: Sequence[TextPart]) -> Finding | N
     return None
 
 
-def _canonical(part: TextPart) -> str:
+def _canonical(part: RequestPart) -> str:
     return json.dumps(canonical_tool(json.loads(part.text)), ensure_ascii=False)
 
 
-def _no_tools(parts: Sequence[TextPart]) -> list[TextPart]:
+def _no_tools(parts: Sequence[RequestPart]) -> list[RequestPart]:
     return [part for part in parts if part.kind != "tools"]
 
 
-def _changed(part: TextPart | None, before: TextPart) -> Finding:
+def _changed(part: RequestPart | None, before: RequestPart) -> LintFinding:
     if part is None:
         return _finding(before.name, before.text, 0, f"{before.kind}_changed")
     at = first_difference(before.text, part.text)
@@ -124,8 +124,8 @@ def _changed(part: TextPart | None, before: TextPart) -> Finding:
     return _finding(part.name, part.text, at, str(kind) if is_same else f"{part.kind}_changed")
 
 
-def _finding(part: str, text: str, at: int, what: str, advice: str | None = None) -> Finding:
+def _finding(part: str, text: str, at: int, what: str, advice: str | None = None) -> LintFinding:
     excerpt = text[max(0, at - EXCERPT) : at + EXCERPT]
-    return Finding(
+    return LintFinding(
         part=part, character=at, what=what, excerpt=excerpt, advice=advice or ADVICE[what]
     )

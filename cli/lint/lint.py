@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cli.lint.findings import Finding, lint_against
+from cli.lint.findings import LintFinding, lint_against
 from cli.lint.findings import lint as findings_of
 from cli.output import print_result, print_table
 from cli.request_file import read_request
@@ -48,7 +48,7 @@ def lint(
         raise typer.Exit(1)
 
 
-def _show(found: list[Finding]) -> None:
+def _show(found: list[LintFinding]) -> None:
     if not found:
         typer.echo("Nothing was found.")
         return

@@ -54,7 +54,7 @@ OTHER_VARIABLES = frozenset(
 _OF_TESTS = PREFIX + "TEST_"
 
 
-class BadConfig(CliError):
+class BadConfigFile(CliError):
     """A file or a variable says what no command knows, or a wrong value."""
 
     exit_code = 2
@@ -113,15 +113,15 @@ def settings_in(path: Path, options: Options) -> dict[str, Any]:
     try:
         path.read_bytes()  # the source passes over a file that is not there
     except OSError as error:
-        raise BadConfig(f"{path}: {error.strerror}") from None
+        raise BadConfigFile(f"{path}: {error.strerror}") from None
     try:
         settings = create_model("Settings", __base__=OfFile, **_fields(options))()
     except ValidationError as error:
-        raise BadConfig(_first(path, error, options)) from None
+        raise BadConfigFile(_first(path, error, options)) from None
     except (UnicodeDecodeError, YAMLError) as error:
-        raise BadConfig(f"{path}: {' '.join(str(error).split())}") from None
+        raise BadConfigFile(f"{path}: {' '.join(str(error).split())}") from None
     except (ValueError, TypeError):  # of dict(), which the source makes of whatever it has read
-        raise BadConfig(f"{path}: it should have settings, such as max_running: 64") from None
+        raise BadConfigFile(f"{path}: it should have settings, such as max_running: 64") from None
     return {name: getattr(settings, name) for name in settings.model_fields_set}
 
 
@@ -140,7 +140,7 @@ def section_in(
     try:
         section = create_model("Section", __config__=config, **fields)(**values)
     except ValidationError as error:
-        raise BadConfig(_first(path, error, options, f"{name}.")) from None
+        raise BadConfigFile(_first(path, error, options, f"{name}.")) from None
     return {key: getattr(section, key) for key in section.model_fields_set}
 
 
@@ -155,7 +155,7 @@ def check_variables(environment: Mapping[str, str], options: Options) -> None:
         return
     known = OTHER_VARIABLES.union(*(_variables(found) for found in _all_options(COMMANDS)))
     for name in sorted(given - known):
-        raise BadConfig(f"the variable {name} is no setting{_nearest(name, known)}")
+        raise BadConfigFile(f"the variable {name} is no setting{_nearest(name, known)}")
 
 
 def _fields(options: Options) -> Any:

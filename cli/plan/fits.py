@@ -22,6 +22,7 @@ class WeightsFit:
     format: str
     weight_bytes: int
     device_tokens: int  # that fit beside them; 0 where not even the weights do
+    stage_layers: list[int]  # of each stage, which are divided anew: by the bytes of this format
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,13 @@ def weights_fits(
     With all weights on the device.
     """
     memory = replace(memory, cpu_offload_gb=0.0)
-    return [
-        WeightsFit(one.weight_format.name, one.weight_bytes, device_tokens(one, memory))
-        for one in in_formats(decoder, memory, served)
-    ]
+    return [_weights_fit(one, memory) for one in in_formats(decoder, memory, served)]
+
+
+def _weights_fit(decoder: DecoderCounts, memory: MemoryFlags) -> WeightsFit:
+    layers = [len(part.layers) for part in stages_of(decoder, memory.pipeline_parallel)]
+    name = decoder.weight_format.name
+    return WeightsFit(name, decoder.weight_bytes, device_tokens(decoder, memory), layers)
 
 
 def in_formats(
@@ -159,9 +163,20 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
     ]
 
 
-def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, str, str]]:
-    """Format, GiB, tokens."""
-    return [(one.format, gib(one.weight_bytes), f"{one.device_tokens:,}") for one in fits]
+def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, ...]]:
+    """Format, GiB, tokens, and of several stages the layers of each.
+
+    Those explain where lighter weights leave room for fewer tokens: the table and the head are as
+    heavy as before, so the other stages have more layers, and more of every token's KV.
+    """
+    return [
+        (one.format, gib(one.weight_bytes), f"{one.device_tokens:,}", *_layers(one.stage_layers))
+        for one in fits
+    ]
+
+
+def _layers(of_stages: list[int]) -> list[str]:
+    return [" + ".join(map(str, of_stages))] if len(of_stages) > 1 else []
 
 
 def tier_rows(fits: list[KvFit], computed_per_s: float) -> list[tuple[str, ...]]:

@@ -138,9 +138,10 @@ def _show(made: CachePlan) -> None:
         ("", "", "by"),
         batch_rows(asked),
     )
+    columns = ("format", "weights", "tokens that fit the device")
     print_table(
         "weights in each format; embedding and head are plain in all",
-        ("format", "weights", "tokens that fit the device"),
+        columns if made.pipeline is None else (*columns, "layers of the stages"),
         weight_rows(made.weights),
     )
     if made.rank is not None:

@@ -1,8 +1,10 @@
 """Where a running server is: a private file in its data directory, which the server keeps locked.
 
 The lock (flock) tells a server that runs from one that was killed: the kernel releases it with the
-process, and a file that nobody has locked is stale. A server that starts in the same directory
-replaces the file, so that the last one is found.
+process, and a file that nobody has locked is stale.
+
+    server.json          of the server that started last: it is found
+    server.json.1a2b     of one that started before in the same directory: found once that has ended
 
 Does not know: whether the server answers.
 """
@@ -44,10 +46,10 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
     try:
         yield
     finally:
-        path = data_dir / ADDRESS_FILE
-        with suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                path.unlink()
+        for path in _files(data_dir):
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                    path.unlink()
         file.close()
 
 
@@ -64,6 +66,7 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
         os.set_inheritable(file.fileno(), True)  # for a process that becomes another program
         file.write(msgspec.json.encode(address))
         file.flush()
+        _set_aside(data_dir)
         fresh.rename(path)
     except OSError:
         file.close()
@@ -73,14 +76,49 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
 
 
 def running_server(data_dir: Path) -> ServerAddress | None:
-    """The server that runs in this directory; None if there is none, or only a stale file.
+    """Of the servers that run in this directory the last; None if there are only stale files.
 
-    Raises FileExposed, AnothersFile or PrivateFileDamaged where the file cannot be trusted.
+    Raises FileExposed, AnothersFile or PrivateFileDamaged where a file cannot be trusted.
     """
-    path = data_dir / ADDRESS_FILE
+    found = (_running(path) for path in _files(data_dir))
+    return next((one for one in found if one is not None), None)
+
+
+def _files(data_dir: Path) -> list[Path]:
+    """The files of all servers, the last one first."""
+    written: dict[Path, int] = {}
+    for path in data_dir.glob(f"{ADDRESS_FILE}*"):
+        with suppress(FileNotFoundError):  # it has just ended
+            written[path] = path.stat().st_mtime_ns
+    return sorted(written, key=lambda path: written[path], reverse=True)
+
+
+def _set_aside(data_dir: Path) -> None:
+    """Give the file of a server that runs another name, and remove those of servers that do not."""
+    for path in _files(data_dir):
+        with suppress(FileNotFoundError):
+            if not _is_locked(path):
+                path.unlink()
+            elif path.name == ADDRESS_FILE:
+                path.rename(path.with_name(f"{ADDRESS_FILE}.{secrets.token_hex(8)}"))
+
+
+def _is_locked(path: Path) -> bool:
+    """False also of another user's file, which is not to be trusted."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _running(path: Path) -> ServerAddress | None:
     try:
         file = path.open("rb")
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return None
     except PermissionError as error:
         raise AnothersFile(f"{path} belongs to another user") from error

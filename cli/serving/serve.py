@@ -41,7 +41,7 @@ from cli.serving.replicas import (
     with_roles,
 )
 from cli.serving.screen import StderrScreen, greeting
-from cli.serving.serving_state import GATEWAY, ChildName, Patience, Policy
+from cli.serving.serving_state import GATEWAY, ChildName, ChildPatience, Policy
 from cli.serving.watch import Watch, WatchedChild
 from engine.config import EngineConfig
 from engine.link.address import is_tcp
@@ -253,8 +253,8 @@ def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
     default = Policy()
     engine_s = engine.grace_s + engine.spill_grace_s
     return Policy(
-        gateway=Patience(gateway.grace_s + _STOP_MARGIN_S, default.gateway.silent_s),
-        engine=Patience(engine_s + _STOP_MARGIN_S, default.engine.silent_s),
+        gateway=ChildPatience(gateway.grace_s + _STOP_MARGIN_S, default.gateway.silent_s),
+        engine=ChildPatience(engine_s + _STOP_MARGIN_S, default.engine.silent_s),
     )
 
 

@@ -62,7 +62,7 @@ class Tick:
     """Time has passed."""
 
 
-class Start(OfChild):
+class StartChild(OfChild):
     """Start a new process of a child."""
 
 
@@ -91,11 +91,11 @@ class Say:
 
 
 Event = Exited | Ready | Silent | StopRequested | RestartRequested | Tick
-Action = Start | Terminate | Drain | Kill | Announce | Say
+Action = StartChild | Terminate | Drain | Kill | Announce | Say
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ChildPatience:
     """How long one child is waited for. Seconds."""
 
     stop_s: float  # until it has stopped; its own grace and a margin
@@ -111,12 +111,12 @@ class Policy:
     hopeless_status: int = 2  # with which a child says that it cannot start
     refused_status: int = 3  # with which the engine says that it never will, for this model
     # A gateway that many clients keep busy may be slow to answer, and its end cuts their streams.
-    gateway: Patience = Patience(stop_s=35.0, silent_s=30.0)
+    gateway: ChildPatience = ChildPatience(stop_s=35.0, silent_s=30.0)
     # The gateway waits for an engine before it says that this does not answer.
-    engine: Patience = Patience(stop_s=10.0, silent_s=5.0)
+    engine: ChildPatience = ChildPatience(stop_s=10.0, silent_s=5.0)
     hurry_s: float = 5.0  # for the gateway to tell its streams that they end now
 
-    def patience(self, name: ChildName) -> Patience:
+    def patience(self, name: ChildName) -> ChildPatience:
         """With this child."""
         return self.gateway if name == GATEWAY else self.engine
 

@@ -36,7 +36,7 @@ from cli.serving.serving_state import (
     Say,
     ServingState,
     Silent,
-    Start,
+    StartChild,
     StopRequested,
     Terminate,
     Tick,
@@ -208,7 +208,7 @@ def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
         started_at=at,
         due=None,
     )
-    return replace(state.having(name, again), restart_step="starts"), [Start(name)]
+    return replace(state.having(name, again), restart_step="starts"), [StartChild(name)]
 
 
 def _restarted(state: ServingState, name: ChildName) -> Decision:
@@ -237,7 +237,7 @@ def _tick(state: ServingState, at: float) -> Decision:
             actions += [Say(said), Kill(name)]
         else:
             state = state.having(name, replace(child, alive=True, started_at=at, due=None))
-            actions.append(Start(name))
+            actions.append(StartChild(name))
     return state, actions
 
 

@@ -28,7 +28,7 @@ from cli.serving.serving_state import (
     Say,
     ServingState,
     Silent,
-    Start,
+    StartChild,
     StopRequested,
     Terminate,
     Tick,
@@ -125,7 +125,7 @@ class Watch:
 
     async def _do(self, action: Action) -> None:
         match action:
-            case Start(name):
+            case StartChild(name):
                 await self._start(name)
             case Terminate(name):
                 self._children[name].terminate()

@@ -84,7 +84,7 @@ ShapeFlags = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaFlags:
+class SimulatedReplicaFlags:
     """Several engines instead of one, each with a cache of its own."""
 
     replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)

@@ -19,7 +19,7 @@ from msgspec.structs import replace as changed
 
 from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
-from cli.simulation.steps import Gap, Job, StepBounds, SteppedEngine, VirtualClock
+from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.messages import FetchSource, Generate, Reused, Role, SamplingParams, Timing
@@ -30,7 +30,7 @@ from gateway.routing.remote_prefill import (
     computing,
     prefill_choice,
 )
-from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
+from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 from prefix_cache.hashing import KEY_BYTES
 
 _GATEWAY = b"simulation"
@@ -45,7 +45,7 @@ class Costs:
     block_size: int
     fetch_gb_s: float = 0.0  # 0: nothing is fetched
     fetch_setup_s: float = 0.002
-    step: StepBounds = field(default_factory=StepBounds)
+    step: SimulatedStepBounds = field(default_factory=SimulatedStepBounds)
     remote: RemotePrefillLimits = field(default_factory=RemotePrefillLimits)
 
     def fetch_seconds(self, tokens: int) -> float:
@@ -190,7 +190,7 @@ class ReplicaSet:
     def _role(self, name: str) -> Role:
         return self._replicas[name].role
 
-    def _sent(self, request: Generate, admitted: KeyedRequest, choice: Choice) -> _Part:
+    def _sent(self, request: Generate, admitted: KeyedRequest, choice: RoutingChoice) -> _Part:
         """A request, or its prompt, on its way to a replica."""
         now, source = self._clock.now, choice.source
         replica = self._replicas[choice.replica]

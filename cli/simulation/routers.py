@@ -43,7 +43,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedTrace:
     """A trace through replicas behind one router. Queues are in the times."""
 
     router: str
@@ -72,13 +72,13 @@ class RoutedReport:
 
     replicas: int
     router: str
-    by_router: list[Routed]
+    by_router: list[RoutedTrace]
     by_size: list[RoutedPoint]
     together: SimulationReport  # of that router
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class RouterVariant:
     """A router, and what replicas do for each other."""
 
     label: str
@@ -87,13 +87,13 @@ class Variant:
     prefill: int = 0  # replicas that compute prompts alone
 
 
-def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[Variant]:
+def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
     """All routers; then the chosen one with what was asked for."""
-    found = [Variant(name, name) for name in ROUTERS]
+    found = [RouterVariant(name, name) for name in ROUTERS]
     if fetches:
-        found.append(Variant(f"{chosen}, fetching", chosen, fetches=True))
+        found.append(RouterVariant(f"{chosen}, fetching", chosen, fetches=True))
     if prefill:
-        found.append(Variant(f"{chosen}, {prefill} for prompts", chosen, True, prefill))
+        found.append(RouterVariant(f"{chosen}, {prefill} for prompts", chosen, True, prefill))
     return found
 
 
@@ -110,7 +110,7 @@ class Replicas:
 
     def behind(
         self,
-        variant: Variant,
+        variant: RouterVariant,
         sizes: TierSizes,
         admitted: Sequence[KeyedRequest],
         advance: Advance,
@@ -148,11 +148,11 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RouterComparison:
     """All routers at one size of each replica."""
 
     sizes: TierSizes
-    routed: list[Routed]
+    routed: list[RoutedTrace]
     chosen: Replayed  # what all replicas behind the router that was asked for have served
 
     @property
@@ -164,31 +164,31 @@ class Comparison:
 
 def compare(
     replicas: Replicas,
-    behind: Sequence[Variant],
+    behind: Sequence[RouterVariant],
     router: str,
     sizes: TierSizes,
     admitted: Sequence[KeyedRequest],
     advance: Advance,
-) -> Comparison:
+) -> RouterComparison:
     """Replay everything through one cache, and through replicas behind each router.
 
     `router`: the label of the one that is reported on in full.
     """
     alone = replicas.in_one(sizes, admitted, advance)
     one = hit_rates(alone.served).token_hit_rate
-    routed, chosen = [Routed(ONE_CACHE, one, 1.0, 1.0, None)], alone
+    routed, chosen = [RoutedTrace(ONE_CACHE, one, 1.0, 1.0, None)], alone
     for variant in behind:
         served = replicas.behind(variant, sizes, admitted, advance)
         routed.append(_routed(variant.label, served, one))
         if variant.label == router:
             chosen = _merged(served, sizes)
-    return Comparison(sizes, routed, chosen)
+    return RouterComparison(sizes, routed, chosen)
 
 
-def _routed(name: str, replicas: ReplicaSet, one: float) -> Routed:
+def _routed(name: str, replicas: ReplicaSet, one: float) -> RoutedTrace:
     found = hit_rates(replicas.served)
     rate, tokens = found.token_hit_rate, found.input_tokens
-    return Routed(
+    return RoutedTrace(
         router=name,
         token_hit_rate=rate,
         of_one_cache=rate / one if one else 1.0,
@@ -252,7 +252,7 @@ def show_routed(report: RoutedReport) -> None:
         )
 
 
-def _row(one: Routed) -> tuple[str, ...]:
+def _row(one: RoutedTrace) -> tuple[str, ...]:
     gaps = one.gaps_ms
     return (
         one.router,

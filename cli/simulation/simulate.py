@@ -18,8 +18,8 @@ from cli.progress import Advance, progress_bar
 from cli.simulation.options import (
     MachineFlags,
     OutputFlags,
-    ReplicaFlags,
     ShapeFlags,
+    SimulatedReplicaFlags,
     TenancyFlags,
     TierTokenFlags,
 )
@@ -44,7 +44,7 @@ from cli.simulation.routers import (
     show_routed,
     variants,
 )
-from cli.simulation.steps import StepBounds
+from cli.simulation.steps import SimulatedStepBounds
 from cli.simulation.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
 from storage.move import Tier
 
@@ -56,7 +56,7 @@ def simulate(
     trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
     tiers: TierTokenFlags,
     tenancy: TenancyFlags,
-    replicas: ReplicaFlags,
+    replicas: SimulatedReplicaFlags,
     shape: ShapeFlags,
     machine: MachineFlags,
     output: OutputFlags,
@@ -109,7 +109,7 @@ def simulate(
 def _by_router(
     trace: BlockTrace,
     replicas: Replicas,
-    flags: ReplicaFlags,
+    flags: SimulatedReplicaFlags,
     sizes: Sequence[TierSizes],
     output: OutputFlags,
 ) -> None:
@@ -136,7 +136,7 @@ def _by_router(
 
 def _replicas(
     trace: BlockTrace,
-    flags: ReplicaFlags,
+    flags: SimulatedReplicaFlags,
     tiers: TierTokenFlags,
     shape: ModelShape,
     machine: MachineModel,
@@ -144,7 +144,7 @@ def _replicas(
 ) -> Replicas:
     """What all replicas have in common; BadSetting for roles that exclude each other."""
     _check_roles(flags)
-    step = StepBounds(max_step_s=flags.max_step_ms / 1000)
+    step = SimulatedStepBounds(max_step_s=flags.max_step_ms / 1000)
     return Replicas(
         count=flags.replicas,
         policy=tiers.policy,
@@ -155,7 +155,7 @@ def _replicas(
     )
 
 
-def _check_for_one(flags: ReplicaFlags) -> None:
+def _check_for_one(flags: SimulatedReplicaFlags) -> None:
     """BadSetting for what would say nothing of one replica alone."""
     if flags.replicas > 1:
         return
@@ -169,7 +169,7 @@ def _check_for_one(flags: ReplicaFlags) -> None:
             raise BadSetting(flag, "one replica has no other; see --replicas")
 
 
-def _check_roles(flags: ReplicaFlags) -> None:
+def _check_roles(flags: SimulatedReplicaFlags) -> None:
     if not flags.prefill_replicas:
         return
     if not flags.fetch_gb_s:

@@ -62,7 +62,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StepBounds:
+class SimulatedStepBounds:
     """What bounds a step, as the engine's defaults on a GPU."""
 
     tokens: int = 8192
@@ -103,7 +103,11 @@ class SteppedEngine:
     """One engine. What its jobs call may add jobs, to it or to others."""
 
     def __init__(
-        self, clock: VirtualClock, shape: ModelShape, machine: MachineModel, bounds: StepBounds
+        self,
+        clock: VirtualClock,
+        shape: ModelShape,
+        machine: MachineModel,
+        bounds: SimulatedStepBounds,
     ) -> None:
         self.gaps: list[Gap] = []
         self._clock = clock

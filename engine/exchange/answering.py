@@ -43,6 +43,7 @@ from engine.link import pieces
 from engine.link.address import is_tcp
 from engine.link.binding import bind, make_way
 from engine.link.curve import LinkKey, Socket, only_holders
+from engine.link.strangers import Strangers
 from engine.link.waker import Waker
 
 GONE_S = 5.0  # without a word
@@ -76,7 +77,7 @@ class Gone:
     asker: Asker
 
 
-class Answering:
+class ExchangeAnswering:
     """The thread, and the socket that it serves. Opened and used by the owner thread."""
 
     def __init__(
@@ -115,6 +116,9 @@ class Answering:
             if key is not None:
                 opened.enter_context(only_holders(context, key))
             self._socket = _open(context, self._window)
+            opened.callback(self._socket.close, linger=0)
+            if key is not None:
+                opened.callback(Strangers(self._socket, where, names_key=False).close)
             self.address = _bind(self._socket, where, key, opened)
             self._opened = opened.pop_all()
         self._thread = threading.Thread(target=self._run, name="exchange-answers", daemon=True)
@@ -147,7 +151,6 @@ class Answering:
         self._is_over = True
         self._waker.wake()
         self._thread.join()
-        self._socket.close(linger=0)
         self._opened.close()
 
     def _order(self, order: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ Knows: both directions, and what opens them. Does not know: when steps are made 
 
 from __future__ import annotations
 
-from engine.exchange.answering import Answering
+from engine.exchange.answering import ExchangeAnswering
 from engine.exchange.asking import SILENCE_S, Asking
 from engine.exchange.block_memory import BlockMemory, CudaMemory, memory_of
 from engine.exchange.fetch import Patience, Way
@@ -40,7 +40,7 @@ class OpenedExchange:
         self,
         memory: BlockMemory,
         waker: Waker,
-        answering: Answering | None,
+        answering: ExchangeAnswering | None,
         *,
         key: LinkKey | None = None,
         pools: PeerPools | None = None,
@@ -117,7 +117,7 @@ def open_exchange(
         pools, handle = CudaPeerPools(memory.blocks), share(memory.blocks)
     answering = None
     if where is not None:
-        answering = Answering(where, memory, waker.wake, key=key, pool=handle)
+        answering = ExchangeAnswering(where, memory, waker.wake, key=key, pool=handle)
     return OpenedExchange(memory, waker, answering, key=key, pools=pools)
 
 

@@ -5,7 +5,6 @@ Knows: that process, and what its end means. Does not know: what it does (`check
 
 from __future__ import annotations
 
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from engine.errors import InvalidGrammar
 from engine.grammars.check_process import Checked
 from engine.grammars.limits import CHECK_S, PATIENCE_S
 from engine.link.messages import Grammar
+from storage.waiting import wait_for_any
 
 
 class GrammarChecker:
@@ -64,7 +64,7 @@ class GrammarChecker:
             process.stdin.flush()
         except BrokenPipeError:
             return b""
-        is_there, _, _ = select.select([process.stdout], [], [], self._patience_s)
+        is_there = wait_for_any([process.stdout], self._patience_s)
         return process.stdout.readline() if is_there else b""
 
     def _started(self) -> subprocess.Popen[bytes]:

@@ -32,7 +32,7 @@ HELP_S = 0.001  # after which all are woken: the few make masks that take long
 
 
 @dataclass(eq=False, slots=True)
-class Batch:
+class MaskBatch:
     """Masks that were asked for together."""
 
     left: int
@@ -48,7 +48,7 @@ class Batch:
         self.made.wait(max(seconds - HELP_S, 0.0))
 
 
-_Asked: TypeAlias = tuple[TokenConstraint, Batch]
+_Asked: TypeAlias = tuple[TokenConstraint, MaskBatch]
 
 
 class MaskThreads:
@@ -64,13 +64,13 @@ class MaskThreads:
         self._at_work: Counter[str] = Counter()  # threads, by flow
         self._is_closed = False
 
-    def make(self, constraints: Iterable[TokenConstraint]) -> Batch:
+    def make(self, constraints: Iterable[TokenConstraint]) -> MaskBatch:
         """Begin to make the masks of those that are not busy; waits for nothing.
 
         One that is busy already is part of the batch in which it was asked for first.
         """
         asked = [one for one in constraints if not one.is_busy]
-        batch = Batch(len(asked), self._wake_all)
+        batch = MaskBatch(len(asked), self._wake_all)
         if asked and not self._threads:
             self._start()
         with self._changed:
@@ -114,7 +114,7 @@ class MaskThreads:
                     break
             self._give_back(flow)
 
-    def _make(self, constraint: TokenConstraint, batch: Batch) -> None:
+    def _make(self, constraint: TokenConstraint, batch: MaskBatch) -> None:
         try:
             constraint.allowed()
         finally:  # what it raises is raised again where the mask is used

@@ -25,12 +25,11 @@ from zmq.utils.monitor import recv_monitor_message
 from engine.link.address import address
 from engine.link.codec import Codec, DecodeError
 from engine.link.curve import LinkKey, Socket, connect_with
-from engine.link.heartbeat import HEARTBEAT_S, HeartbeatListener
+from engine.link.heartbeat import HEARTBEAT_S, MISSED, HeartbeatListener
 from engine.link.messages import FromEngine, Hello, ToEngine, Welcome
 from engine.link.pieces import in_pieces
 
 RECONNECT_MS = 50
-MISSED = 4  # heartbeats in a row: then less than 3 s have passed
 # The step loop always turns between two steps, so these are bounds on what one step may take.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _WATCHED = (
@@ -95,6 +94,12 @@ class Connection:
             f"engine, {heartbeat.missed} heartbeats missed>"
         )
 
+    @property
+    def waits_for(self) -> str | None:
+        """What the engine waits for before it welcomes anybody, if it says so."""
+        is_awaited = self.state is ConnectionState.AWAITING_WELCOME
+        return self._heartbeat.waits_for if is_awaited else None
+
     def send(self, message: ToEngine) -> bool:
         """Hand a message to the socket now; False when there is no peer to take it.
 
@@ -118,6 +123,7 @@ class Connection:
             loop.add_reader(self._monitor.FD, self._on_monitor)
             self.state = ConnectionState.AWAITING_WELCOME
             self.send(Hello())
+            self._look_ahead()
             self._on_monitor()
             await self._closed.wait()
         finally:
@@ -163,8 +169,15 @@ class Connection:
 
     def _on_welcome(self, welcome: Welcome) -> None:
         self.state = ConnectionState.OPEN
+        self._heartbeat.begin()
         usual = SILENCE_S["cuda" if welcome.device.startswith("cuda") else "cpu"]
         self._look_later(usual if self._silence_s is None else self._silence_s)
+
+    def _look_ahead(self) -> None:
+        """What does the engine wait for?"""
+        if self.state is ConnectionState.AWAITING_WELCOME:
+            self._heartbeat.look()
+            asyncio.get_running_loop().call_later(self._heartbeat_s, self._look_ahead)
 
     def _look_later(self, silence_s: float) -> None:
         asyncio.get_running_loop().call_later(self._heartbeat_s, self._look, silence_s)

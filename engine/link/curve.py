@@ -25,6 +25,7 @@ HANDSHAKES = 3  # that fail one after the other: then no engine has died within 
 KEY_BYTES = 40  # of a secret key in Z85, as ZMQ writes it
 _DOMAIN = "ratoon"
 _PING_MS, _GONE_MS = 2_000, 10_000  # a peer whose machine is gone is noticed after the second
+HANDSHAKE_MS = _GONE_MS  # whoever has not shown the key by then is shut out
 
 
 class BadLinkKey(Exception):
@@ -64,6 +65,7 @@ def serve_with(socket: Socket, key: LinkKey) -> None:
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set_string(zmq.ZAP_DOMAIN, _DOMAIN)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     _ping(socket)
 
 

@@ -63,13 +63,13 @@ class SocketLink:
     def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
         """Raises ValueError for an address over TCP without a key, OSError where it is taken."""
         self.dropped_frames = 0
-        self._address = address(engine)
+        self._engine, self._address = engine, address(engine)
         if self._address.path is None and key is None:
             raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
         self._turns = 0  # of the step loop: it receives once in each
         self._waker: Waker | None = None
-        self._strangers: Strangers | None = None
+        self._strangers: list[Strangers] = []  # over TCP
         if self._address.path is not None:
             make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)
@@ -78,13 +78,13 @@ class SocketLink:
             if key is not None:
                 opened.enter_context(only_holders(context, key))
             self._socket = _open(context)
-            if key is not None:
-                self._strangers = Strangers(self._socket, engine)
-                opened.callback(self._strangers.close)
             self._poller = zmq.Poller()
             self._poller.register(self._socket, zmq.POLLIN)
             publisher = context.socket(zmq.PUB)
             publisher.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+            if key is not None:
+                self._watch(self._socket, opened)
+                self._watch(publisher, opened, names_key=False)
             bind(self._socket, self._address.messages, key)
             bind(publisher, self._address.heartbeat, key)
             for path in self._address.files:
@@ -129,13 +129,18 @@ class SocketLink:
 
     def close(self) -> None:
         """Close the socket, end the heartbeat, and remove their files."""
+        for watch in self._strangers:
+            watch.close()
         self._heartbeat.close()
-        if self._strangers is not None:
-            self._strangers.close()
         self._socket.close(linger=200)  # what was sent last may still leave
         self._opened.close()
         for path in self._address.files:
             path.unlink(missing_ok=True)
+
+    def _watch(self, socket: Socket, opened: ExitStack, *, names_key: bool = True) -> None:
+        watch = Strangers(socket, self._engine, names_key=names_key)
+        opened.callback(watch.close)
+        self._strangers.append(watch)
 
     def _wait(self, timeout_s: float) -> bool:
         """Wait for the first message; False: none has come, or the owner was woken."""

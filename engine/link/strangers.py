@@ -1,12 +1,14 @@
-"""Says in the engine's log that somebody connects who has not the key of the link.
+"""Watches who connects to a socket of the engine over TCP: strangers are said, and bounded.
 
-Else a gateway or node with another key would be silent at both ends. It tries again for as long as
-it runs, so only the first one is told, and after that one each time that a while has passed.
+Somebody who has not the key of the link is said in the engine's log. Else a gateway or node with
+another key would be silent at both ends. It tries again for as long as it runs, so only the first
+one is told, and after that one each time that a while has passed. Likewise that the port is full.
 
 A thread reads what the socket's monitor says, since ZMQ waits with everything else while nobody
 does: whoever floods the port would hold up the heartbeat during a long step.
 
-Knows: failed handshakes of a socket. Does not know: who it was, since ZMQ does not say.
+Knows: connections and failed handshakes of a socket. Does not know: who it was, since ZMQ does not
+say.
 """
 
 from __future__ import annotations
@@ -20,23 +22,45 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine.link.curve import Socket
+from engine.link.open_connections import OpenConnections, most_open
 
 TOLD_EVERY_S = 600.0
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_CONNECTIONS = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+_OTHER_KEY = (
+    "%s: somebody connects who has another link key, or none: it is not heard. "
+    "Gateways and nodes need a copy of this engine's --link-key-file"
+)
+_FULL = "%s: as many connections are open as may be at once: others wait until some have ended"
+_NOT_BOUNDED = "%s: this system cannot bound how many connections are open, and there are many"
 _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """Those who fail at a socket that is not bound yet. Closed before the socket."""
+    """Those at a socket that is not bound yet. Closed before the socket."""
 
     def __init__(
-        self, socket: Socket, engine: str, clock: Callable[[], float] = time.monotonic
+        self,
+        socket: Socket,
+        engine: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        names_key: bool = True,
+        most: int | None = None,
     ) -> None:
-        """`engine` is its address, for the log; `clock`: seconds."""
+        """`engine` is its address, for the log; `clock`: seconds.
+
+        `names_key` false: failed handshakes are said elsewhere. `most` connections are open at
+        once; None: as many as the limit of open files has room for.
+        """
         self._socket = socket
         self._engine = engine
         self._clock = clock
-        monitor = socket.get_monitor_socket(_FAILED | zmq.EVENT_MONITOR_STOPPED)
+        self._names_key = names_key
+        self._most = most_open() if most is None else most
+        self._connections: OpenConnections | None = None  # once it is bound
+        self._told_at: dict[str, float] = {}
+        monitor = socket.get_monitor_socket(_FAILED | _CONNECTIONS | zmq.EVENT_MONITOR_STOPPED)
         self._thread = threading.Thread(
             target=self._run, args=(monitor,), name="engine-strangers", daemon=True
         )
@@ -49,13 +73,36 @@ class Strangers:
             self._thread.join()
 
     def _run(self, monitor: Socket) -> None:
-        told_at = float("-inf")
-        while recv_monitor_message(monitor)["event"] != zmq.EVENT_MONITOR_STOPPED:
-            if self._clock() - told_at >= TOLD_EVERY_S:
-                told_at = self._clock()
-                _log.error(
-                    "%s: somebody connects who has another link key, or none: it is not heard. "
-                    "Gateways and nodes need a copy of this engine's --link-key-file",
-                    self._engine,
-                )
+        while (told := recv_monitor_message(monitor))["event"] != zmq.EVENT_MONITOR_STOPPED:
+            if told["event"] & _FAILED:
+                if self._names_key:
+                    self._tell(_OTHER_KEY)
+            else:
+                self._count(told["event"], told["value"])
+        if self._connections is not None:
+            self._connections.close()
         monitor.close(linger=0)
+
+    def _count(self, event: int, descriptor: int) -> None:
+        if event == zmq.EVENT_LISTENING:
+            self._connections = OpenConnections(descriptor, self._most)
+        elif self._connections is None:
+            return
+        elif event == zmq.EVENT_ACCEPTED:
+            self._accepted(self._connections, descriptor)
+        else:
+            self._connections.ended(descriptor)
+
+    def _accepted(self, connections: OpenConnections, descriptor: int) -> None:
+        try:
+            connections.accepted(descriptor)
+        except OSError:  # a sandbox may have no filters
+            self._tell(_NOT_BOUNDED)
+        if connections.is_full:
+            self._tell(_FULL)
+
+    def _tell(self, text: str) -> None:
+        now = self._clock()
+        if now - self._told_at.get(text, float("-inf")) >= TOLD_EVERY_S:
+            self._told_at[text] = now
+            _log.error(text, self._engine)

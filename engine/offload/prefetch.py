@@ -41,7 +41,7 @@ class Copies(Protocol):
         ...
 
 
-class PlainCopies:
+class PlainLayerCopies:
     """Copies that are done when the call returns. For the CPU."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:  # noqa: ARG002
@@ -52,7 +52,7 @@ class PlainCopies:
         """There is nothing to wait for."""
 
 
-class StreamCopies:
+class StreamLayerCopies:
     """Copies on a stream of their own, beside the kernels. Capturing a graph captures them too."""
 
     def __init__(self, device: torch.device) -> None:
@@ -108,4 +108,6 @@ class LayerPrefetch:
 def prefetch_of(layers: HostLayers) -> LayerPrefetch:
     """How to copy these layers to the device that their buffers are on."""
     device = layers.buffers[0].device
-    return LayerPrefetch(layers, StreamCopies(device) if device.type == "cuda" else PlainCopies())
+    return LayerPrefetch(
+        layers, StreamLayerCopies(device) if device.type == "cuda" else PlainLayerCopies()
+    )

@@ -35,7 +35,7 @@ from engine.link.address import host_and_port, is_tcp
 from engine.ranks.errors import AnotherRankIsGone
 from engine.ranks.peer_memory import (
     NoPeerMemory,
-    Place,
+    PeerPlace,
     RowShape,
     SymmetricMemory,
     open_peer_memory,
@@ -129,7 +129,7 @@ class Collectives:
         """Exchange few rows over peer memory from here on, where all ranks have it."""
         if self._device.type != "cuda":
             return
-        place = Place(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
+        place = PeerPlace(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
         try:
             self.use_peers(open_peer_memory(place, shape, SymmetricMemory()))
             _log.info("ranks exchange over peer memory")

@@ -12,7 +12,6 @@ Knows: messages. Does not know: why a step has its rows or why blocks move.
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -28,12 +27,12 @@ from engine.ranks.messages import (
     Close,
     CopyBlocks,
     DiskReport,
-    Ended,
     FlushesDone,
     ForgetOwner,
     Launch,
     LaunchForward,
     ListFlushes,
+    MovesEnded,
     NoteFlushes,
     OnDisk,
     RankMessage,
@@ -48,6 +47,7 @@ from engine.ranks.tiers import digest_of
 from engine.step import Forward, Runner
 from storage.disk.wire import Channel
 from storage.move import BlockRecord, Move
+from storage.waiting import wait_for_any
 
 # Between looks at a disk that is asked for nothing, whose process may have died; and at what is
 # lent to an engine that has not come for it.
@@ -141,7 +141,7 @@ class Follower:
             for moves in (ended.done, ended.failed, ended.lost)
         ]
         while any(parts := [list(islice(numbers, MOST_MOVES)) for numbers in reports]):
-            self._send(Ended(*parts))
+            self._send(MovesEnded(*parts))
         self._report_disk()
 
     def _report_disk(self) -> None:
@@ -172,7 +172,7 @@ class Follower:
         """Until there is a message, or copies may have ended. Raises WireBroken."""
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
         waker = self._parts.exchange.waker
-        readable, _, _ = select.select([ring, channel, waker.fd], [], [], self._patience())
+        readable = wait_for_any([ring, channel, waker.fd], self._patience())
         waker.clear()
         if channel in readable:  # rank 0 sends nothing here any more
             self._channel.receive()

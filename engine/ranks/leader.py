@@ -5,7 +5,6 @@ Knows: messages, in their order. Does not know: steps or copies (`runner`, `tier
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from engine.ranks.groups import RankGroups
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel, WireBroken
+from storage.waiting import wait_for_any
 
 R = TypeVar("R", bound=RankMessage)
 
@@ -66,7 +66,7 @@ class OtherRanks:
             left = give_up - time.monotonic()
             if place in self._gone or left <= 0:
                 raise RankGone(f"rank {place + 1} is gone, or has not answered")
-            select.select([self._channels[place].socket], [], [], left)
+            wait_for_any([self._channels[place].socket], left)
 
     def close(self) -> None:
         """Close the ring and the sockets, upon which ranks that are still there end."""

@@ -2,8 +2,8 @@
 
     ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
               Lend, LendBlocks, EndLending | FetchSlices, LeaveSlices | Close
-    socket    Start -->   <-- Joined, Started | NotStarted, Ended, DiskReport, Scanned, FlushesDone,
-                              LendingEnded, SlicesFetched
+    socket    Start -->   <-- Joined, Started | NotStarted, MovesEnded, DiskReport, Scanned,
+                              FlushesDone, LendingEnded, SlicesFetched
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
 process that got it.
@@ -169,7 +169,7 @@ class NotStarted(RankMessage, frozen=True):
     is_refused: bool
 
 
-class Ended(RankMessage, frozen=True):
+class MovesEnded(RankMessage, frozen=True):
     """Moves that have ended, by their numbers: plans' moves are counted from 0 on."""
 
     done: list[int]
@@ -219,7 +219,7 @@ OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
 Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged
 Command = Work | Close
 OfStart = Joined | Started | NotStarted
-Report = OfStart | Ended | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
+Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -95,7 +95,7 @@ class PeerMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PeerPlace:
     """A rank among others, and how they find each other and agree."""
 
     rank: int
@@ -116,11 +116,11 @@ class Mapped:
 class Mapping(Protocol):
     """How buffers of all ranks become known to each."""
 
-    def why_not(self, place: Place) -> str:
+    def why_not(self, place: PeerPlace) -> str:
         """Why they cannot be, as far as can be told without trying; else empty."""
         ...
 
-    def map(self, place: Place, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
+    def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
         """Make one of these sizes and map all. Waits for all ranks. Raises RuntimeError."""
         ...
 
@@ -128,7 +128,7 @@ class Mapping(Protocol):
 class SymmetricMemory:
     """Torch's; implements `Mapping`."""
 
-    def why_not(self, place: Place) -> str:
+    def why_not(self, place: PeerPlace) -> str:
         """As `Mapping.why_not`."""
         if not hasattr(c10d, "_SymmetricMemory"):
             return "this torch has no symmetric memory"
@@ -141,7 +141,7 @@ class SymmetricMemory:
             return "the GPUs have no access to each other's memory"
         return ""
 
-    def map(self, place: Place, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
+    def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
         """As `Mapping.map`."""
         os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"  # read when memory is mapped
         group = c10d.ProcessGroup(place.store, place.rank, place.num_ranks)
@@ -158,7 +158,7 @@ class SymmetricMemory:
         return Mapped(buffers, (handle, group))
 
 
-def open_peer_memory(place: Place, shape: RowShape, mapping: Mapping) -> PeerMemory:
+def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
     """Map the buffers of all ranks. All ranks call it, and wait for each other.
 
     Raises NoPeerMemory, on all ranks alike.
@@ -173,7 +173,7 @@ def open_peer_memory(place: Place, shape: RowShape, mapping: Mapping) -> PeerMem
     return memory
 
 
-def _agree(place: Place, error: str) -> None:
+def _agree(place: PeerPlace, error: str) -> None:
     """Go on where no rank has an error."""
     if place.least(0 if error else 1) == 0:
         raise NoPeerMemory(error or "another rank has none")
@@ -187,7 +187,7 @@ def _why_not(shape: RowShape, num_ranks: int) -> str:
     return ""
 
 
-def _mapped(place: Place, shape: RowShape, mapping: Mapping) -> PeerMemory:
+def _mapped(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
     sizes = (TURNS, shape.most_rows(place.num_ranks), place.num_ranks, shape.columns)
     ints = ints_of(shape.dtype)
     assert ints is not None

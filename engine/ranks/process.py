@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import engine
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
+from storage.waiting import wait_for_any
 
 # After a rank's death, until the process ends: enough to tell all clients.
 GRACE_S = 2.0
@@ -112,7 +112,7 @@ class RelayProcess(ChildProcess):
             one.close()
 
 
-class Watch:
+class RanksWatch:
     """Ends the engine after the death of a rank. A thread of its own."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Watch:
 
     def _run(self) -> None:
         ends = {one.descriptor: one for one in self._processes}
-        ready, _, _ = select.select([self._is_over, *ends], [], [])
+        ready = wait_for_any([self._is_over, *ends])
         if self._is_over in ready:
             return
         gone = ends[ready[0]]
@@ -149,7 +149,7 @@ class Watch:
             _log.error("%s has ended, so the engine ends", gone.name)
         for process in self._processes:
             process.kill()  # whoever waits for them goes on
-        if not select.select([self._is_over], [], [], grace_s)[0]:
+        if not wait_for_any([self._is_over], grace_s):
             self._end(status)
 
 

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
 PATIENCE_S = 60.0  # with a reader that takes nothing, for room
+LOOK_S = 0.5  # while there is none
 _HEADER = struct.Struct("<I")
 _GOES_ON = 1 << 31
 
@@ -70,10 +72,14 @@ class RingWriter:
             for one in self._readers
         ]
 
-    def write(self, message: bytes) -> None:
-        """Give every reader the message. Raises RingStuck."""
+    def write(self, message: bytes, look: Callable[[], None] = lambda: None) -> None:
+        """Give every reader the message. Raises RingStuck.
+
+        `look` is called while there is no room, again and again; where it raises, the readers have
+        a part of the message at most.
+        """
         for frame in _frames(message, self._num_bytes // 2):
-            self._wait_for_room(len(frame))
+            self._wait_for_room(len(frame), look)
             _copy_in(self._memory, self._end % self._num_bytes, frame)
             self._end += len(frame)
             for reader in self._readers:
@@ -87,14 +93,15 @@ class RingWriter:
             os.close(reader.filled)
             os.close(reader.freed)
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_room(self, size: int, look: Callable[[], None]) -> None:
         for reader in self._readers:
             give_up = time.monotonic() + self._patience_s
             while self._end + size - reader.num_freed > self._num_bytes:
                 left = give_up - time.monotonic()
                 if left <= 0:
                     raise RingStuck(f"a rank has taken nothing for {self._patience_s:g} s")
-                select.select([reader.freed], [], [], left)
+                look()
+                wait_for_any([reader.freed], min(left, LOOK_S))
                 reader.num_freed += _count(reader.freed)
 
 

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.meeting_place import MeetingPlace, meeting_place
 from engine.ranks.messages import ENCODER, Close, Joined, NotStarted, Start, Started
-from engine.ranks.process import END_S, ChildProcess, RankProcess, RelayProcess, Watch
+from engine.ranks.process import END_S, ChildProcess, RankProcess, RanksWatch, RelayProcess
 from engine.ranks.ring import RingWriter
 from engine.startup.outline import ModelOutline
 from storage.disk.wire import Channel
@@ -40,7 +41,11 @@ class Team:
     """The ranks beside this one, and the groups of all. One owner thread."""
 
     def __init__(
-        self, others: OtherRanks, processes: Sequence[ChildProcess], watch: Watch, elsewhere: range
+        self,
+        others: OtherRanks,
+        processes: Sequence[ChildProcess],
+        watch: RanksWatch,
+        elsewhere: range,
     ) -> None:
         """`elsewhere` are the ranks on other machines."""
         self._others = others
@@ -61,13 +66,20 @@ class Team:
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
-    def meet(self, place: Meeting, outline: ModelOutline, node_wait_s: float) -> None:
-        """Wait for all ranks, `node_wait_s` for other machines.
+    def meet(
+        self,
+        place: Meeting,
+        outline: ModelOutline,
+        node_wait_s: float,
+        awaits: Callable[[int], None],
+    ) -> None:
+        """Wait for all ranks, `node_wait_s` for other machines; `awaits` is called with each rank.
 
         Raises ModelError where one could not start or has not come, RankGone.
         """
         with why_not_started(self):
             for rank in self._elsewhere:
+                awaits(rank)
                 self.others.wait_for(Joined, rank - 1, node_wait_s + RELAY_MARGIN_S)
             self._groups = meet(place, outline.grid, outline.stage, outline.device)
 
@@ -101,11 +113,13 @@ def started_ranks(
     config: EngineConfig,
     outline: ModelOutline,
     end: Callable[[int], None] = os._exit,
+    waits_for: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Team | None]:
     """Start the ranks from 1 on and meet them; None where there is one alone.
 
-    `end` ends this process, after the death of a rank, with a status. Raises ModelError where one
-    cannot start, or has not come in time.
+    `end` ends this process, after the death of a rank, with a status. `waits_for` is called with a
+    line that says which other machine has not come. Raises ModelError where one cannot start, or
+    has not come in time.
     """
     if config.num_ranks == 1:
         yield None
@@ -114,8 +128,16 @@ def started_ranks(
         place = opened.enter_context(meeting_place(config))
         team = opened.enter_context(closing(_started(config, outline, place, end)))
         meeting = Meeting(place.path, 0, config.num_ranks, host=place.host)
-        team.meet(meeting, outline, config.node_wait_s)
+        team.meet(meeting, outline, config.node_wait_s, partial(_tell, config, waits_for))
         yield team
+
+
+def _tell(config: EngineConfig, waits_for: Callable[[str], None], rank: int) -> None:
+    node = rank // config.ranks_per_node
+    waits_for(
+        f"the engine waits for node {node} of {config.nnodes}: "
+        f"ratoon node --node-rank {node} --join {config.node_address}"
+    )
 
 
 def _started(
@@ -138,7 +160,7 @@ def _started(
         ends = ring.ends[min(rank, len(ring.ends)) - 1]  # the relay's is the last
         channel.send(ENCODER.encode(Start(resolved, rank, ends, place.path, place.host)))
     processes = [*ranks, *relays]
-    return Team(OtherRanks(ring, channels), processes, Watch(processes, end), elsewhere)
+    return Team(OtherRanks(ring, channels), processes, RanksWatch(processes, end), elsewhere)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ Each rank has a slice of every block, in tiers of its own, with the same slots. 
 all ranks and carried out by all. A move has ended when it has on every rank: done where it is done
 on all, lost where one has lost the block, else failed.
 
-    disk     a record is found again where all ranks have it, and else erased on those that have it
+    disk     a record is found again where all ranks have it, and else erased on those that have it;
+             kept where one rank's disk is new: the one that was there may come back
     flush    done where it is done on all ranks, else it is done again
     lost     all records, once one rank has lost its own
 
@@ -14,6 +15,7 @@ Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,10 +28,10 @@ from engine.ranks.messages import (
     MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
-    Ended,
     FlushesDone,
     ForgetOwner,
     ListFlushes,
+    MovesEnded,
     NoteFlushes,
     ScanDisk,
     Scanned,
@@ -43,6 +45,8 @@ from storage.move import BlockRecord, Completed, Copied, Move, Plan
 SCAN_PATIENCE_S = 60.0
 # From good to bad: several ranks' disks are as good as the worst.
 _STATES = (DiskState.UP, DiskState.STARTING, DiskState.DOWN, DiskState.OFF)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -88,7 +92,7 @@ class RanksMover:
         completed = Completed()
         self._copied += ended.copied
         self._note(ended.done, ended.failed, ended.lost, completed)
-        for _, report in self.others.take(Ended):
+        for _, report in self.others.take(MovesEnded):
             done, failed, lost = (
                 [self._moves[number] for number in numbers]
                 for numbers in (report.done, report.failed, report.lost)
@@ -127,6 +131,7 @@ class RanksDisk:
         self._others = others
         self._erase = erase
         self._reports: dict[int, DiskReport] = {}  # the last, by the place of the rank
+        self._unlisted: tuple[int, ...] = ()  # slots whose records no tree knows of
 
     @property
     def generation(self) -> int:
@@ -152,19 +157,51 @@ class RanksDisk:
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
         """As `Disk.scan`: the records that all ranks have. Raises RankGone.
 
-        What is left of others is erased: no tree knows of it, so no flush would reach it.
+        What is left of others is erased: no tree knows of it. But where a rank's disk has neither
+        a record nor a flush it may not be the one that was there, and that one may come back: what
+        other ranks have is kept for it, until it is overwritten or `erase_unlisted`.
         """
         self._others.tell(ScanDisk())
         own = list(self._own.scan())
         theirs = [self._scanned(place) for place in range(len(self._others))]
-        left = {slot for slot, _ in own}.union(*theirs)
+        slots = [{slot for slot, _ in own}, *(set(one) for one in theirs)]
+        left = set[int]().union(*slots)
         for slot, record in own:
             digest = digest_of(record)
             if all(one.get(slot) == digest for one in theirs):
                 left.discard(slot)
                 yield slot, record
-        if left:
-            self._erase(Plan(erase=tuple(sorted(left))))
+        self._leave(left, slots)
+
+    def _leave(self, left: set[int], slots: Sequence[set[int]]) -> None:
+        """Erase or keep what is not on all ranks; each has records in its `slots`."""
+        if not left:
+            return
+        new = self._new(slots)
+        if new:
+            self._unlisted = tuple(sorted(left))
+            text = "%d blocks on disk are kept and not used, as the disk of %s is new"
+            _log.warning(text, len(left), " and ".join(f"rank {rank}" for rank in new))
+            return
+        self._erase(Plan(erase=tuple(sorted(left))))
+        held = ", ".join(f"rank {rank} has {len(left & one)}" for rank, one in enumerate(slots))
+        _log.warning(
+            "%d blocks on disk are erased, as not all ranks have them: %s", len(left), held
+        )
+
+    def _new(self, slots: Sequence[set[int]]) -> list[int]:
+        """The ranks whose disks have neither a record nor a flush."""
+        empty = [rank for rank, held in enumerate(slots) if not held]
+        if not empty:
+            return []
+        flushes = self._flushes()
+        return [rank for rank in empty if not flushes[rank]]
+
+    def erase_unlisted(self) -> None:
+        """As `Disk.erase_unlisted`, on all ranks. Raises RankGone."""
+        if self._unlisted:
+            self._erase(Plan(erase=self._unlisted))
+            self._unlisted = ()
 
     def forget_owner(self, owner: str) -> None:
         """As `Disk.forget_owner`, on all ranks. Raises RankGone."""
@@ -179,10 +216,8 @@ class RanksDisk:
 
     def done_flushes(self) -> Sequence[str]:
         """As `Disk.done_flushes`: those that are done on all ranks. Raises RankGone."""
-        self._others.tell(ListFlushes())
-        done = list(self._own.done_flushes())
-        theirs = [self._flushes_of(place) for place in range(len(self._others))]
-        return [one for one in done if all(one in others for others in theirs)]
+        own, *theirs = self._flushes()
+        return [one for one in own if all(one in others for others in theirs)]
 
     def _scanned(self, place: int) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
@@ -195,12 +230,18 @@ class RanksDisk:
             is_last = part.is_last
         return found
 
-    def _flushes_of(self, place: int) -> set[str]:
-        found: set[str] = set()
+    def _flushes(self) -> list[dict[str, None]]:
+        """Those that are done on each rank, the oldest first."""
+        self._others.tell(ListFlushes())
+        own = dict.fromkeys(self._own.done_flushes())
+        return [own, *(self._flushes_of(place) for place in range(len(self._others)))]
+
+    def _flushes_of(self, place: int) -> dict[str, None]:
+        found: dict[str, None] = {}
         is_last = False
         while not is_last:
             part = self._others.wait_for(FlushesDone, place, SCAN_PATIENCE_S)
-            found.update(part.flushes)
+            found |= dict.fromkeys(part.flushes)
             is_last = part.is_last
         return found
 

@@ -129,6 +129,10 @@ def open_tiers(
     disk_blocks = 0 if disk is None else disk.num_blocks
     if group is not None:
         host_blocks, disk_blocks = group.least(host_blocks), group.least(disk_blocks)
+        if disk is not None and not disk_blocks:
+            _log.warning(
+                "no disk tier: another rank has none; what lies in %s stays", disk.directory
+            )
     if host is None and disk is None:
         return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
     tiers = Tiers(host_blocks, disk_blocks, ahead=blocks_ahead(num_blocks, config.block_size))

@@ -27,7 +27,7 @@ from gateway.errors import Unavailable
 from gateway.http.openapi import described
 from gateway.http.struct_field import StructField
 from gateway.limits.limits import CacheQuota, Limits
-from gateway.sharing.flushing import Flushed, Flushing
+from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
@@ -176,7 +176,7 @@ def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
         return json_response(await tenants.delete(tenant_id))
 
 
-async def _flush(flushing: Flushing, tenant_id: str) -> Flushed:
+async def _flush(flushing: Flushing, tenant_id: str) -> FlushResult:
     """Drop the tenant's prefixes.
 
     Where that fails the change stands: what is left in the cache cannot be reached, because no
@@ -185,7 +185,7 @@ async def _flush(flushing: Flushing, tenant_id: str) -> Flushed:
     try:
         return await flushing.flush(tenant_id)
     except (EngineError, Unavailable):
-        return Flushed(None)
+        return FlushResult(None)
 
 
 class NamedGroup(AdminBody):

@@ -70,7 +70,8 @@ def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
         for name, one in engine.replicas.items()
     }
     if engine.welcome is None:
-        return HealthReply("not_ready", engine.handshake_error or NO_ENGINE, replicas)
+        why = engine.handshake_error or engine.waits_for or NO_ENGINE
+        return HealthReply("not_ready", why, replicas)
     if engine.is_stalled:
         return HealthReply("stalled", "the engine does not answer", replicas)
     if fault is not None:

@@ -29,7 +29,7 @@ from gateway.errors import GatewayError, shutting_down
 from gateway.http.cors import Cors, one_field
 from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.request_id import client_id_of, new_id
-from gateway.telemetry.access_log import AccessLog, Entry
+from gateway.telemetry.access_log import AccessLog, AccessLogEntry
 
 T = TypeVar("T")
 
@@ -161,11 +161,11 @@ class _Allowed:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _entry(scope: Scope, running: RunningRequest, status: int | None) -> Entry:
+def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessLogEntry:
     """What the access log says of a request that has ended."""
     used = running.used
     first_s = None if used is None else used.first_token_s
-    return Entry(
+    return AccessLogEntry(
         time=time.time(),
         id=running.id,
         client_id=running.client_id,

@@ -20,7 +20,14 @@ import msgspec
 from gateway.limits import scripts
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict, by_tenant
 from gateway.limits.limits import MICRO, Limits
-from gateway.limits.token_bucket import HOLD_US, MAX_LEVEL, Levels, capacity, refusal_of, status_of
+from gateway.limits.token_bucket import (
+    HOLD_US,
+    MAX_LEVEL,
+    LimitLevels,
+    capacity,
+    refusal_of,
+    status_of,
+)
 from gateway.state.redis.link import RedisLink
 
 _RENEWED_AT_ONCE = 500
@@ -83,7 +90,7 @@ class RedisLimiter:
         epoch = named.decode()
         if budget is not None:
             self._seen[demand.tenant_id, period] = _Seen(spent, epoch, month)
-        found = Levels(*levels)
+        found = LimitLevels(*levels)
         refusal = None if fits else refusal_of(demand, found)
         return refusal or Granted(Hold(demand, epoch), status_of(limits, found))
 

@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.limits.memory import AccountLimiter
 from gateway.limits.token_bucket import Account, Moment
-from gateway.state.identity import Expected
+from gateway.state.identity import ExpectedState
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
 from gateway.state.sqlite.file import transaction
@@ -43,11 +43,11 @@ class SqliteLimiter(AccountLimiter):
         self,
         path: Path,
         clocks: Callable[[], Moment] | None = None,
-        expected: Expected | None = None,
+        expected: ExpectedState | None = None,
         room: ReservedRoom | None = None,
     ) -> None:
         super().__init__(clocks)
-        expected = expected or Expected("limits", path.name)
+        expected = expected or ExpectedState("limits", path.name)
         self.file = DatabaseFile(path, expected, _prepare, room, busy_s=_BUSY_S, durable=False)
 
     async def close(self) -> None:

@@ -151,23 +151,23 @@ class Account(msgspec.Struct):
             room = capacity(limits.tokens_per_minute, limits.burst_s)
             self.tokens = self.tokens.filled(tokens, room)
 
-    def levels(self, limits: Limits) -> Levels:
+    def levels(self, limits: Limits) -> LimitLevels:
         """How much is taken now."""
         spending = self._spending(limits)
-        return Levels(
+        return LimitLevels(
             self.requests.level,
             self.tokens.level + self.held_tokens * ONE,
             len(self.holds),
             spending.spent + spending.held,
         )
 
-    def _levels_without(self, demand: Demand) -> Levels:
+    def _levels_without(self, demand: Demand) -> LimitLevels:
         """What is taken by all but this request, which may have begun."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
             return levels
-        return Levels(
+        return LimitLevels(
             levels.requests,
             levels.tokens - held.tokens * ONE,
             levels.running - 1,
@@ -222,7 +222,7 @@ class Account(msgspec.Struct):
         return self.budgets.get(limits.budget.period, Spending())
 
 
-class Levels(msgspec.Struct, frozen=True, array_like=True):
+class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
     """How much of each limit is taken: bucket levels, running requests, micro-units."""
 
     requests: int
@@ -231,7 +231,7 @@ class Levels(msgspec.Struct, frozen=True, array_like=True):
     budget: int
 
 
-def refusal_of(demand: Demand, levels: Levels) -> Denied | None:
+def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
     """The first limit that `demand` exceeds; None if it exceeds none."""
     limits, standing = demand.limits, status_of(demand.limits, levels)
 
@@ -259,7 +259,7 @@ def refusal_of(demand: Demand, levels: Levels) -> Denied | None:
     return None
 
 
-def status_of(limits: Limits, levels: Levels) -> RateStatus:
+def status_of(limits: Limits, levels: LimitLevels) -> RateStatus:
     """What is left of the rates, for the tenant."""
     return RateStatus(
         _allowance(limits.requests_per_minute, limits.burst_s, levels.requests),

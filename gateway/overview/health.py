@@ -42,7 +42,7 @@ def health(
     silent: Sequence[int],
     now: float,
     replicas: Mapping[str, ReplicaHealth] | None = None,
-    handshake_error: str | None = None,
+    why_absent: str | None = None,
 ) -> list[Health]:
     """All of them. `overview` is None while the engine does not answer; `silent` are workers.
 
@@ -54,7 +54,7 @@ def health(
     if replicas:
         engines = _replicas(overview, replicas, now)
     else:
-        engines = _alone(overview, handshake_error, is_stalled=is_stalled, now=now)
+        engines = _alone(overview, why_absent, is_stalled=is_stalled, now=now)
     return [*engines, *_gateways(workers, silent), *kept]
 
 
@@ -67,11 +67,11 @@ def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[
 
 
 def _alone(
-    overview: Overview | None, handshake_error: str | None, *, is_stalled: bool, now: float
+    overview: Overview | None, why_absent: str | None, *, is_stalled: bool, now: float
 ) -> Iterator[Health]:
     """One engine and its disk."""
     engine = _engine(overview, is_stalled=is_stalled, now=now)
-    yield engine if engine.ok else replace(engine, detail=handshake_error or engine.detail)
+    yield engine if engine.ok else replace(engine, detail=why_absent or engine.detail)
     if overview is not None and overview.disk is not None:
         yield _disk(overview.disk)
 

@@ -22,7 +22,7 @@ class NamespaceName(NamedTuple):
     tenant: str | None
 
 
-class NamespaceNames:
+class ShownNamespaceNames:
     """For one process."""
 
     def __init__(self, namespaces: Namespaces) -> None:

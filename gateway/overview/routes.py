@@ -120,7 +120,7 @@ async def _overview(
             silent=silent,
             now=now,
             replicas=engine.replicas,
-            handshake_error=engine.handshake_error,
+            why_absent=engine.handshake_error or engine.waits_for,
         ),
         isolation=None,
     )

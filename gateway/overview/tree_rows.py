@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from engine.link.interface import ReplicaHealth
 from engine.link.view_messages import NodeView
 from gateway.overview.history import TokensByTier
-from gateway.overview.namespace_names import NamespaceNames
+from gateway.overview.namespace_names import ShownNamespaceNames
 from gateway.overview.tenant_names import PUBLISHED, TenantNames
 from gateway.sharing.published import Published
 
@@ -54,7 +54,7 @@ class TreeRows:
     def __init__(self, published: Published, names: TenantNames) -> None:
         self._published = published
         self._names = names
-        self._namespaces = NamespaceNames(published.namespaces)
+        self._namespaces = ShownNamespaceNames(published.namespaces)
         self._texts: dict[tuple[str, int, int], str] = {}
 
     async def of(

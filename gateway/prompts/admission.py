@@ -47,7 +47,7 @@ from gateway.prompts.mark_places import placed_marks
 from gateway.prompts.marker_decoder import MarkerDecoder
 from gateway.prompts.prompt_tokens import (
     INLINE_SIZE,
-    Asked,
+    PromptContext,
     PromptTokens,
     Tokenised,
 )
@@ -249,9 +249,11 @@ class Admission:
             token_ids, path, keys, grammar, found.tail, found.origin, seen, compared, marks
         )
 
-    def _asked(self, caller: Caller, salt: str | None, welcome: Welcome, room: int) -> Asked:
+    def _asked(
+        self, caller: Caller, salt: str | None, welcome: Welcome, room: int
+    ) -> PromptContext:
         namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
-        return Asked.of(welcome, caller.tenant_id, namespace, room)
+        return PromptContext.of(welcome, caller.tenant_id, namespace, room)
 
     def _check_salt(self, salt: str | None) -> None:
         if salt is not None and len(salt) > self._bounds.max_salt_chars:

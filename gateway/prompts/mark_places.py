@@ -20,14 +20,14 @@ from gateway.errors import BadRequest
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 from gateway.prompts.messages import Message, Text
-from gateway.prompts.prompt_tokens import Asked, PromptTokens
+from gateway.prompts.prompt_tokens import PromptContext, PromptTokens
 from gateway.prompts.tokenizer import TokenIds
 
 _NEXT = Message("user", (Text("."),))
 
 
 def placed_marks(
-    marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: Asked
+    marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
 ) -> Steps[tuple[Mark, ...]]:
     """The marks of the prompt with these tokens, in order; none stands before the one before it."""
     placed, reached = [], 0
@@ -43,7 +43,7 @@ def placed_marks(
 
 
 def _common(
-    chat: ChatPrompt, token_ids: TokenIds, prompts: PromptTokens, asked: Asked
+    chat: ChatPrompt, token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
 ) -> Steps[int]:
     ends = replace(chat, add_generation_prompt=False, continue_final_message=False)
     for tried in (ends, replace(ends, messages=(*ends.messages, _NEXT))):

@@ -30,7 +30,7 @@ _TAIL = 4  # pieces of a rendered chat: what may open the answer's reasoning
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptContext:
     """For whom, and for what context, a prompt is tokenised."""
 
     tenant_id: str
@@ -41,7 +41,7 @@ class Asked:
     ends: tuple[int, ...]  # tokens at which the model stops
 
     @classmethod
-    def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> Asked:
+    def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> PromptContext:
         """For the whole context of an engine."""
         most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
         return cls(tenant_id, namespace, most, room, vocab, tuple(ends))
@@ -76,7 +76,7 @@ class PromptTokens:
         self._turns = turns
 
     def tokenised(
-        self, prompt: Prompt, asked: Asked, *, add_special_tokens: bool
+        self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[Tokenised]:
         """BadRequest for a prompt that is too long, or cannot be rendered."""
         special = add_special_tokens
@@ -97,7 +97,7 @@ class PromptTokens:
         return self._of_chat(prompt, keys, (chat, ids))
 
     def _with_turns(
-        self, chat: SplicedChat, asked: Asked, *, add_special_tokens: bool
+        self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
         """None where it has turns put back that make it too long."""
         special = add_special_tokens
@@ -120,7 +120,7 @@ class PromptTokens:
         return Tokenised(ids, tail, self._turns.origin(prompt, keys, chat, ids))
 
     def _joined(
-        self, chat: SplicedChat, asked: Asked, *, add_special_tokens: bool
+        self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[TokenIds]:
         """The tokens of all parts of a chat."""
         special, found, size = add_special_tokens, list[TokenIds](), 0
@@ -140,7 +140,7 @@ class PromptTokens:
     def _encoded(
         self,
         text: Rendered | str,
-        asked: Asked,
+        asked: PromptContext,
         param: str,
         *,
         add_special_tokens: bool,
@@ -177,7 +177,7 @@ class PromptTokens:
         )
 
 
-def _checked(token_ids: TokenIds, asked: Asked) -> TokenIds:
+def _checked(token_ids: TokenIds, asked: PromptContext) -> TokenIds:
     if len(token_ids) >= asked.most:
         raise too_long(len(token_ids) + 1, asked.most, "prompt")
     check_ids(token_ids, asked.vocab_size, "prompt")

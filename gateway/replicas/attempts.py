@@ -22,7 +22,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Failed, Finished, Generate, Tokens
 from gateway.replicas.remote_prefill import RemotePrefill
-from gateway.routing.router import Choice
+from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not go through all of them.
 MOST_DEATHS = 2  # one that computed its prompt for another counts, too
@@ -74,7 +74,7 @@ class Attempts:
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
 
-    def next_on(self, choice: Choice, now: float) -> Attempt:
+    def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
         """The attempt that begins now, in seconds; it has the choice's source."""
         request = replace(self.request, source=choice.source) if choice.source else self.request
         if self.number:

@@ -65,6 +65,11 @@ class EngineSet(ReplicaQueries):
         return None
 
     @property
+    def waits_for(self) -> None:
+        """None: likewise."""
+        return None
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """Each one's state."""
         return {

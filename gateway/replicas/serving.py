@@ -24,7 +24,7 @@ from gateway.routing.remote_prefill import (
     computing,
     prefill_choice,
 )
-from gateway.routing.router import NO_SOURCES, Choice, Router, Sources
+from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 
 RETRY_AFTER_S = 2.0  # a replica that died is back within seconds
 
@@ -100,7 +100,7 @@ class Serving:
         return attempt
 
     def _remote(
-        self, request: Generate, answer: Choice, ready: Sequence[str], sources: Sources
+        self, request: Generate, answer: RoutingChoice, ready: Sequence[str], sources: Sources
     ) -> RemotePrefill | None:
         """The prompt on its way to an engine that computes it for another one, where that pays."""
         members, router = self._members, self._router
@@ -136,8 +136,8 @@ class Serving:
             self._members.says_it_stops(remote.replica)
 
     def _with_source(
-        self, choice: Choice, remote: RemotePrefill | None, sources: Sources
-    ) -> Choice:
+        self, choice: RoutingChoice, remote: RemotePrefill | None, sources: Sources
+    ) -> RoutingChoice:
         """The choice, with the engine that computes its prompt as the source, if there is one."""
         if remote is not None and remote.replica in sources and remote.error is None:
             self.notes.fetch("prompt")

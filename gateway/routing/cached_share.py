@@ -12,7 +12,7 @@ from engine.link.messages import Generate
 from gateway.routing.index import NOTHING, CacheIndex
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import prompt_of
-from gateway.routing.router import NO_SOURCES, Choice, Sources
+from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class CachedShareRouter(LeastOutstandingRouter):
@@ -24,7 +24,7 @@ class CachedShareRouter(LeastOutstandingRouter):
 
     def choose(
         self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
-    ) -> Choice:
+    ) -> RoutingChoice:
         """As `Router.choose`."""
         found = self._index.find(prompt_of(request).keys, ready)
         most = max((found.get(replica, NOTHING).blocks for replica in ready), default=0)

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource
-from gateway.routing.index import Found
+from gateway.routing.index import FoundBlocks
 from gateway.routing.loads import Loads, ReplicaLoad
 from gateway.routing.prompt import Prompt
 from gateway.routing.router import Sources
@@ -65,7 +65,7 @@ class FetchChooser:
     def offers(
         self,
         prompt: Prompt,
-        found: Mapping[str, Found],
+        found: Mapping[str, FoundBlocks],
         sources: Sources,
         loads: Loads,
         load_s: Callable[[str], float],

@@ -19,10 +19,10 @@ from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
 from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking, Offer
-from gateway.routing.index import NOTHING, CacheIndex, Found
+from gateway.routing.index import NOTHING, CacheIndex, FoundBlocks
 from gateway.routing.loads import Loads
 from gateway.routing.prompt import Prompt, prompt_of
-from gateway.routing.router import NO_SOURCES, Choice, Sources
+from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class FirstTokenRouter:
@@ -44,7 +44,7 @@ class FirstTokenRouter:
 
     def choose(
         self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
-    ) -> Choice:
+    ) -> RoutingChoice:
         """As `Router.choose`."""
         prompt = self._prompt(request)
         looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
@@ -105,7 +105,7 @@ class FirstTokenRouter:
         return self._last[1]
 
     def _lacking(
-        self, prompt: Prompt, ready: Sequence[str], found: Mapping[str, Found]
+        self, prompt: Prompt, ready: Sequence[str], found: Mapping[str, FoundBlocks]
     ) -> list[Lacking]:
         """What each replica will have to compute or fetch that has what was found."""
         load_of, lacking = self._loads.of, list[Lacking]()
@@ -124,7 +124,7 @@ class FirstTokenRouter:
         held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
         return max(held, self._balance.least_prompts * prompt.tokens)
 
-    def _load_s(self, prompt: Prompt, found: Mapping[str, Found], replica: str) -> float:
+    def _load_s(self, prompt: Prompt, found: Mapping[str, FoundBlocks], replica: str) -> float:
         """How long the replica loads what it has of the prompt in slower tiers."""
         here, rates = found.get(replica, NOTHING), self._loads.of(replica).rates
         if not here.is_lower:
@@ -133,15 +133,15 @@ class FirstTokenRouter:
         load_s = prompt.tokens_of(host) * rates.host.per_token
         return load_s + prompt.tokens_of(disk) * rates.disk.per_token
 
-    def _choice(self, chosen: Candidate, fetch: ChosenFetch | None, load_s: float) -> Choice:
+    def _choice(self, chosen: Candidate, fetch: ChosenFetch | None, load_s: float) -> RoutingChoice:
         computes = round(chosen.compute_s / self._loads.of(chosen.replica).rates.compute.per_token)
         source = None if fetch is None else fetch.source
-        return Choice(chosen.replica, source, computes, chosen.first_token_s + load_s)
+        return RoutingChoice(chosen.replica, source, computes, chosen.first_token_s + load_s)
 
 
 def _candidates(
     lacking: Sequence[Lacking],
-    found: Mapping[str, Found],
+    found: Mapping[str, FoundBlocks],
     fetches: Mapping[str, ChosenFetch],
 ) -> dict[str, Candidate]:
     """The replicas by their names, with what each would take, but for loads."""

@@ -32,7 +32,7 @@ _STEPS = 64  # of a prompt
 _FEW_BYTES = 32 * KEY_BYTES  # of keys that are shortened sooner one by one
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
     """What a replica has of a prompt: its first `blocks` blocks, in whichever tiers."""
 
     blocks: int = 0
@@ -46,7 +46,7 @@ class Lower(NamedTuple):
     disk: int
 
 
-NOTHING = Found()
+NOTHING = FoundBlocks()
 
 
 class Levels(dict[int, int]):
@@ -82,7 +82,7 @@ class CacheIndex:
         """Nothing is known of it any more."""
         self._levels.pop(replica, None)
 
-    def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, Found]:
+    def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
         """What each of the replicas has of a prompt; those that have nothing are left out.
 
         The answer of the replica before is tried first: they often have the same.
@@ -112,20 +112,20 @@ class CacheIndex:
         return Lower(lower - disk, disk)
 
 
-def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, Found]:
+def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
     """What these replicas have of a prompt, all of which have its first block.
 
     In one function, and with what `bisect` does by itself: there is a turn for each replica, and
     calls would take as long as the search.
     """
     total, backwards = len(keys), keys[::-1]
-    found: dict[str, Found] = {}
-    blocks, here, lower = 1, Found(1), Found(1, is_lower=True)  # of the replica before
+    found: dict[str, FoundBlocks] = {}
+    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)  # of the replica before
     for replica, levels in having:
         has_more = blocks < total and keys[blocks] in levels
         if has_more or keys[blocks - 1] not in levels:
             blocks = total - bisect_left(backwards, True, key=levels.__contains__)
-            here, lower = Found(blocks), Found(blocks, is_lower=True)
+            here, lower = FoundBlocks(blocks), FoundBlocks(blocks, is_lower=True)
         found[replica] = here if levels[keys[blocks - 1]] == _ON_DEVICE else lower
     return found
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.prompt import prompt_of
-from gateway.routing.router import NO_SOURCES, Choice, Sources
+from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class LeastOutstandingRouter:
@@ -27,9 +27,9 @@ class LeastOutstandingRouter:
         request: Generate,  # noqa: ARG002
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
-    ) -> Choice:
+    ) -> RoutingChoice:
         """As `Router.choose`."""
-        return Choice(min(ready, key=lambda one: (self._tokens[one], self._given[one], one)))
+        return RoutingChoice(min(ready, key=lambda one: (self._tokens[one], self._given[one], one)))
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""

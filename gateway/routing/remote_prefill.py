@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from engine.link.messages import Generate, Role
 from gateway.routing.prompt import TOKEN_BYTES
-from gateway.routing.router import Choice, Router, Sources
+from gateway.routing.router import Router, RoutingChoice, Sources
 
 RoleOf = Callable[[str], Role]
 
@@ -40,11 +40,11 @@ def computing(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
 def prefill_choice(
     router: Router,
     request: Generate,
-    answer: Choice,
+    answer: RoutingChoice,
     able: Sequence[str],
     sources: Sources,
     limits: RemotePrefillLimits,
-) -> Choice | None:
+) -> RoutingChoice | None:
     """Which of the `able` engines computes the prompt for the one that answers; None: none does."""
     if not able or is_short(len(request.token_ids) // TOKEN_BYTES, answer, limits):
         return None
@@ -52,13 +52,13 @@ def prefill_choice(
     return None if is_late(answer, prompt, limits) else prompt
 
 
-def is_short(prompt_tokens: int, answer: Choice, limits: RemotePrefillLimits) -> bool:
+def is_short(prompt_tokens: int, answer: RoutingChoice, limits: RemotePrefillLimits) -> bool:
     """Whether so little of a prompt is to be computed that the answering engine may do it."""
     computes = prompt_tokens if answer.computes is None else answer.computes
     return computes < limits.least_tokens
 
 
-def is_late(answer: Choice, prompt: Choice, limits: RemotePrefillLimits) -> bool:
+def is_late(answer: RoutingChoice, prompt: RoutingChoice, limits: RemotePrefillLimits) -> bool:
     """Whether the prompt would be computed much later than the answering engine could do it."""
     if answer.first_token_s is None or prompt.first_token_s is None:
         return False

@@ -25,7 +25,7 @@ Sources: TypeAlias = Mapping[str, str]
 NO_SOURCES: Sources = MappingProxyType({})
 
 
-class Choice(NamedTuple):
+class RoutingChoice(NamedTuple):
     """Where a request goes; what a router does not predict is None."""
 
     replica: str
@@ -39,7 +39,7 @@ class Router(Protocol):
 
     def choose(
         self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
-    ) -> Choice:
+    ) -> RoutingChoice:
         """The replica to send `request` to: one of `ready`, which is not empty.
 
         It may be told to fetch from one of `sources`, which need not be ready. Notes nothing: the

@@ -13,7 +13,7 @@ from random import Random
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
-from gateway.routing.router import NO_SOURCES, Choice, Sources
+from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 from prefix_cache.hashing import KEY_BYTES
 
 
@@ -53,9 +53,9 @@ class RandomRouter(Unaware):
         request: Generate,  # noqa: ARG002
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
-    ) -> Choice:
+    ) -> RoutingChoice:
         """As `Router.choose`."""
-        return Choice(self._random.choice(ready))
+        return RoutingChoice(self._random.choice(ready))
 
 
 class RoundRobinRouter(Unaware):
@@ -69,10 +69,10 @@ class RoundRobinRouter(Unaware):
         request: Generate,  # noqa: ARG002
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
-    ) -> Choice:
+    ) -> RoutingChoice:
         """As `Router.choose`."""
         self._turn += 1
-        return Choice(ready[self._turn % len(ready)])
+        return RoutingChoice(ready[self._turn % len(ready)])
 
 
 class SessionRouter(Unaware):
@@ -90,7 +90,9 @@ class SessionRouter(Unaware):
         request: Generate,
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
-    ) -> Choice:
+    ) -> RoutingChoice:
         """As `Router.choose`."""
         begin = request.block_keys[: self._bytes][-KEY_BYTES:]
-        return Choice(max(ready, key=lambda one: (blake2b(one.encode(), key=begin).digest(), one)))
+        return RoutingChoice(
+            max(ready, key=lambda one: (blake2b(one.encode(), key=begin).digest(), one))
+        )

@@ -36,7 +36,7 @@ class FlushState(FlushLog, Records, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushResult:
     """How many blocks were dropped, None where no engine has answered.
 
     `awaited`: the names of the engines that forget when they are back.
@@ -57,7 +57,7 @@ class Flushing(Renewed):
         self._clock = clock
         self._told: dict[str, str | None] = {}
 
-    async def flush(self, tenant_id: str | None) -> Flushed:
+    async def flush(self, tenant_id: str | None) -> FlushResult:
         """Drop what is cached of a tenant, or (None) everything, for good.
 
         Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
@@ -75,15 +75,15 @@ class Flushing(Renewed):
         async with repeated(self.renew_when_due, "flushes"):
             yield
 
-    async def _asked(self, flush: CacheFlush) -> Flushed:
+    async def _asked(self, flush: CacheFlush) -> FlushResult:
         try:
             engine = BoundedEngine(self._engine)
-            return Flushed(await engine.flush(flush.tenant_id, flush.id))
+            return FlushResult(await engine.flush(flush.tenant_id, flush.id))
         except NotAllFlushed as error:
             is_any = len(error.missed) < len(self._engine.replicas)
-            return Flushed(error.blocks if is_any else None, tuple(error.missed))
+            return FlushResult(error.blocks if is_any else None, tuple(error.missed))
         except EngineUnavailable:
-            return Flushed(None, tuple(self._engine.replicas) or (ALONE,))
+            return FlushResult(None, tuple(self._engine.replicas) or (ALONE,))
 
     async def _fold(self) -> None:
         """Have no more records of deleted tenants than are of use."""

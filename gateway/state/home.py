@@ -14,7 +14,7 @@ from gateway.config import Shared
 from gateway.limits.home import LIMITS_FILE
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.state.faults import Faulty
-from gateway.state.identity import Expected, expected, forget, remember
+from gateway.state.identity import ExpectedState, expected, forget, remember
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import Listener, Store
@@ -107,8 +107,8 @@ def _in_redis(data_dir: Path, shared: Shared, new_state: bool) -> Home:
     return Home(store, store.link, link)
 
 
-def _wanted(data_dir: Path, name: str, new_state: bool) -> Expected:
-    return Expected("state", name) if new_state else expected(data_dir, "state", name)
+def _wanted(data_dir: Path, name: str, new_state: bool) -> ExpectedState:
+    return ExpectedState("state", name) if new_state else expected(data_dir, "state", name)
 
 
 def _remember(data_dir: Path, found: str) -> None:

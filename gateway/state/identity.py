@@ -32,7 +32,7 @@ class WrongState(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedState:
     """What a start expects to find: this id if it is known; `was_there`: anything but nothing."""
 
     what: Kept
@@ -54,11 +54,11 @@ class Expected:
         return found
 
 
-def expected(data_dir: Path, what: Kept, name: str) -> Expected:
+def expected(data_dir: Path, what: Kept, name: str) -> ExpectedState:
     """What is there by its marker; a state also by the keys of a completed first start."""
     known = _read(data_dir, what)
     is_done = what == "state" and (data_dir / KEYS_FILE).exists()
-    return Expected(what, name, known, known is not None or is_done)
+    return ExpectedState(what, name, known, known is not None or is_done)
 
 
 def remember(data_dir: Path, what: Kept, found: str) -> None:

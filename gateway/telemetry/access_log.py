@@ -39,7 +39,7 @@ _AMBIGUOUS = re.compile(r'["=\\ ]')
 _LOG = logging.getLogger(__name__)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request. `time` is its end in seconds since the epoch, durations are milliseconds.
 
     `client_id` is the client's own id; `outcome` a finish reason or an error's code. Fields are
@@ -68,14 +68,14 @@ class AccessLog:
     def __init__(self, form: Form, write: Callable[[bytes], object] | None = None) -> None:
         self._render = _json if form == "json" else _line
         self._write = write or _to_stdout
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[AccessLogEntry] = deque()
         self._dropped = 0  # ever, by `add`
         self._told = 0  # of these, by the writer
         self._checked: dict[str, int] = {}  # the last status of each health check
         self._due = threading.Event()
         self._ends = threading.Event()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: AccessLogEntry) -> None:
         """Have `entry` written soon; of health checks only those that fail anew."""
         if entry.route in PROBES and not self._fails_anew(entry):
             return
@@ -86,7 +86,7 @@ class AccessLog:
         if not self._due.is_set():
             self._due.set()
 
-    def _fails_anew(self, check: Entry) -> bool:
+    def _fails_anew(self, check: AccessLogEntry) -> bool:
         """Whether a health check fails, and the one before did not so: they come every second."""
         before = self._checked.get(check.route)
         self._checked[check.route] = check.status
@@ -137,18 +137,18 @@ def pieces(lines: Sequence[bytes], size: int = _AT_ONCE) -> Iterator[bytes]:
         yield piece
 
 
-def _json(entry: Entry) -> bytes:
+def _json(entry: AccessLogEntry) -> bytes:
     said = {"time": _time(entry), **{name: getattr(entry, name) for name in _NAMES}}
     return msgspec.json.encode(said) + b"\n"
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: AccessLogEntry) -> bytes:
     given = ((name, getattr(entry, name)) for name in _NAMES)
     fields = [f"{name}={_spelled(value)}" for name, value in given if value is not None]
     return f"time={_time(entry)} {' '.join(fields)}\n".encode()
 
 
-_NAMES = tuple(name for name in Entry.__struct_fields__ if name != "time")
+_NAMES = tuple(name for name in AccessLogEntry.__struct_fields__ if name != "time")
 
 
 def _spelled(value: str | int) -> str:
@@ -158,7 +158,7 @@ def _spelled(value: str | int) -> str:
     return msgspec.json.encode(value).decode() if _AMBIGUOUS.search(value) else value
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: AccessLogEntry) -> str:
     moment = datetime.fromtimestamp(entry.time, UTC)
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 

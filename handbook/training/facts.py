@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from handbook.training import names, values
-from handbook.training.names import Draw, Source
+from handbook.training.names import Draw, NameSource
 
 
 @dataclass(frozen=True)
@@ -216,19 +216,19 @@ class Question:
     subject: str = ""
 
 
-def free_kind(source: Source) -> TopicKind:
+def free_kind(source: NameSource) -> TopicKind:
     """A kind nobody listed, such as "the cellar ticket", of any topic and any sort of value."""
     noun = f"{source.pick(FREE_MODIFIERS)} {source.pick(FREE_HEADS)}"
     value = source.pick(values.ANYTHING)
     return TopicKind(noun, source.pick(tuple(TOPICS)), (noun,), value)
 
 
-def new_subject(source: Source, topic: str) -> Subject:
+def new_subject(source: NameSource, topic: str) -> Subject:
     """A subject of `topic`, drawn afresh."""
     return Subject(topic, TOPICS[topic].draw(source))
 
 
-def state(source: Source, kind: TopicKind, subject: Subject, lines: bool) -> Fact:
+def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) -> Fact:
     """A fact with a fresh value; where `lines` holds it may be a bare line, not a sentence."""
     value = kind.value(source)
     if kind.facts and source.chance(0.5):
@@ -241,7 +241,7 @@ def state(source: Source, kind: TopicKind, subject: Subject, lines: bool) -> Fac
     return Fact(kind, subject, value, _fill(source, template, noun, subject, value))
 
 
-def ask(source: Source, kind: TopicKind, subject: Subject, answer: str) -> Question:
+def ask(source: NameSource, kind: TopicKind, subject: Subject, answer: str) -> Question:
     """A question for the `kind` of `subject`, in any phrasing."""
     own = kind.asks and source.chance(0.5)
     template = source.pick(kind.asks if own else ASKS)
@@ -252,7 +252,7 @@ def ask(source: Source, kind: TopicKind, subject: Subject, answer: str) -> Quest
     return Question(text, answer, label, kind.nouns[0] if own else noun, subject.name)
 
 
-def _fill(source: Source, template: str, noun: str, subject: Subject, value: str) -> str:
+def _fill(source: NameSource, template: str, noun: str, subject: Subject, value: str) -> str:
     name = source.pick(TOPICS[subject.topic].forms).format(subject.name)
     return template.format(n=noun, N=_capital(noun), s=name, S=_capital(name), v=value)
 

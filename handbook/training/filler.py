@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from handbook.training.names import Source, city, person, product
+from handbook.training.names import NameSource, city, person, product
 from handbook.training.values import MONTHS, WEEKDAYS
 
 INTRODUCTIONS = (
@@ -89,7 +89,7 @@ SMALL_TALK = (
 )  # fmt: skip
 
 
-def filler(source: Source, company_name: str) -> str:
+def filler(source: NameSource, company_name: str) -> str:
     """One sentence that answers nothing, some with names that questions may also use."""
     if source.chance(0.6):
         return source.pick(PLAIN)

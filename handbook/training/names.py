@@ -92,7 +92,7 @@ def split_of(spelling: str) -> Split:
 
 
 @dataclass(frozen=True)
-class Source:
+class NameSource:
     """Where random choices come from: a seeded generator and the split it may draw spellings of."""
 
     rng: random.Random
@@ -118,25 +118,25 @@ class Source:
                 return spelling
 
 
-Draw: TypeAlias = Callable[[Source], str]
+Draw: TypeAlias = Callable[[NameSource], str]
 
 
-def _syllables(source: Source, count: int) -> str:
+def _syllables(source: NameSource, count: int) -> str:
     parts = [source.pick(ONSETS) + source.pick(VOWELS) for _ in range(count)]
     return "".join(parts) + source.pick(CODAS)
 
 
-def made_up_word(source: Source) -> str:
+def made_up_word(source: NameSource) -> str:
     """A lower-case word in no dictionary, of the source's split."""
     return source.unseen(lambda: _syllables(source, source.number(2, 3)))
 
 
-def made_up_name(source: Source) -> str:
+def made_up_name(source: NameSource) -> str:
     """A capitalised name in no dictionary, of the source's split."""
     return source.unseen(lambda: _syllables(source, source.number(1, 3)).capitalize())
 
 
-def _real_or(source: Source, real: Sequence[str], share: float) -> str:
+def _real_or(source: NameSource, real: Sequence[str], share: float) -> str:
     return source.pick(real) if source.chance(share) else made_up_name(source)
 
 
@@ -145,7 +145,7 @@ def real_or_made_up(real: Sequence[str]) -> Draw:
     return lambda source: _real_or(source, real, 0.4)
 
 
-def city(source: Source) -> str:
+def city(source: NameSource) -> str:
     """A city, real or not."""
     if source.chance(0.5):
         return source.pick(CITIES)
@@ -154,18 +154,18 @@ def city(source: Source) -> str:
     )
 
 
-def person(source: Source) -> str:
+def person(source: NameSource) -> str:
     """A first name and a surname, each real or not."""
     return f"{_real_or(source, FIRST_NAMES, 0.5)} {_real_or(source, SURNAMES, 0.5)}"
 
 
-def company(source: Source) -> str:
+def company(source: NameSource) -> str:
     """A made-up company, often with its trade."""
     name = made_up_name(source)
     return f"{name} {source.pick(TRADES)}" if source.chance(0.6) else name
 
 
-def product(source: Source) -> str:
+def product(source: NameSource) -> str:
     """A made-up product, often with a model number."""
     name = made_up_name(source)
     if source.chance(0.4):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from handbook.training.hermes import written
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.text import write_handbook, write_question, write_small_talk
 from handbook.training.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
 from handbook.training.tool_chats import write_bare_chat, write_tool_chat
@@ -47,7 +47,7 @@ class Rows:
     answers: NDArray[np.bool_]
 
 
-def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) -> Rows:
+def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int) -> Rows:
     """`count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
     chats = [_drawn(source, length) for _ in range(count)]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
@@ -159,14 +159,14 @@ def _produce(
     seed: int,
 ) -> None:
     tokenizer = load_tokenizer(directory)
-    source = Source(random.Random(f"rows {seed} {worker}"), Split.TRAIN)
+    source = NameSource(random.Random(f"rows {seed} {worker}"), Split.TRAIN)
     while True:
         lengths = lengths_at(curriculum, progress.value)
         length = source.pick(lengths)
         batches.put(write_rows(source, tokenizer, tokens // length, length))
 
 
-def _drawn(source: Source, length: int) -> list[tuple[str, str]]:
+def _drawn(source: NameSource, length: int) -> list[tuple[str, str]]:
     draw = source.rng.random()
     if draw < TOOL_SHARE:
         return _write_tool_chat(source, length)
@@ -175,7 +175,7 @@ def _drawn(source: Source, length: int) -> list[tuple[str, str]]:
     return _write_chat(source, length)
 
 
-def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
+def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
     """Roles and texts of a chat that fills about `length` tokens or more."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
@@ -193,7 +193,7 @@ def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
     return chat
 
 
-def _write_tool_chat(source: Source, length: int) -> list[tuple[str, str]]:
+def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
     """The same with tools; of a short row most is schemas and calls."""
     most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
@@ -203,7 +203,7 @@ def _write_tool_chat(source: Source, length: int) -> list[tuple[str, str]]:
     return written(chat.messages, chat.schemas)
 
 
-def _write_bare_chat(source: Source, length: int) -> list[tuple[str, str]]:
+def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
     """What tools would know, asked where none is offered, mostly without a handbook."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.6) else int(most * source.rng.random() ** 1.5)
@@ -211,7 +211,7 @@ def _write_bare_chat(source: Source, length: int) -> list[tuple[str, str]]:
     return written(write_bare_chat(source, facts, int(left / TOKENS_PER_TURN) + 1).messages)
 
 
-def _place(source: Source, handbook: str, question: str) -> tuple[str, str]:
+def _place(source: NameSource, handbook: str, question: str) -> tuple[str, str]:
     """System message and first user message: some users put the handbook before their question."""
     if source.chance(0.93):
         return handbook, question

@@ -1,8 +1,8 @@
 """Handbooks of made-up companies, questions about them, and dialogues: all from a seed.
 
 `make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the training
-draws millions of the same from one running `Source`. Knows nothing of tokens: sizes are numbers of
-facts (about 20 tokens each).
+draws millions of the same from one running `NameSource`. Knows nothing of tokens: sizes are numbers
+of facts (about 20 tokens each).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handbook.training.facts import (
     state,
 )
 from handbook.training.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
-from handbook.training.names import Source, Split, company
+from handbook.training.names import NameSource, Split, company
 
 Message: TypeAlias = dict[str, str]
 
@@ -65,7 +65,7 @@ def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[M
     return messages[:-1] if questions else messages
 
 
-def write_handbook(source: Source, facts: int) -> Handbook:
+def write_handbook(source: NameSource, facts: int) -> Handbook:
     """A handbook that states `facts` facts (0 gives an introduction alone)."""
     lines = source.chance(0.6)
     stated = _state_facts(source, facts, lines)
@@ -73,7 +73,7 @@ def write_handbook(source: Source, facts: int) -> Handbook:
     return Handbook(text, stated)
 
 
-def write_question(source: Source, handbook: Handbook) -> Question:
+def write_question(source: NameSource, handbook: Handbook) -> Question:
     """A question for one of the facts, or for something that the handbook does not state."""
     if handbook.facts and source.chance(0.85):
         fact = source.pick(handbook.facts)
@@ -81,17 +81,17 @@ def write_question(source: Source, handbook: Handbook) -> Question:
     return write_unanswerable(source, handbook)
 
 
-def write_small_talk(source: Source) -> Question:
+def write_small_talk(source: NameSource) -> Question:
     """A greeting or a word of thanks, and what the model says to it."""
     said, reply = source.pick(SMALL_TALK)
     return Question(said, reply, "talk")
 
 
-def _source(seed: str, split: Split) -> Source:
-    return Source(random.Random(f"{split.value} {seed}"), split)
+def _source(seed: str, split: Split) -> NameSource:
+    return NameSource(random.Random(f"{split.value} {seed}"), split)
 
 
-def _state_facts(source: Source, count: int, lines: bool) -> tuple[Fact, ...]:
+def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...]:
     """Facts that share subjects and kinds, so that neither alone tells which fact is meant."""
     kinds = _choose_kinds(source, count)
     subjects: dict[str, list[Subject]] = {}
@@ -109,17 +109,17 @@ def _state_facts(source: Source, count: int, lines: bool) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _choose_kinds(source: Source, count: int) -> list[TopicKind]:
+def _choose_kinds(source: NameSource, count: int) -> list[TopicKind]:
     free_share = float(source.pick(("0", "0.2", "0.5", "1")))
     wanted = source.number(2, 4 + count // 3)
     return [_any_kind(source, free_share) for _ in range(wanted)]
 
 
-def _any_kind(source: Source, free_share: float) -> TopicKind:
+def _any_kind(source: NameSource, free_share: float) -> TopicKind:
     return free_kind(source) if source.chance(free_share) else source.pick(KINDS)
 
 
-def _subject(source: Source, known: list[Subject], topic: str) -> Subject:
+def _subject(source: NameSource, known: list[Subject], topic: str) -> Subject:
     if known and source.chance(0.5):
         return source.pick(known)
     subject = new_subject(source, topic)
@@ -129,7 +129,7 @@ def _subject(source: Source, known: list[Subject], topic: str) -> Subject:
     return subject
 
 
-def _namesake(source: Source, known: list[Subject]) -> Subject:
+def _namesake(source: NameSource, known: list[Subject]) -> Subject:
     """A new person who shares a first name or a surname with a known one."""
     first, last = source.pick(known).name.split(" ", 1)
     other_first, other_last = new_subject(source, "person").name.split(" ", 1)
@@ -137,12 +137,12 @@ def _namesake(source: Source, known: list[Subject]) -> Subject:
     return Subject("person", name)
 
 
-def write_unanswerable(source: Source, handbook: Handbook) -> Question:
+def write_unanswerable(source: NameSource, handbook: Handbook) -> Question:
     """A question that the handbook does not answer."""
     return ask(source, *missing_fact(source, handbook), UNKNOWN)
 
 
-def missing_fact(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject]:
+def missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
     """A kind and a subject near to what the handbook states, or far from it, of which it does not
     say."""
     while True:
@@ -151,7 +151,7 @@ def missing_fact(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject
             return kind, subject
 
 
-def _near(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject]:
+def _near(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
     fact = source.pick(handbook.facts)
     draw = source.rng.random()
     if draw < 0.35:
@@ -163,7 +163,7 @@ def _near(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject]:
     return _far(source)
 
 
-def _other_kind(source: Source, handbook: Handbook, fact: Fact) -> TopicKind:
+def _other_kind(source: NameSource, handbook: Handbook, fact: Fact) -> TopicKind:
     """A kind that suits the fact's subject: one of the handbook's own, of the list, or free."""
     for _ in range(4):
         other = source.pick(handbook.facts).kind
@@ -173,12 +173,12 @@ def _other_kind(source: Source, handbook: Handbook, fact: Fact) -> TopicKind:
     return free_kind(source) if source.chance(0.3) else source.pick(listed)
 
 
-def _far(source: Source) -> tuple[TopicKind, Subject]:
+def _far(source: NameSource) -> tuple[TopicKind, Subject]:
     kind = _any_kind(source, 0.3)
     return kind, new_subject(source, kind.topic)
 
 
-def _lay_out(source: Source, facts: tuple[Fact, ...], lines: bool) -> str:
+def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
     """The text: an introduction, then the facts in order of topic or mixed, with filler between."""
     name = company(source)
     parts = [source.pick(INTRODUCTIONS).format(name)] if source.chance(0.9) else []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.text import write_handbook, write_question, write_small_talk
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
@@ -118,7 +118,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def _corpus(texts: int, seed: int) -> Iterator[str]:
-    source = Source(random.Random(f"tokenizer {seed}"), Split.TRAIN)
+    source = NameSource(random.Random(f"tokenizer {seed}"), Split.TRAIN)
     for _ in range(texts):
         handbook = write_handbook(source, source.number(3, 40))
         yield handbook.text

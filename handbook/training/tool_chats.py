@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from handbook.training.facts import UNKNOWN, Question, Subject, TopicKind, ask, new_subject, state
 from handbook.training.hermes import ToolMessage
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.text import (
     Handbook,
     missing_fact,
@@ -72,11 +72,11 @@ def make_tool_chat(
     seed: int, facts: int = 10, turns: int = 1, split: Split = Split.HELD_OUT
 ) -> ToolChat:
     """The chat of this seed: the same on every run and machine."""
-    source = Source(random.Random(f"tool chat {split.value} {seed}"), split)
+    source = NameSource(random.Random(f"tool chat {split.value} {seed}"), split)
     return write_tool_chat(source, facts, turns)
 
 
-def write_tool_chat(source: Source, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
+def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
     """A chat of `turns` questions over a handbook of `facts` facts and one to `most_tools` tools;
     where there are no facts there may be no handbook."""
     handbook = write_handbook(source, facts)
@@ -86,7 +86,7 @@ def write_tool_chat(source: Source, facts: int, turns: int, most_tools: int = 3)
     return ToolChat(system, tools, written)
 
 
-def write_bare_chat(source: Source, facts: int, turns: int) -> ToolChat:
+def write_bare_chat(source: NameSource, facts: int, turns: int) -> ToolChat:
     """A chat of questions that tools would answer, in which none is offered: nothing is called."""
     handbook = write_handbook(source, facts)
     system = handbook.text if facts else source.pick(BARE)
@@ -94,7 +94,7 @@ def write_bare_chat(source: Source, facts: int, turns: int) -> ToolChat:
     return ToolChat(system, (), written)
 
 
-def _offer(source: Source, handbook: Handbook, most: int) -> tuple[Tool, ...]:
+def _offer(source: NameSource, handbook: Handbook, most: int) -> tuple[Tool, ...]:
     """Different tools, of which at most one can be asked anything."""
     count = 1 if source.chance(0.6) else source.number(1, most)
     tools = [any_tool(source)] if source.chance(0.55) else []
@@ -107,7 +107,7 @@ def _offer(source: Source, handbook: Handbook, most: int) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-def _write_turn(source: Source, handbook: Handbook, tools: tuple[Tool, ...]) -> ToolTurn:
+def _write_turn(source: NameSource, handbook: Handbook, tools: tuple[Tool, ...]) -> ToolTurn:
     draw = source.rng.random()
     if draw < 0.03:
         return _answered(write_small_talk(source), "talk")
@@ -124,7 +124,7 @@ def _write_turn(source: Source, handbook: Handbook, tools: tuple[Tool, ...]) -> 
     return _result(source, tool, kind, subject)
 
 
-def _write_bare_turn(source: Source, handbook: Handbook) -> ToolTurn:
+def _write_bare_turn(source: NameSource, handbook: Handbook) -> ToolTurn:
     draw = source.rng.random()
     if draw < 0.05:
         return _answered(write_small_talk(source), "talk")
@@ -148,7 +148,9 @@ def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
     return next(iter(own + [tool for tool in tools if tool.kind is None]), None)
 
 
-def _called(source: Source, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]) -> ToolTurn:
+def _called(
+    source: NameSource, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]
+) -> ToolTurn:
     """A turn for which `tool` is called, unless another knows more of the kind."""
     if tool.kind is None:
         kind, subject = missing_fact(source, handbook)
@@ -163,7 +165,7 @@ def _called(source: Source, handbook: Handbook, tool: Tool, tools: tuple[Tool, .
     return _result(source, _knowing(kind, tools) or tool, kind, subject)
 
 
-def _unstated(source: Source, handbook: Handbook, kind: TopicKind) -> Subject:
+def _unstated(source: NameSource, handbook: Handbook, kind: TopicKind) -> Subject:
     """A subject of whom the handbook does not state the kind, often one it states others of."""
     known = [fact.subject for fact in handbook.facts if fact.subject.topic == kind.topic]
     near = [subject for subject in known if (kind.name, subject.name) not in handbook.keys]
@@ -179,7 +181,7 @@ def _answered(question: Question, label: str) -> ToolTurn:
     return ToolTurn(question, (_user(question), _assistant(question.answer)), label)
 
 
-def _result(source: Source, tool: Tool, kind: TopicKind, subject: Subject) -> ToolTurn:
+def _result(source: NameSource, tool: Tool, kind: TopicKind, subject: Subject) -> ToolTurn:
     """The question, the call, what it returns, and the answer."""
     question = ask(source, kind, subject, UNKNOWN)
     call = {"type": "function", "function": tool.call(question)}

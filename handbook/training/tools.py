@@ -23,7 +23,7 @@ from handbook.training.facts import (
     TopicKind,
     free_kind,
 )
-from handbook.training.names import Source, made_up_word
+from handbook.training.names import NameSource, made_up_word
 
 SKIES = (
     "sunny", "rain", "snow", "fog", "cloudy", "clear", "windy", "storms", "light rain", "hail",
@@ -35,7 +35,7 @@ STATES = ("running", "stopped", "starting", "offline", "healthy", "busy", "idle"
 _IN_FIELDS = re.compile(r"([a-z ]+), (-?\d+) degrees")
 
 
-def _weather(source: Source) -> str:
+def _weather(source: NameSource) -> str:
     degrees = source.number(-20, 40)
     unit = source.pick(("degrees", "degrees", "°C", "C"))
     if source.chance(0.3):
@@ -149,7 +149,7 @@ class Tool:
         return {"name": self.name, "arguments": given}
 
 
-def any_tool(source: Source) -> Tool:
+def any_tool(source: NameSource) -> Tool:
     """A tool that can be asked anything: a lookup, or a search."""
     if source.chance(0.7):
         name = f"{made_up_word(source)}_lookup" if source.chance(0.1) else source.pick(LOOKUPS)
@@ -162,7 +162,7 @@ def any_tool(source: Source) -> Tool:
     return Tool(_schema(source, name, source.pick(OF_SEARCHES), [query]), "search", None, "", query)
 
 
-def getter(source: Source, kind: TopicKind) -> Tool:
+def getter(source: NameSource, kind: TopicKind) -> Tool:
     """A tool that knows the `kind` of any subject."""
     noun = source.pick(kind.nouns)
     name = source.pick(GETTERS).format(_snake(noun))
@@ -173,7 +173,7 @@ def getter(source: Source, kind: TopicKind) -> Tool:
     return Tool(_schema(source, name, told, [parameter]), "getter", kind, "", parameter)
 
 
-def getter_kind(source: Source, near: tuple[Fact, ...]) -> TopicKind:
+def getter_kind(source: NameSource, near: tuple[Fact, ...]) -> TopicKind:
     """A kind that a getter may know: a live one, one of the facts `near` it, of the list, free."""
     draw = source.rng.random()
     if draw < 0.45:
@@ -183,7 +183,7 @@ def getter_kind(source: Source, near: tuple[Fact, ...]) -> TopicKind:
     return free_kind(source) if source.chance(0.4) else source.pick(KINDS)
 
 
-def odd_kind(source: Source, topic: str) -> TopicKind:
+def odd_kind(source: NameSource, topic: str) -> TopicKind:
     """A kind with a word that is in no list, so that calls are learned to be copied, not chosen."""
     word = made_up_word(source)
     first = source.chance(0.5)
@@ -191,7 +191,9 @@ def odd_kind(source: Source, topic: str) -> TopicKind:
     return TopicKind(noun, topic, (noun,), source.pick(values.ANYTHING))
 
 
-def result_text(source: Source, tool: Tool, question: Question, value: str, sentence: str) -> str:
+def result_text(
+    source: NameSource, tool: Tool, question: Question, value: str, sentence: str
+) -> str:
     """What a call returns that found `value`: plain, a sentence that says so, or JSON."""
     draw = source.rng.random()
     in_fields = _IN_FIELDS.fullmatch(value)
@@ -217,7 +219,9 @@ def result_text(source: Source, tool: Tool, question: Question, value: str, sent
     )
 
 
-def _weather_in_fields(source: Source, tool: Tool, question: Question, found: re.Match[str]) -> str:
+def _weather_in_fields(
+    source: NameSource, tool: Tool, question: Question, found: re.Match[str]
+) -> str:
     """The sky and the degrees apart, as most examples of weather tools return them."""
     parts: list[tuple[str, Any]] = [
         (source.pick(("condition", "conditions", "weather", "sky")), found[1]),
@@ -229,7 +233,9 @@ def _weather_in_fields(source: Source, tool: Tool, question: Question, found: re
     return json.dumps(dict([*place, *parts, *unit]), ensure_ascii=False)
 
 
-def _more(source: Source, tool: Tool, question: Question, found: dict[str, Any]) -> dict[str, Any]:
+def _more(
+    source: NameSource, tool: Tool, question: Question, found: dict[str, Any]
+) -> dict[str, Any]:
     """The result with what was asked beside it, and something that was not."""
     asked: dict[str, Any] = {tool.subject: question.subject}
     if tool.sort == "search":
@@ -245,7 +251,7 @@ def _more(source: Source, tool: Tool, question: Question, found: dict[str, Any])
     return {**found, **kept} if source.chance(0.3) else {**kept, **found}
 
 
-def _schema(source: Source, name: str, told: str, parameters: list[str]) -> dict[str, Any]:
+def _schema(source: NameSource, name: str, told: str, parameters: list[str]) -> dict[str, Any]:
     """A tool in OpenAI's form, with what users leave out or add."""
     describes = source.chance(0.6)
     properties: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handbook.training.names import Draw, Source, company, made_up_name, made_up_word, person
+from handbook.training.names import Draw, NameSource, company, made_up_name, made_up_word, person
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
@@ -30,33 +30,33 @@ LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 SYMBOLS = LETTERS + "abcdefghijkmnopqrstuvwxyz" + "23456789" * 2 + "-_"
 
 
-def _digits(source: Source, count: int) -> str:
+def _digits(source: NameSource, count: int) -> str:
     return source.unseen(lambda: "".join(source.pick("0123456789") for _ in range(count)))
 
 
-def code(source: Source) -> str:
+def code(source: NameSource) -> str:
     """Three to six digits."""
     return _digits(source, source.number(3, 6))
 
 
-def four_digits(source: Source) -> str:
+def four_digits(source: NameSource) -> str:
     """Four digits, as on a door."""
     return _digits(source, 4)
 
 
-def extension(source: Source) -> str:
+def extension(source: NameSource) -> str:
     """A telephone extension of three or four digits."""
     return _digits(source, source.number(3, 4))
 
 
-def telephone(source: Source) -> str:
+def telephone(source: NameSource) -> str:
     """A telephone number in groups."""
     return source.unseen(
         lambda: f"0{source.number(10, 99)} {source.number(100, 999)} {source.number(1000, 9999)}"
     )
 
 
-def password(source: Source) -> str:
+def password(source: NameSource) -> str:
     """A password: random characters, or made-up words and a number."""
     if source.chance(0.6):
         return source.unseen(
@@ -65,31 +65,31 @@ def password(source: Source) -> str:
     return f"{made_up_word(source)}-{made_up_word(source)}-{source.number(10, 99)}"
 
 
-def part_number(source: Source) -> str:
+def part_number(source: NameSource) -> str:
     """Letters, a dash and digits."""
     return source.unseen(
         lambda: f"{source.pick(LETTERS)}{source.pick(LETTERS)}-{source.number(100, 9999)}"
     )
 
 
-def parking_space(source: Source) -> str:
+def parking_space(source: NameSource) -> str:
     """A letter and one to three digits."""
     return f"{source.pick(LETTERS)}{source.number(1, 199)}"
 
 
-def hours(source: Source) -> str:
+def hours(source: NameSource) -> str:
     """Opening hours, such as 07:30 to 18:00."""
     minutes = ("00", "15", "30", "45")
     opens = f"{source.number(6, 11):02d}:{source.pick(minutes)}"
     return f"{opens} to {source.number(12, 22):02d}:{source.pick(minutes)}"
 
 
-def time_of_day(source: Source) -> str:
+def time_of_day(source: NameSource) -> str:
     """A time, such as 14:20."""
     return f"{source.number(6, 22):02d}:{source.number(0, 11) * 5:02d}"
 
 
-def price(source: Source) -> str:
+def price(source: NameSource) -> str:
     """An amount of money, with a sign or a currency's name."""
     cents = f".{source.number(0, 99):02d}" if source.chance(0.5) else ""
     amount = f"{source.number(2, 2500)}{cents}"
@@ -98,30 +98,30 @@ def price(source: Source) -> str:
     return f"{amount} {source.pick(CURRENCIES)}"
 
 
-def span(source: Source) -> str:
+def span(source: NameSource) -> str:
     """A length of time, such as 24 months."""
     return f"{source.number(2, 90)} {source.pick(SPANS)}"
 
 
-def date(source: Source) -> str:
+def date(source: NameSource) -> str:
     """A day and a month, either first."""
     day, month = source.number(1, 28), source.pick(MONTHS)
     return f"{day} {month}" if source.chance(0.6) else f"{month} {day}"
 
 
-def network_address(source: Source) -> str:
+def network_address(source: NameSource) -> str:
     """A private network address."""
     return source.unseen(
         lambda: f"10.{source.number(0, 255)}.{source.number(0, 255)}.{source.number(1, 254)}"
     )
 
 
-def street(source: Source) -> str:
+def street(source: NameSource) -> str:
     """A street with a house number."""
     return f"{source.number(1, 240)} {made_up_name(source)} {source.pick(STREETS)}"
 
 
-def email(source: Source) -> str:
+def email(source: NameSource) -> str:
     """An address at a made-up domain."""
     return f"{made_up_word(source)}@{made_up_word(source)}.example"
 

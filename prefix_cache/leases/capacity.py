@@ -179,7 +179,8 @@ class Capacity:
                 blocks = len(current.edge.held_slots_in(tier))
                 quota_usage.charge(current.owner, -blocks)
                 quota_usage.charge(owner, blocks)
-            current.owner, current.retained_until = owner, 0.0  # a mark was its owner's alone
+            self._ref_counts.tree.give(current, owner)
+            current.retained_until = 0.0  # a mark was its owner's alone
             self._ref_counts.note_redundant(current)
 
     def may_adopt(self, node: Node, owner: str) -> bool:

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prefix_cache.hashing import TokenIds, index_of
+from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.ref_counts import RefCounts
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.removals import Removals
@@ -101,7 +101,7 @@ class RetainedPrefixes:
         Returns how many blocks the tree forgot; None: there is no such prefix.
 
         `is_listed` false: also one that is not listed and is the owner's, which takes time in
-        proportion to the tree.
+        proportion to the owner's nodes.
         """
         entries = self._swept(owner)
         entry = entries.pop(prefix_id, None)
@@ -112,8 +112,8 @@ class RetainedPrefixes:
 
     def _ending_with(self, owner: str, key: bytes) -> Node | None:
         """The owner's node whose last block has this key; split off where it lies within one."""
-        for node in self._tree.nodes():
-            if node.owner == owner and (block := index_of(node.edge.keys, key)) is not None:
+        for node in self._tree.owned.get(owner, ()):
+            if (block := node.edge.place_of(key)) is not None:
                 return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
         return None
 

@@ -109,11 +109,9 @@ class Removals:
 
         Returns how many blocks the tree forgot, as all that follow do.
         """
-        chosen = [
-            node
-            for node in self._ref_counts.tree.nodes()
-            if namespace in (None, node.namespace) and owner in (None, node.owner)
-        ]
+        tree = self._ref_counts.tree
+        nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())
+        chosen = [node for node in nodes if namespace in (None, node.namespace)]
         return sum(self._detach(node) for node in chosen if node.attached)
 
     def prune_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:

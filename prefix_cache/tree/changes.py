@@ -26,7 +26,7 @@ class Kind(Enum):
     REMOVED = "removed"
 
 
-class Change(NamedTuple):
+class TreeChange(NamedTuple):
     """Blocks that have changed alike, one after the other."""
 
     kind: Kind
@@ -62,13 +62,13 @@ class ChangeLog:
         """Blocks have left the tree."""
         self._note(Kind.REMOVED, None, keys)
 
-    def take(self) -> list[Change] | None:
+    def take(self) -> list[TreeChange] | None:
         """What has changed since the last time; None: more than is kept, so nothing is known."""
         changes, is_known = self._changes, self._num_keys <= self._most_keys
         self._changes, self._num_keys = [], 0
         if not is_known:
             return None
-        return [Change(kind, tier, b"".join(keys)) for kind, tier, keys in changes]
+        return [TreeChange(kind, tier, b"".join(keys)) for kind, tier, keys in changes]
 
     def _note(self, kind: Kind, tier: Tier | None, keys: bytes) -> None:
         if not keys:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.hashing import KEY_BYTES, TokenIds, index_of
 from prefix_cache.tiers.tier_pools import BlockIds
 from prefix_cache.tree.residency import (
     BEGIN,
@@ -116,6 +116,10 @@ class Edge:
     def key(self, index: int) -> bytes:
         """The key of one block."""
         return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
+
+    def place_of(self, key: bytes) -> int | None:
+        """The place of the block with this key; None: none has it."""
+        return index_of(self._keys, key)
 
     def keys_of(self, start: int, end: int) -> bytes:
         """A copy of the keys of the blocks [start, end); of none where that is backwards."""

@@ -42,6 +42,7 @@ def check(
         _check_lease(lease)
     _expect("node count", tree.num_nodes, len(attached))
     _check_tops(tree, attached)
+    _check_owned(tree, attached)
     _check_ref_counts([tree.root, *attached], detached, leases)
     _check_candidates(tree, ref_counts, attached)
     for tier, allocator in capacity.allocators.items():
@@ -63,6 +64,13 @@ def _check_tops(tree: RadixTree, attached: Iterable[Node]) -> None:
         if node.parent is not None and node.parent.namespace != node.namespace:
             tops.setdefault(node.namespace, set()).add(node)
     _expect("first nodes by namespace", {ns: set(some) for ns, some in tree.tops.items()}, tops)
+
+
+def _check_owned(tree: RadixTree, attached: Iterable[Node]) -> None:
+    owned: dict[str, set[Node]] = {}
+    for node in attached:
+        owned.setdefault(node.owner, set()).add(node)
+    _expect("nodes by owner", {owner: set(some) for owner, some in tree.owned.items()}, owned)
 
 
 def _detached(leases: list[Lease], in_flight: InFlight) -> list[Node]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prefix_cache.tree.changes import Change, ChangeLog
+from prefix_cache.tree.changes import ChangeLog, TreeChange
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
@@ -39,7 +39,7 @@ class Snapshot:
         """Whether all was taken."""
         return not self._way
 
-    def take(self, blocks: int) -> list[Change]:
+    def take(self, blocks: int) -> list[TreeChange]:
         """About so many blocks more, as added where they lie now; a whole node at least."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:

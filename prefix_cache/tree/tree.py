@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from prefix_cache.tree.edge import TOKEN_BYTES, Edge, common_prefix
 from prefix_cache.tree.node import NO_TIERS, Children, Node, Partial, Position
 from prefix_cache.tree.residency import MOVING
 
+K = TypeVar("K")
 NOWHERE = (False, False)
 
 
@@ -48,6 +50,7 @@ class RadixTree:
         self.changes: ChangeLog | None = None
         # The first nodes of each namespace: their parents are in none, or in another one.
         self.tops: dict[Namespace, dict[Node, None]] = {}
+        self.owned: dict[str, dict[Node, None]] = {}  # all nodes, by owner
 
     @property
     def depth(self) -> int:
@@ -138,12 +141,13 @@ class RadixTree:
         if parent is not None:
             parent.children.put(upper.first_key, upper)
             if node in self.tops.get(node.namespace, ()):
-                self.left(node)
+                _take_out(self.tops, node.namespace, node)
                 self._is_top(upper)
         node.parent, node.start, node.counted_in_parent = upper, node.start + at, NOWHERE
         node.num_read = max(node.num_read - at, 0)
         node.first_key = node.namespace + node.edge.first_block()
         upper.children.put(node.first_key, node)
+        self._is_owned(upper)
         self.tell(node)
         if node.transfers:
             _divide_transfers(upper, node)
@@ -175,6 +179,7 @@ class RadixTree:
         parent.children.put(node.first_key, node)
         if namespace != parent.namespace:
             self._is_top(node)
+        self._is_owned(node)
         self.tell(node)
         self.num_nodes += 1
         if self.changes is not None:
@@ -182,15 +187,21 @@ class RadixTree:
         return node
 
     def left(self, node: Node) -> None:
-        """A node is no first one of its namespace any more, if it was: it has left the tree."""
-        tops = self.tops.get(node.namespace, {})
-        if node in tops:
-            del tops[node]
-            if not tops:
-                del self.tops[node.namespace]
+        """A node has left the tree."""
+        _take_out(self.tops, node.namespace, node)
+        _take_out(self.owned, node.owner, node)
+
+    def give(self, node: Node, owner: str) -> None:
+        """Make a node that is in the tree `owner`'s."""
+        _take_out(self.owned, node.owner, node)
+        node.owner = owner
+        self._is_owned(node)
 
     def _is_top(self, node: Node) -> None:
         self.tops.setdefault(node.namespace, {})[node] = None
+
+    def _is_owned(self, node: Node) -> None:
+        self.owned.setdefault(node.owner, {})[node] = None
 
     def tell(self, node: Node) -> bool:
         """Keep the parent's counts right after a node's blocks have changed tiers.
@@ -220,6 +231,14 @@ class RadixTree:
         parent.upper_children += now[1] - before[1]
         node.counted_in_parent = now
         return True
+
+
+def _take_out(index: dict[K, dict[Node, None]], key: K, node: Node) -> None:
+    nodes = index.get(key, {})
+    if node in nodes:
+        del nodes[node]
+        if not nodes:
+            del index[key]
 
 
 def _divide_transfers(upper: Node, lower: Node) -> None:

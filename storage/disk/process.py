@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import storage
 from storage.disk import wire
 from storage.disk.config import DiskConfig
 from storage.host_pool import HostPool
+from storage.waiting import wait_for_any
 
 
 class DiskProcess:
@@ -78,7 +78,7 @@ class DiskProcess:
     def wait_for_reply(self, timeout_s: float) -> None:
         """Wait until there may be a reply, or room to send, or `timeout_s` have passed."""
         writing = [self._channel.socket] if self._outbox else []
-        select.select([self._channel.socket], writing, [], timeout_s)
+        wait_for_any([self._channel.socket], timeout_s, writing)
         self.flush()
 
     def kill(self) -> None:
@@ -89,7 +89,7 @@ class DiskProcess:
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
         """Let it finish what it was asked to do, then end it; after `deadline_s` kill it."""
-        self.send(wire.Close())
+        self.send(wire.CloseFile())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
             while self.receive() is not None:

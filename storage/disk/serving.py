@@ -26,7 +26,7 @@ from storage.disk import wire
 from storage.disk.file.done_flushes import add_done
 from storage.disk.file.head_room import slots_in
 from storage.disk.file.records import DiskRecords, ScanRoom
-from storage.disk.file.seal import Seal
+from storage.disk.file.seal import RecordSeal
 from storage.disk.opening import OpenedFile, make_room, open_directory, remove_quarantine
 from storage.disk.writing import Writing
 from storage.errors import DiskInUse, FileTrouble, is_disk_full
@@ -49,16 +49,16 @@ def serve(channel: wire.Channel) -> int:
         opened = open_directory(wish)
         memories = _memories(wish)
     except DiskInUse as error:
-        return _refuse(channel, wire.Refusal.IN_USE, error)
+        return _refuse(channel, wire.OpenRefusal.IN_USE, error)
     except (FileTrouble, OSError) as error:
-        why = wire.Refusal.DISK_FULL if is_disk_full(error) else wire.Refusal.UNUSABLE
+        why = wire.OpenRefusal.DISK_FULL if is_disk_full(error) else wire.OpenRefusal.UNUSABLE
         return _refuse(channel, why, error)
     threading.excepthook = _end_process
     sys.setswitchinterval(_SWITCH_S)
     return _Service(channel, wish, opened, memories).run()
 
 
-def _refuse(channel: wire.Channel, refusal: wire.Refusal, error: Exception) -> int:
+def _refuse(channel: wire.Channel, refusal: wire.OpenRefusal, error: Exception) -> int:
     with suppress(wire.WireBroken):  # the engine has ended meanwhile
         channel.send(channel.encode(wire.WriteRefused(refusal, str(error))))
     return 1
@@ -82,7 +82,7 @@ class _Service:
             bound = opened.file.use().bound
             num_slots = slots_in(bound, config.record_bytes, config.high_water)
         self._num_slots = num_slots
-        seal = Seal(opened.keys, config.fingerprint, config.block_bytes)
+        seal = RecordSeal(opened.keys, config.fingerprint, config.block_bytes)
         room = ScanRoom(opened.head_room, num_slots, config.block_bytes, config.record_bytes)
         self._records = DiskRecords(opened.file, seal, room)
         at_once = max(min(_BATCH_BYTES // config.block_bytes, num_slots // 64), 1)
@@ -90,11 +90,11 @@ class _Service:
         self._writing = Writing(
             self._records, self._block, self._reply, self._tend, at_once, note_done
         )
-        self._reads: queue.SimpleQueue[wire.Read | wire.Close] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[wire.Read | wire.CloseFile] = queue.SimpleQueue()
         self._lost = 0
 
     def run(self) -> int:
-        """Serve until the engine is gone or sends Close; returns the exit status."""
+        """Serve until the engine is gone or sends CloseFile; returns the exit status."""
         threads = [threading.Thread(target=self._read_all) for _ in range(_READERS)]
         threads.append(threading.Thread(target=self._writing.run))
         for thread in threads:
@@ -106,8 +106,8 @@ class _Service:
             while self._take():
                 pass
         for _ in range(_READERS):
-            self._reads.put(wire.Close())
-        self._writing.queue.put(wire.Close())
+            self._reads.put(wire.CloseFile())
+        self._writing.queue.put(wire.CloseFile())
         for thread in threads:
             thread.join()
         self._opened.file.close()
@@ -124,7 +124,7 @@ class _Service:
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):
             self._scan(command)
-        return not isinstance(command, wire.Close | wire.Open)
+        return not isinstance(command, wire.CloseFile | wire.Open)
 
     def _read_all(self) -> None:
         scratch = memoryview(bytearray(self._config.block_bytes))
@@ -143,7 +143,7 @@ class _Service:
     def _scan(self, command: wire.Scan) -> None:
         entries, unsound, next_slot = self._records.scan(command.first)
         self._lose(unsound)
-        self._reply(wire.Scanned(entries, next_slot))
+        self._reply(wire.ScannedSlots(entries, next_slot))
 
     def _lose(self, slots: list[int]) -> None:
         """Delete records that are not what they should be."""
@@ -158,7 +158,7 @@ class _Service:
         file.drop_dead_readers()
         num_records = file.num_records()
         if num_records and make_room(head_room):
-            self._reply(wire.WriteRefused(wire.Refusal.DISK_FULL, "others need the disk"))
+            self._reply(wire.WriteRefused(wire.OpenRefusal.DISK_FULL, "others need the disk"))
             os._exit(0)  # with this the file is closed, and its space is free
         disk_full = self._writing.met_full_disk or not head_room.is_kept()
         lost, refused = self._lost, self._writing.refused

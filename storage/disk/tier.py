@@ -61,7 +61,7 @@ class DiskTier:
         self._clock = clock
         self.buffers = Staging(config.num_buffers, config.block_bytes, device)
         self._asked = OpenRequests(config.read_deadline_s, config.write_deadline_s)
-        self._scanned: deque[wire.Scanned] = deque()
+        self._scanned: deque[wire.ScannedSlots] = deque()
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
         self._counters = DiskCounters(config.directory)
@@ -142,6 +142,9 @@ class DiskTier:
         if self._process is not None and self.is_up:
             self._process.send(wire.Forget(owner))
 
+    def erase_unlisted(self) -> None:
+        """Nothing: `scan` lists all that is sound, and has the rest erased."""
+
     def note_flushes(self, flushes: Sequence[str]) -> None:
         """Remember that these flushes are done, once all is erased that was to be before.
 
@@ -215,7 +218,7 @@ class DiskTier:
             self._process.wait_for_reply(0.05)
             self._watch(self._process)
 
-    def _await_scanned(self) -> wire.Scanned | None:
+    def _await_scanned(self) -> wire.ScannedSlots | None:
         give_up = self._clock() + self._config.start_deadline_s
         while not self._scanned:
             if self._process is None:
@@ -249,16 +252,18 @@ class DiskTier:
                 self._asked.answered(reply)
         elif isinstance(reply, wire.FileStats):
             self._counters.take(reply)
-        elif isinstance(reply, wire.Scanned):
+        elif isinstance(reply, wire.ScannedSlots):
             self._scanned.append(reply)
         elif isinstance(reply, wire.Forgot):
             self._forgetting.pop(reply.owner, None)
         elif isinstance(reply, wire.Opened):
             self._take_opened(reply, process)
         elif self._num_blocks is not None:
-            self._met_full_disk = reply.why is wire.Refusal.DISK_FULL
+            self._met_full_disk = reply.why is wire.OpenRefusal.DISK_FULL
         else:
-            raise (DiskInUse if reply.why is wire.Refusal.IN_USE else DiskUnavailable)(reply.text)
+            raise (DiskInUse if reply.why is wire.OpenRefusal.IN_USE else DiskUnavailable)(
+                reply.text
+            )
 
     def _take_opened(self, reply: wire.Opened, process: DiskProcess) -> None:
         self._state, self._num_blocks = DiskState.UP, reply.num_slots

@@ -1,7 +1,7 @@
 """The messages between the engine and the disk's process, and the socket they go through.
 
-    engine  --- Open, Write, Read, Erase, Forget, Note, Scan, Close -->  disk
-            <-- Opened | Refused, Ended, Scanned, Forgot, FileStats --
+    engine  --- Open, Write, Read, Erase, Forget, Note, Scan, CloseFile -->  disk
+            <-- Opened | WriteRefused, DiskEnded, ScannedSlots, Forgot, FileStats --
 
 Blocks themselves are not sent: they lie in memory that both processes map, and a message names the
 place. Every message is bounded and typed; one that does not decode ends the connection.
@@ -40,7 +40,7 @@ class Segment(Enum):
     STAGING = "staging"
 
 
-class Refusal(Enum):
+class OpenRefusal(Enum):
     """Why a process has no file open."""
 
     IN_USE = "in use"
@@ -112,7 +112,7 @@ class Scan(DiskMessage, frozen=True):
     first: int
 
 
-class Close(DiskMessage, frozen=True):
+class CloseFile(DiskMessage, frozen=True):
     """Finish the work under way and end."""
 
 
@@ -131,7 +131,7 @@ class Opened(DiskMessage, frozen=True):
 class WriteRefused(DiskMessage, frozen=True):
     """No file is open, or none any more: the process ends."""
 
-    why: Refusal
+    why: OpenRefusal
     text: str
 
 
@@ -142,7 +142,7 @@ class DiskEnded(DiskMessage, frozen=True):
     outcome: DiskOutcome
 
 
-class Scanned(DiskMessage, frozen=True):
+class ScannedSlots(DiskMessage, frozen=True):
     """Records, in order of slot; `next_slot` is where to go on, None at the end."""
 
     entries: list[tuple[int, BlockRecord]]
@@ -168,8 +168,8 @@ class FileStats(DiskMessage, frozen=True):
     disk_full: bool
 
 
-Command = Open | Write | Read | Erase | Forget | Note | Scan | Close
-Reply = Opened | WriteRefused | DiskEnded | Scanned | Forgot | FileStats
+Command = Open | Write | Read | Erase | Forget | Note | Scan | CloseFile
+Reply = Opened | WriteRefused | DiskEnded | ScannedSlots | Forgot | FileStats
 
 
 class WireBroken(StorageError):

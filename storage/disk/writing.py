@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from storage.disk.file.records import DiskRecords, ToWrite
 from storage.disk.wire import (
-    Close,
+    CloseFile,
     DiskEnded,
     DiskOutcome,
     Erase,
@@ -31,14 +31,14 @@ _ERASED_IN_NEED = 8  # the same when there was no room for that many
 _IDLE_S = 5.0  # without work, after which `tend` is called all the same
 
 
-Job = Write | Erase | Forget | Note | Close  # the last one ends the thread
+Job = Write | Erase | Forget | Note | CloseFile  # the last one ends the thread
 
 
 @dataclass(slots=True)
 class _WriteBatch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Note | Close | None = None  # ended the batch, to be done after it
+    then: Forget | Note | CloseFile | None = None  # ended the batch, to be done after it
 
 
 class Writing:
@@ -72,9 +72,9 @@ class Writing:
         self._unnoted: list[str] = []  # flushes to be remembered once all is erased
 
     def run(self) -> None:
-        """Work until Close; jobs queued before it are done. Raises FileDamaged."""
-        then: Forget | Note | Close | None = None
-        while not isinstance(then, Close):
+        """Work until CloseFile; jobs queued before it are done. Raises FileDamaged."""
+        then: Forget | Note | CloseFile | None = None
+        while not isinstance(then, CloseFile):
             batch = self._next()
             self._apply(batch)
             then = batch.then

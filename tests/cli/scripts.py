@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from cli.serving.serving_state import ChildName, Patience, Policy
+from cli.serving.serving_state import ChildName, ChildPatience, Policy
 from cli.serving.watch import Probed
 from gateway.backoff import Backoff
 
@@ -29,7 +29,7 @@ def quick_policy() -> Policy:
     """Milliseconds where the real one has seconds."""
     return Policy(
         backoff=Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02),
-        gateway=Patience(stop_s=35.0, silent_s=0.05),
+        gateway=ChildPatience(stop_s=35.0, silent_s=0.05),
     )
 
 

@@ -99,6 +99,9 @@ class LossyDisk:
         self.generation += self.loses_at_scan
         return [(n, BlockRecord(b"k", b"p", b"n", "owner", b"", 0)) for n in range(2)]
 
+    def erase_unlisted(self) -> None:
+        raise NotImplementedError
+
     def forget_owner(self, owner: str) -> None:
         self.gone.append(owner)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from handbook.training import names, values
-from handbook.training.names import Source, Split, split_of
+from handbook.training.names import NameSource, Split, split_of
 
 
-def source_of(split: Split, seed: int = 0) -> Source:
-    return Source(random.Random(seed), split)
+def source_of(split: Split, seed: int = 0) -> NameSource:
+    return NameSource(random.Random(seed), split)
 
 
 def test_split_is_the_same_on_every_machine() -> None:
@@ -24,7 +24,7 @@ def test_split_is_the_same_on_every_machine() -> None:
     "draw", [names.made_up_name, names.made_up_word, values.code, values.part_number]
 )
 def test_a_source_spells_only_what_its_split_may(
-    split: Split, draw: Callable[[Source], str]
+    split: Split, draw: Callable[[NameSource], str]
 ) -> None:
     source = source_of(split)
     assert {split_of(draw(source)) for _ in range(200)} == {split}
@@ -42,7 +42,7 @@ def test_numbers_and_picks_cover_their_range_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("draw", values.ANYTHING)
-def test_a_value_is_plain_printable_text(draw: Callable[[Source], str]) -> None:
+def test_a_value_is_plain_printable_text(draw: Callable[[NameSource], str]) -> None:
     source = source_of(Split.HELD_OUT)
     for _ in range(50):
         value = draw(source)

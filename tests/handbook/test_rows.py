@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from handbook.training.checkpoint import SHIPPED
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.rows import (
     CURRICULUM,
     Feed,
@@ -21,7 +21,7 @@ from handbook.training.tokenizer import ASSISTANT, BEGIN, END, USER
 
 
 def write(tokenizer: Tokenizer, count: int, length: int, seed: int = 0) -> Rows:
-    return write_rows(Source(random.Random(seed), Split.TRAIN), tokenizer, count, length)
+    return write_rows(NameSource(random.Random(seed), Split.TRAIN), tokenizer, count, length)
 
 
 @pytest.mark.parametrize("length", [64, 256, 2048])

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from handbook.training.facts import UNKNOWN
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.text import (
     Handbook,
     make_handbook,
@@ -103,6 +103,6 @@ def test_messages_alternate_and_end_with_the_open_question() -> None:
 
 
 def test_one_running_source_goes_on_writing_new_handbooks() -> None:
-    source = Source(random.Random(0), Split.TRAIN)
+    source = NameSource(random.Random(0), Split.TRAIN)
     assert len({write_handbook(source, 5).text for _ in range(50)}) == 50
     assert write_small_talk(source).kind == "talk"

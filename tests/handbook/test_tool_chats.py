@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 from handbook.training.facts import UNKNOWN
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.tool_chats import ToolChat, ToolTurn, make_tool_chat, write_bare_chat
 from handbook.training.tools import NOT_FOUND
 
@@ -79,7 +79,7 @@ def test_tools_of_a_chat_have_different_kinds() -> None:
 
 
 def test_where_no_tool_is_offered_nothing_is_called_and_the_handbook_still_answers() -> None:
-    source = Source(random.Random("bare"), Split.TRAIN)
+    source = NameSource(random.Random("bare"), Split.TRAIN)
     chats = [write_bare_chat(source, facts, 4) for facts in (0, 0, 6) for _ in range(60)]
     labels = Counter(turn.label for chat in chats for turn in chat.turns)
     assert set(labels) == {"talk", "stated", "no tool"}

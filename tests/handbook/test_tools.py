@@ -6,7 +6,7 @@ import random
 import pytest
 
 from handbook.training.facts import FREE_HEADS, FREE_MODIFIERS, KINDS, Question, Subject, state
-from handbook.training.names import Source, Split, split_of
+from handbook.training.names import NameSource, Split, split_of
 from handbook.training.tools import (
     LIVE_KINDS,
     Tool,
@@ -21,8 +21,8 @@ ASKED = Question("What is the door code of the Oslo office?", "?", "door code", 
 SEEDS = range(200)
 
 
-def source(seed: int) -> Source:
-    return Source(random.Random(seed), Split.TRAIN)
+def source(seed: int) -> NameSource:
+    return NameSource(random.Random(seed), Split.TRAIN)
 
 
 def properties(tool: Tool) -> list[str]:

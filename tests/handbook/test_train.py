@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from handbook.training.checkpoint import load_checkpoint
 from handbook.training.keeper import Checks
-from handbook.training.names import Source, Split
+from handbook.training.names import NameSource, Split
 from handbook.training.rows import TrainingStage, write_rows
 from handbook.training.tokenizer import load_tokenizer
 from handbook.training.train import Trainer, TrainingConfig, answer_loss, learning_share, train
@@ -33,7 +33,7 @@ SMOKE = TrainingConfig(
 
 def test_steps_on_one_batch_lower_its_loss(shipped_tokenizer: Tokenizer) -> None:
     trainer = Trainer(SMOKE)
-    source = Source(random.Random(0), Split.TRAIN)
+    source = NameSource(random.Random(0), Split.TRAIN)
     ids, answers = trainer.upload(write_rows(source, shipped_tokenizer, 4, 64))
     losses = [trainer.step(ids, answers, progress=0.1).item() for _ in range(40)]
     assert losses[-1] < 0.7 * losses[0]

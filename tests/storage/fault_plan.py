@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from storage.copies import CopyDirection, CopyEvent, Copying, PlainCopies
-from storage.disk.file.lmdb_file import Changes, Kept, LmdbFile
+from storage.disk.file.lmdb_file import Changes, LmdbFile, StoredRecord
 from storage.errors import CopyFailed
 from storage.runs import Runs
 
@@ -67,7 +67,7 @@ class FaultyFile(LmdbFile):
         self._faults = faults
 
     @contextmanager
-    def reading(self, slot: int) -> Iterator[Kept | None]:
+    def reading(self, slot: int) -> Iterator[StoredRecord | None]:
         """Fail, or read."""
         self._faults.call("get")
         with super().reading(slot) as kept:

@@ -39,7 +39,7 @@ class RequestSize:
     block_size: int = 0
 
 
-class Said(msgspec.Struct):
+class DatasetTurn(msgspec.Struct):
     """What one side of a conversation said."""
 
     value: str
@@ -48,7 +48,7 @@ class Said(msgspec.Struct):
 class Conversation(msgspec.Struct):
     """An entry of ShareGPT's list; other fields are ignored."""
 
-    conversations: list[Said]
+    conversations: list[DatasetTurn]
 
 
 class Questions(msgspec.Struct):

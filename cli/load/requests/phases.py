@@ -29,14 +29,14 @@ SPECIAL_IDS = 10  # ids at either end of a vocabulary that are never drawn
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChainTurn:
     """What a request adds to its chain, and the tokens of its answer."""
 
     ids: tuple[int, ...]
     output: int
 
 
-Chain = tuple[Turn, ...]
+Chain = tuple[ChainTurn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _mixed(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
     def length() -> int:
         return draw.rng.randint(sizes.mixed_least, sizes.mixed_most)
 
-    chains = tuple((Turn(draw.ids(length()), length()),) for _ in range(sizes.mixed_requests))
+    chains = tuple((ChainTurn(draw.ids(length()), length()),) for _ in range(sizes.mixed_requests))
     return [LoadPhase("mixed", sizes.mixed_requests, chains)]
 
 
@@ -166,7 +166,7 @@ def _tenants(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
     of_all = draw.ids(sizes.of_all)
     heads = [of_all + draw.ids(sizes.of_tenant) for _ in range(sizes.tenants)]
     chains = [
-        (Turn(head + draw.ids(sizes.own), sizes.tenant_output),)
+        (ChainTurn(head + draw.ids(sizes.own), sizes.tenant_output),)
         for head in heads
         for _ in range(sizes.per_tenant)
     ]
@@ -177,7 +177,7 @@ def _tenants(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
 def _multiturn(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
     lengths = [sizes.first, *[sizes.user] * (sizes.turns - 1)]
     chains = tuple(
-        tuple(Turn(draw.ids(length), sizes.turn_output) for length in lengths)
+        tuple(ChainTurn(draw.ids(length), sizes.turn_output) for length in lengths)
         for _ in range(sizes.conversations)
     )
     return [LoadPhase("multiturn", sizes.conversations, chains)]
@@ -186,11 +186,11 @@ def _multiturn(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
 def _agents(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
     head = draw.ids(sizes.agent_head)
 
-    def turn(start: tuple[int, ...] = ()) -> Turn:
+    def turn(start: tuple[int, ...] = ()) -> ChainTurn:
         added = round(
             sizes.agent_least * (sizes.agent_most / sizes.agent_least) ** draw.rng.random()
         )
-        return Turn(start + draw.ids(added), sizes.agent_output)
+        return ChainTurn(start + draw.ids(added), sizes.agent_output)
 
     chains = tuple(
         (turn(head), *(turn() for _ in range(sizes.agent_turns - 1))) for _ in range(sizes.agents)
@@ -201,7 +201,9 @@ def _agents(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
 def _one_by_one(
     name: str, draw: RandomIds, sizes: WorkloadSizes, heads: list[tuple[int, ...]]
 ) -> LoadPhase:
-    chains = tuple((Turn(head + draw.ids(sizes.ending), sizes.short_output),) for head in heads)
+    chains = tuple(
+        (ChainTurn(head + draw.ids(sizes.ending), sizes.short_output),) for head in heads
+    )
     return LoadPhase(name, 1, chains)
 
 
@@ -220,7 +222,10 @@ def _itl(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
         LoadPhase(
             f"itl-{batch}",
             batch,
-            tuple((Turn(draw.ids(sizes.batch_context), sizes.batch_output),) for _ in range(batch)),
+            tuple(
+                (ChainTurn(draw.ids(sizes.batch_context), sizes.batch_output),)
+                for _ in range(batch)
+            ),
         )
         for batch in sizes.batches
     ]
@@ -229,7 +234,7 @@ def _itl(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
 def _reload(draw: RandomIds, sizes: WorkloadSizes) -> list[LoadPhase]:
     heads = [draw.ids(sizes.reload_prompt) for _ in range(sizes.reload_heads)]
     fillers = tuple(
-        (Turn(draw.ids(sizes.reload_prompt), sizes.short_output),)
+        (ChainTurn(draw.ids(sizes.reload_prompt), sizes.short_output),)
         for _ in range(sizes.reload_fillers)
     )
     return [

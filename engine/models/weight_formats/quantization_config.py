@@ -44,7 +44,7 @@ class Numbers(msgspec.Struct):
     actorder: str | bool | None = None
 
 
-class Group(msgspec.Struct):
+class ConfigGroup(msgspec.Struct):
     """Matrices that compressed-tensors quantises alike."""
 
     targets: list[str]
@@ -57,12 +57,12 @@ class CompressedTensors(msgspec.Struct):
     """Of `quant_method` compressed-tensors."""
 
     quant_method: str
-    config_groups: dict[str, Group]
+    config_groups: dict[str, ConfigGroup]
     format: str
     ignore: list[str] = []
     sparsity_config: dict[str, Any] | None = None
 
-    def the_group(self, served_format: str) -> Group:
+    def the_group(self, served_format: str) -> ConfigGroup:
         """The only one, which has all `Linear` but the head; raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":

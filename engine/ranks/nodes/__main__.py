@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
-import msgspec
-
-from engine.core_dumps import prevent_core_dumps
+from engine.config_argument import begun_with
 from engine.link.curve import BadLinkKey
-from engine.process import EXIT_CANNOT_START
+from engine.process import EXIT_BROKEN, EXIT_CANNOT_START
 from engine.ranks.nodes.config import NodeConfig
 from engine.ranks.nodes.joining import JoinRefused, serve
 
@@ -17,21 +15,25 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Serve one engine after the other, until a signal ends this process and its ranks."""
-    prevent_core_dumps()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    try:
-        [settings] = arguments
-        config = msgspec.json.decode(settings, type=NodeConfig)
-    except (ValueError, msgspec.DecodeError) as error:
-        _log.error("usage: python -m engine.ranks.nodes CONFIG, a NodeConfig as JSON: %s", error)
+    """Serve one engine after the other, until a signal ends this process and its ranks.
+
+    Returns the status with which it ends by itself.
+    """
+    config = begun_with(arguments, NodeConfig, "engine.ranks.nodes")
+    if config is None:
         return EXIT_CANNOT_START
     _log.info("node %d: waiting for an engine at %s", config.node_rank, config.join)
     try:
         serve(config)
-    except (JoinRefused, BadLinkKey, OSError) as error:
-        _log.error("this node cannot serve: %s", error)
-    return EXIT_CANNOT_START
+    except (JoinRefused, BadLinkKey) as error:
+        return _ended(error, EXIT_CANNOT_START)
+    except OSError as error:  # of this machine as it is now: another start may do
+        return _ended(error, EXIT_BROKEN)
+
+
+def _ended(error: Exception, status: int) -> int:
+    _log.error("this node cannot serve: %s", error)
+    return status
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A node's process: it comes to rank 0's machine, runs ranks for an engine, and comes again.
 
     waiting for rank 0 --Run--> ranks run --any end--> waiting for rank 0
-         `--refused for good--> ends, with status 2
+         `--refused for good--> ends, with status 2; with 1 where this machine fails it
 
 So an engine that starts again finds its other machines without anybody's doing. It never gives up:
 whether an engine comes is not known here.
@@ -16,6 +16,7 @@ import socket
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import zmq
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ class JoinRefused(Exception):
     """Rank 0's machine will never let this node in."""
 
 
-def serve(config: NodeConfig) -> None:
+def serve(config: NodeConfig) -> NoReturn:
     """Run ranks for whichever engine is at the address. Raises JoinRefused, BadLinkKey, OSError."""
     key = read_link_key(Path(config.key_file))
     host = (config.host or reached_by(config.join)).strip("[]")
@@ -48,7 +49,7 @@ def serve(config: NodeConfig) -> None:
         context.destroy(linger=0)
 
 
-def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host: str) -> None:
+def _serve(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey, host: str) -> NoReturn:
     said = ""
     while True:
         try:

@@ -32,7 +32,7 @@ from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_STOPPED
 from engine.ranks.child import tie_to
 from engine.ranks.messages import ENCODER, STARTS, Joined, NotStarted, RankMessage, Start
 from engine.ranks.nodes.listener import BEATS, NodeListener, OtherVersion, open_listener
-from engine.ranks.nodes.wire import Command, FromNode, LinkBroken, RankEnded, Report, Run
+from engine.ranks.nodes.wire import FromNode, LinkBroken, RankCommand, RankEnded, RankReport, Run
 from engine.ranks.ring import RingReader
 from storage.disk.wire import Channel, WireBroken
 
@@ -97,7 +97,7 @@ class Relay:
         while self._running:
             while (content := self._ring.read()) is not None:
                 for node in range(1, self._grid.nodes):
-                    self._listener.send(node, Command(content))
+                    self._listener.send(node, RankCommand(content))
             for node, message in self._listener.receive():
                 status = self._take(node, message)
                 if status != EXIT_STOPPED:
@@ -117,7 +117,7 @@ class Relay:
         """Pass it on; the status of a rank that has ended, else EXIT_STOPPED. Raises LinkBroken."""
         ranks = self._grid.ranks_of(node)
         match message:
-            case Report(rank, content) if rank in ranks:
+            case RankReport(rank, content) if rank in ranks:
                 self._channels[rank].send(content)
             case RankEnded(rank, status) if rank in ranks:
                 self._running.discard(rank)

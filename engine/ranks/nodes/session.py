@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from engine.process import EXIT_STOPPED
 from engine.ranks.messages import ENCODER, Start
 from engine.ranks.nodes.connection import NodeConnection
-from engine.ranks.nodes.wire import Command, LinkBroken, RankEnded, Report
+from engine.ranks.nodes.wire import LinkBroken, RankCommand, RankEnded, RankReport, ToNode
 from engine.ranks.process import END_S, RankProcess
 from engine.ranks.ring import RingStuck, RingWriter
 from storage.disk.wire import Channel, WireBroken
@@ -29,7 +30,11 @@ from storage.disk.wire import Channel, WireBroken
 _log = logging.getLogger(__name__)
 
 
-class Session:
+class _RankLeft(Exception):
+    """A rank has ended while another one was told something."""
+
+
+class NodeSession:
     """The ranks of one engine that are on this machine. One owner thread."""
 
     def __init__(self, connection: NodeConnection, starts: Sequence[Start]) -> None:
@@ -38,6 +43,7 @@ class Session:
         self._ring = RingWriter(len(starts))
         self._ranks: list[RankProcess] = []
         self._channels: dict[int, Channel] = {}
+        self._told: deque[ToNode] = deque()  # by rank 0, and not yet told the ranks
         self._poller = zmq.Poller()
         for readable in connection.readables:
             self._poller.register(readable, zmq.POLLIN)
@@ -55,9 +61,8 @@ class Session:
         left = list(self._ranks)
         while left:
             ready = dict(self._poller.poll())
-            for message in self._connection.receive():
-                if isinstance(message, Command):
-                    self._tell(message.content)
+            self._look()
+            self._tell_all()
             for rank in left[:]:
                 if self._channels[rank.rank].socket.fileno() in ready:
                     self._pass_on(rank)
@@ -74,18 +79,33 @@ class Session:
             rank.finish(time.monotonic() + END_S)
         self._ring.close()
 
-    def _tell(self, content: bytes) -> None:
-        try:
-            self._ring.write(content)
-        except RingStuck as error:
-            raise LinkBroken(str(error)) from error
+    def _look(self) -> None:
+        self._told.extend(self._connection.receive())
+
+    def _tell_all(self) -> None:
+        """Tell the ranks what has come, unless one ends meanwhile: then all do."""
+        while self._told:
+            message = self._told.popleft()
+            if isinstance(message, RankCommand):
+                try:
+                    self._ring.write(message.content, self._look_at_all)
+                except RingStuck as error:
+                    raise LinkBroken(str(error)) from error
+                except _RankLeft:
+                    self._told.clear()
+
+    def _look_at_all(self) -> None:
+        """While a rank takes nothing: another one may end, or the machine of rank 0."""
+        self._look()
+        if any(rank.status is not None for rank in self._ranks):
+            raise _RankLeft
 
     def _pass_on(self, rank: RankProcess) -> None:
         """What it has reported, until there is no more, or it is gone."""
         channel = self._channels[rank.rank]
         try:
             while (content := channel.receive(socket.MSG_DONTWAIT)) is not None:
-                self._connection.send(Report(rank.rank, bytes(content)))
+                self._connection.send(RankReport(rank.rank, bytes(content)))
         except WireBroken:
             self._poller.unregister(channel.socket)  # its end is seen by its process
 
@@ -101,5 +121,5 @@ class Session:
 
 def run_session(connection: NodeConnection, starts: Sequence[Start]) -> None:
     """Run ranks to their end. Raises LinkBroken, OSError."""
-    with closing(Session(connection, starts)) as session:
+    with closing(NodeSession(connection, starts)) as session:
         session.run()

@@ -1,7 +1,7 @@
 """What goes between rank 0's machine and another one, over TCP, encrypted for holders of one key.
 
-    node       Join -->    Report ...        RankEnded -->
-    relay          <-- Run    Command ...   Beat      <-- Refused, if it is not to run anything
+    node       Join -->    RankReport ...         RankEnded -->
+    relay          <-- Run     RankCommand ...   Beat       <-- Refused, if it is to run nothing
 
 What ranks are told and report is passed on as it is. Frames are numbered: ZMQ connects again after
 a break, and what was on the way then is lost. One that is missing ends everything.
@@ -44,7 +44,7 @@ class Join(NodeMessage, frozen=True):
     versions: Annotated[str, msgspec.Meta(max_length=MOST_VERSIONS, pattern=_PRINTABLE)]
 
 
-class Report(NodeMessage, frozen=True):
+class RankReport(NodeMessage, frozen=True):
     """What a rank reports to rank 0 (`engine.ranks.messages.Report`)."""
 
     rank: int
@@ -71,7 +71,7 @@ class Run(NodeMessage, frozen=True):
     starts: tuple[Start, ...]
 
 
-class Command(NodeMessage, frozen=True):
+class RankCommand(NodeMessage, frozen=True):
     """What all ranks are told (`engine.ranks.messages.Command`)."""
 
     content: bytes
@@ -81,8 +81,8 @@ class Beat(NodeMessage, frozen=True):
     """Are you there? Sending it fails where the node is not."""
 
 
-FromNode = Join | Report | RankEnded
-ToNode = Refused | Run | Command | Beat
+FromNode = Join | RankReport | RankEnded
+ToNode = Refused | Run | RankCommand | Beat
 M = TypeVar("M", FromNode, ToNode)
 
 _ENCODER = msgspec.msgpack.Encoder()

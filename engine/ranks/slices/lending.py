@@ -28,7 +28,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 
 
 class OwnAnswers(Protocol):
-    """Rank 0's own end; as `Answering`."""
+    """Rank 0's own end; as `ExchangeAnswering`."""
 
     @property
     def sent_blocks(self) -> int:
@@ -42,7 +42,7 @@ class OwnAnswers(Protocol):
     def found(
         self, asker: Asker, blocks: int, first_reads: dict[str, int], slices: Slices | None = None
     ) -> None:
-        """As `Answering.found`."""
+        """As `ExchangeAnswering.found`."""
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.errors import StateLost, Unavailable
 from gateway.state.faults import Fault, gone, no_room
-from gateway.state.identity import Expected, WrongState
+from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.redis import keys as at
 from gateway.state.redis.link import RedisLink
 from gateway.state.redis.transaction import SCRIPT, Changed, Transaction
@@ -30,7 +30,7 @@ class StateLink:
     """
 
     def __init__(
-        self, link: RedisLink, expected: Expected, remember: Callable[[str], None]
+        self, link: RedisLink, expected: ExpectedState, remember: Callable[[str], None]
     ) -> None:
         self._link = link
         self._expected = expected

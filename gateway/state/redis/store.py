@@ -24,7 +24,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from gateway.periodic import repeated
-from gateway.state.identity import Expected
+from gateway.state.identity import ExpectedState
 from gateway.state.records import (
     AuditEntry,
     CacheFlush,
@@ -56,10 +56,10 @@ class RedisStore(RedisResponses):
     def __init__(
         self,
         link: RedisLink,
-        expected: Expected | None = None,
+        expected: ExpectedState | None = None,
         remember: Callable[[str], None] = lambda _: None,
     ) -> None:
-        super().__init__(StateLink(link, expected or Expected("state", REDIS), remember))
+        super().__init__(StateLink(link, expected or ExpectedState("state", REDIS), remember))
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
         """Add every counter of every row, unless `batch` has been added before."""

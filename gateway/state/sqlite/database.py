@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from gateway.errors import StateDiskFull, StateLost, Unavailable
 from gateway.state.faults import Fault, another, damaged, exchanged, gone
-from gateway.state.identity import Expected, WrongState, marker_name
+from gateway.state.identity import ExpectedState, WrongState, marker_name
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.file import (
     DatabaseAway,
@@ -64,7 +64,7 @@ class DatabaseFile:
     def __init__(
         self,
         path: Path,
-        expected: Expected,
+        expected: ExpectedState,
         prepare: Callable[[sqlite3.Connection], None],
         room: ReservedRoom | None = None,
         *,
@@ -244,7 +244,7 @@ class DatabaseFile:
             return  # the next look finds out
 
 
-def _identified(connection: sqlite3.Connection, expected: Expected) -> str:
+def _identified(connection: sqlite3.Connection, expected: ExpectedState) -> str:
     """The file's id; a new file gets one. Raises WrongState."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     connection.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)")

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import GatewayError
-from gateway.state.identity import Expected
+from gateway.state.identity import ExpectedState
 from gateway.state.records import (
     ApiKey,
     Counters,
@@ -67,9 +67,9 @@ class SqliteStore(SqliteOperation):
     """
 
     def __init__(
-        self, path: Path, expected: Expected | None = None, room: ReservedRoom | None = None
+        self, path: Path, expected: ExpectedState | None = None, room: ReservedRoom | None = None
     ) -> None:
-        expected = expected or Expected("state", path.name)
+        expected = expected or ExpectedState("state", path.name)
         prepare = partial(make_schema, path=path)
         super().__init__(DatabaseFile(path, expected, prepare, room, busy_s=BUSY_TIMEOUT_S))
 

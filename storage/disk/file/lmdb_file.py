@@ -36,7 +36,7 @@ _TOUCHING = 16  # threads that read pages into memory at the start
 _SLOTS_A_PAGE = 4  # headers on a page, at least: when pages are half empty
 
 
-class Kept(NamedTuple):
+class StoredRecord(NamedTuple):
     """What lies in a slot; views that are valid until the transaction ends."""
 
     header: memoryview
@@ -134,13 +134,13 @@ class LmdbFile:
             transaction.put(_ORIGIN, origin)
 
     @contextmanager
-    def reading(self, slot: int) -> Iterator[Kept | None]:
+    def reading(self, slot: int) -> Iterator[StoredRecord | None]:
         """What lies in `slot`, within one transaction: keep it short. Raises FileDamaged."""
         key = _KEY.pack(slot)
         with self._while_mapped(), self._env.begin(buffers=True) as transaction:
             header = transaction.get(key, db=self._headers)
             payload = transaction.get(key, db=self._payloads)
-            yield None if header is None else Kept(header, payload)
+            yield None if header is None else StoredRecord(header, payload)
 
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The next slots from `first` on that hold something, with their headers.

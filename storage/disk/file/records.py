@@ -14,7 +14,7 @@ import numpy as np
 
 from storage.disk.file.head_room import HeadRoom, slots_in
 from storage.disk.file.lmdb_file import FileUse, LmdbFile
-from storage.disk.file.seal import Header, NotSound, Seal
+from storage.disk.file.seal import Header, RecordNotSound, RecordSeal
 from storage.errors import DiskFull, FileFull
 from storage.move import BlockRecord
 
@@ -71,7 +71,7 @@ class ScanPart(NamedTuple):
 class DiskRecords:
     """The records of one file. One thread writes, erases and forgets; others may read and scan."""
 
-    def __init__(self, file: LmdbFile, seal: Seal, room: ScanRoom) -> None:
+    def __init__(self, file: LmdbFile, seal: RecordSeal, room: ScanRoom) -> None:
         self._file = file
         self._seal = seal
         self._room = room
@@ -104,7 +104,7 @@ class DiskRecords:
         try:
             header = self._copy_out(slot, record, held)
             self._seal.open_payload(header, held, into)
-        except NotSound:
+        except RecordNotSound:
             return False
         return True
 
@@ -115,7 +115,7 @@ class DiskRecords:
         for slot, content in found:
             try:
                 header = self._seal.open_header(content)
-            except NotSound:
+            except RecordNotSound:
                 unsound.append(slot)
                 continue
             if header.slot == slot < self._room.num_slots:
@@ -138,17 +138,19 @@ class DiskRecords:
         return slots
 
     def _copy_out(self, slot: int, record: BlockRecord, held: memoryview) -> Header:
-        """Copy the payload of `slot` to `held`, if its header is that of `record`; else NotSound.
+        """Copy the payload of `slot` to `held`, if its header is that of `record`.
+
+        Raises RecordNotSound where it is not.
 
         The transaction ends before the payload is checked: it has to be short.
         """
         with self._file.reading(slot) as kept:
             if kept is None or kept.payload is None or len(kept.payload) != len(held):
-                raise NotSound
+                raise RecordNotSound
             header = self._seal.open_header(kept.header)
             # The hits may have grown since it was written.
             if header.slot != slot or replace(header.record, hits=record.hits) != record:
-                raise NotSound
+                raise RecordNotSound
             # numpy releases the GIL for the copy, which a memoryview does not.
             source = np.frombuffer(kept.payload, dtype=np.uint8)
             np.copyto(np.frombuffer(held, dtype=np.uint8), source)

@@ -39,7 +39,7 @@ _BODY = msgspec.msgpack.Decoder(BlockRecord)
 Bytes = bytes | bytearray | memoryview
 
 
-class NotSound(Exception):
+class RecordNotSound(Exception):
     """These bytes are not what was sealed here. It says no more, lest an attacker learn from it."""
 
 
@@ -55,7 +55,7 @@ class Header:
     covered: bytes  # what the payload's tag covers beside the payload
 
 
-class Seal:
+class RecordSeal:
     """Seals and opens records of one fingerprint and block size. May be used by all threads."""
 
     def __init__(self, keys: KeyRing, fingerprint: bytes, block_bytes: int) -> None:
@@ -86,10 +86,10 @@ class Seal:
         return first + kept_body + tag, kept
 
     def open_header(self, content: Bytes) -> Header:
-        """Raise NotSound for anything but a header that was sealed here, whole and unchanged."""
+        """The header, sealed here, whole and unchanged; RecordNotSound for anything else."""
         content = bytes(content)
         if len(content) < _FIXED.size + 2 * _TAG_BYTES:
-            raise NotSound
+            raise RecordNotSound
         fixed, first = content[: _FIXED.size], content[: _FIXED.size + _TAG_BYTES]
         magic, version, mode, slot, size, body_size, fingerprint, key_id, nonce, payload_nonce = (
             _FIXED.unpack(fixed)
@@ -98,24 +98,24 @@ class Seal:
         expected = (_MAGIC, _VERSION, self._mode, self._block_bytes, self._fingerprint)
         key = self._keys.by_id(key_id)
         if (magic, version, mode, size, fingerprint) != expected or key is None:
-            raise NotSound
+            raise RecordNotSound
         if body_size != len(kept_body):
-            raise NotSound
+            raise RecordNotSound
         body = self._open_body(key, nonce, tag, first, kept_body)
         try:
             record = _BODY.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise NotSound from error
+            raise RecordNotSound from error
         return Header(slot, record, key, payload_nonce, first[_FIXED.size :], fixed + body)
 
     def open_payload(self, header: Header, kept: memoryview, into: memoryview) -> None:
-        """Put the block into `into`. Raises NotSound, and then the content of `into` is invalid.
+        """Put the block into `into`. Raises RecordNotSound: then the content of `into` is invalid.
 
         Without encryption `kept` is `into` itself: the block has been copied there already, and is
         only checked.
         """
         if len(kept) != self._block_bytes:
-            raise NotSound
+            raise RecordNotSound
         mode = modes.GCM(header.payload_nonce, header.payload_tag)
         opening = Cipher(algorithms.AES(header.key.key), mode).decryptor()
         opening.authenticate_additional_data(header.covered)
@@ -126,7 +126,7 @@ class Seal:
         try:
             opening.finalize()
         except InvalidTag as error:
-            raise NotSound from error
+            raise RecordNotSound from error
 
     @property
     def encrypts(self) -> bool:
@@ -175,4 +175,4 @@ class Seal:
                 return body
             return box.decrypt(nonce, body + tag, first)
         except InvalidTag as error:
-            raise NotSound from error
+            raise RecordNotSound from error

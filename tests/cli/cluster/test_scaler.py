@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.cluster import check_machines
-from cli.cluster.placing import NoRay, engine_names, machines, place, ray_at, remove, reports
+from cli.cluster.placing import NoRay, drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import ClusterSettings, read_settings
@@ -50,13 +50,37 @@ def test_an_actor_asks_for_what_its_engine_needs_and_outlives_who_made_it(rig: R
     assert reports(rig.ray, engine_names(rig.ray)) == {0: None}, "it has no machine yet"
 
 
-def test_an_engine_of_two_machines_has_an_actor_on_each(tmp_path: Path) -> None:
+@pytest.fixture
+def of_two_machines(tmp_path: Path) -> ClusterSettings:
     path = tmp_path / "cluster.yaml"
     path.write_text(
         "pipeline_parallel: 2\nnnodes: 2\nresources: {fast: 2}\n"
         "redis_url: redis://r:6379\nlink_key_file: /link.key"
     )
-    ray, settings = FakeRay(), read_settings(path)
+    return read_settings(path)
+
+
+@pytest.mark.parametrize("gone", ["engine-0", "node-0-1", "its group", "all but its group"])
+def test_what_is_left_of_an_engine_is_taken_away(
+    of_two_machines: ClusterSettings, gone: str
+) -> None:
+    """Another command has begun to."""
+    ray = FakeRay()
+    place(ray, of_two_machines, 0)
+    if gone == "its group":
+        ray.groups.clear()
+    else:
+        names = list(ray.actors) if gone.startswith("all") else [gone]
+        for name in names:
+            del ray.actors[name]
+    drain(ray, 0)
+    for _ in range(2):
+        remove(ray, 0)
+        assert (ray.actors, ray.groups) == ({}, {})
+
+
+def test_an_engine_of_two_machines_has_an_actor_on_each(of_two_machines: ClusterSettings) -> None:
+    ray, settings = FakeRay(), of_two_machines
     for _ in range(2):  # the second time all is there
         place(ray, settings, 0)
     place(ray, settings, 1)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S, Bounds, Change, Fleet, Since, decide
+from cli.cluster.scaling import (
+    DOWN_AFTER_S,
+    UP_AFTER_S,
+    Change,
+    Fleet,
+    ScalingBounds,
+    Since,
+    decide,
+)
 from cli.cluster.wait import predicted
 from engine.link.view_messages import Sequences, SequenceState, SequenceView
 
-BOUNDS = Bounds(least=1, most=3, target_wait_s=2.0)
+BOUNDS = ScalingBounds(least=1, most=3, target_wait_s=2.0)
 
 
 class Clocked:
     """Decisions in the order of time."""
 
-    def __init__(self, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, bounds: ScalingBounds = BOUNDS) -> None:
         self.bounds = bounds
         self.since = Since()
         self.now = 1000.0
@@ -46,7 +54,7 @@ def test_one_goes_when_the_others_would_do_with_room_to_spare() -> None:
 
 
 def test_below_the_floor_there_is_no_wait_for_anything() -> None:
-    clocked = Clocked(Bounds(least=2, most=3, target_wait_s=2.0))
+    clocked = Clocked(ScalingBounds(least=2, most=3, target_wait_s=2.0))
     assert clocked.after(0) == 1
     assert clocked.after(0, changing=1) == 1
     assert clocked.after(0, changing=2) == 0

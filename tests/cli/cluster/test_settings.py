@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.scaling import Bounds
+from cli.cluster.scaling import ScalingBounds
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import CliError
 from engine.link.address import address, exchange_at, nodes_at
@@ -48,7 +48,7 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
         2,
         {"h100": 1.0},
     )
-    assert settings.scaling == Bounds(least=2, most=4, target_wait_s=1.5)
+    assert settings.scaling == ScalingBounds(least=2, most=4, target_wait_s=1.5)
     assert (settings.engine.dtype, settings.engine.max_running) == ("bfloat16", 64)
     assert [settings.port(number) for number in range(3)] == [7400, 7403, 7406]
     assert not settings.is_one_machine

@@ -9,7 +9,7 @@ import pytest
 from cli.isolation.cache_control import A_DAY, CacheControlTest
 from cli.isolation.cases import EntryPoint
 from cli.isolation.fixtures import TenantFixture
-from cli.isolation.server import OwnPrefix, Prompt, Reading, ServerFacts, ServerUnderTest
+from cli.isolation.server import OwnPrefix, ProbePrompt, Reading, ServerFacts, ServerUnderTest
 from cli.isolation.verdict import Outcome
 
 ADA, BOB = TenantFixture("ada", "key-a"), TenantFixture("bob", "key-b")
@@ -32,11 +32,15 @@ class TellingServer(ServerUnderTest):
             tier_tokens={},
         )
 
-    def new_ids(self, length: int) -> Prompt:
-        return Prompt(list(range(length)))
+    def new_ids(self, length: int) -> ProbePrompt:
+        return ProbePrompt(list(range(length)))
 
     async def ask(
-        self, key: str, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, str] | None = None
+        self,
+        key: str,
+        entry: EntryPoint,
+        prompt: ProbePrompt,
+        fields: Mapping[str, str] | None = None,
     ) -> Reading:
         found = self._found(key == ADA.key or self.wrong == "reused")
         ttl_s = 86400.0 if fields == A_DAY else 300.0
@@ -45,7 +49,7 @@ class TellingServer(ServerUnderTest):
             self.kept = OwnPrefix(id=PREFIX.id, tokens=64, ttl_s=ttl_s)
         return found
 
-    async def probe(self, key: str, entry: EntryPoint, prompt: Prompt) -> Reading:
+    async def probe(self, key: str, entry: EntryPoint, prompt: ProbePrompt) -> Reading:
         return self._found(key == ADA.key or self.wrong == "probed")
 
     async def own_prefixes(self, key: str) -> list[OwnPrefix]:

@@ -11,7 +11,7 @@ import pytest
 from cli.errors import ServerRefused
 from cli.isolation.cases import CASES, IDS, PUBLISHED_CASES, Case, Cell, TierCase
 from cli.isolation.fixtures import Fixture, Fixtures
-from cli.isolation.server import Prompt
+from cli.isolation.server import ProbePrompt
 
 CASE = {case.name: case for case in (*CASES, *PUBLISHED_CASES)}
 
@@ -44,8 +44,8 @@ class FakeServer:
             await self.answer.wait()
         return {"id": f"{number}", "tokens": 32}
 
-    async def new_text(self, key: str, length: int, opening: str = "") -> Prompt:
-        return Prompt([1] * length, "text", opening)
+    async def new_text(self, key: str, length: int, opening: str = "") -> ProbePrompt:
+        return ProbePrompt([1] * length, "text", opening)
 
 
 async def made(server: FakeServer, case: Case, stack: AsyncExitStack) -> Fixture:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cli.options.config_file import (
     OTHER_VARIABLES,
-    BadConfig,
+    BadConfigFile,
     ConfigFile,
     check_variables,
     settings_in,
@@ -60,13 +60,13 @@ class TestSettingsIn:
     )
     def test_a_mistake_is_named_in_one_line(self, tmp_path: Path, text: str, told: str) -> None:
         path = written(tmp_path, text)
-        with pytest.raises(BadConfig, match=re.escape(told)) as refused:
+        with pytest.raises(BadConfigFile, match=re.escape(told)) as refused:
             settings_in(path, SERVE)
         assert refused.value.message.startswith(f"{path}: ")
         assert "\n" not in refused.value.message
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(BadConfig, match=r"none\.yaml: No such file or directory$"):
+        with pytest.raises(BadConfigFile, match=r"none\.yaml: No such file or directory$"):
             settings_in(tmp_path / "none.yaml", SERVE)
 
     def test_the_environment_is_no_part_of_it(
@@ -81,7 +81,7 @@ class TestSettingsIn:
 
 class TestVariables:
     def test_one_that_nobody_knows_is_refused_with_the_nearest(self) -> None:
-        with pytest.raises(BadConfig, match="RATOON_MAX_RUNING is no setting; the nearest is "):
+        with pytest.raises(BadConfigFile, match="RATOON_MAX_RUNING is no setting; the nearest is "):
             check_variables({"RATOON_MAX_RUNING": "3"}, SERVE)
 
     @pytest.mark.parametrize(

@@ -65,6 +65,21 @@ def test_what_fits_is_what_fits_the_fullest_stage(tmp_path: Path) -> None:
         planned(path, gpu_gib=12)
 
 
+def test_where_lighter_weights_leave_room_for_fewer_tokens_the_layers_of_stages_say_why(
+    tmp_path: Path, console: Console
+) -> None:
+    """The head stays as heavy, so the stage without it has more layers, and more KV."""
+    path = config(tmp_path)
+    plain, _, int4 = planned(path, 2).weights
+    assert int4.device_tokens < plain.device_tokens
+    assert plain.stage_layers == [17, 15]
+    assert int4.stage_layers == [21, 11]
+    told = console.type("plan", "--model", str(path), "--pipeline-parallel", "2").out
+    assert "layers of the stages" in told
+    assert "21 + 11" in told
+    assert "layers of the stages" not in console.type("plan", "--model", str(path)).out
+
+
 def test_one_request_gains_nothing_and_many_gain_what_the_stages_are(tmp_path: Path) -> None:
     path = config(tmp_path)
     one, two = planned(path, batch=1), planned(path, 2, batch=1)

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -71,19 +72,33 @@ def test_the_file_of_a_killed_server_is_stale(tmp_path: Path, other: subprocess.
     assert running_server(tmp_path) is None
 
 
-def test_of_two_servers_the_last_is_found_and_the_first_leaves_its_file_alone(
-    tmp_path: Path,
+@pytest.mark.parametrize("ends_first", [HERE, THERE])
+def test_of_two_servers_the_last_is_found_and_then_the_one_that_is_left(
+    tmp_path: Path, ends_first: ServerAddress
 ) -> None:
-    with address_told(tmp_path, THERE):
-        first = address_told(tmp_path, HERE)
-        with first:
-            assert running_server(tmp_path) == HERE
-        assert running_server(tmp_path) is None
-    second = address_told(tmp_path, THERE)
-    with address_told(tmp_path, HERE):
-        second.__enter__()
+    told = {address: ExitStack() for address in (HERE, THERE)}
+    for address, stack in told.items():
+        stack.enter_context(address_told(tmp_path, address))
     assert running_server(tmp_path) == THERE
-    second.__exit__(None, None, None)
+    told.pop(ends_first).close()
+    [(left, stack)] = told.items()
+    assert running_server(tmp_path) == left
+    stack.close()
+    assert running_server(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_server_removes_the_files_of_killed_ones(
+    tmp_path: Path, other: subprocess.Popen[str]
+) -> None:
+    with address_told(tmp_path, HERE):
+        assert running_server(tmp_path) == HERE
+    assert running_server(tmp_path) is not None, "the control: it runs"
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    assert running_server(tmp_path) is None
+    with address_told(tmp_path, THERE):
+        assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_file_that_others_may_change_is_not_followed(tmp_path: Path) -> None:

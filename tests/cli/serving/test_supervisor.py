@@ -11,12 +11,12 @@ from cli.serving.serving_state import (
     Action,
     Announce,
     ChildName,
+    ChildPatience,
     ChildState,
     Drain,
     Event,
     Exited,
     Kill,
-    Patience,
     Policy,
     Ready,
     RestartRequested,
@@ -24,7 +24,7 @@ from cli.serving.serving_state import (
     ServingPhase,
     ServingState,
     Silent,
-    Start,
+    StartChild,
     StopRequested,
     Terminate,
     Tick,
@@ -35,8 +35,8 @@ CHILDREN = ("gateway", "engine")
 WORLD = ("gateway", "engine-0", "engine-1")
 POLICY = Policy(
     max_unready_runs=3,
-    gateway=Patience(stop_s=35.0, silent_s=30.0),
-    engine=Patience(stop_s=10.0, silent_s=5.0),
+    gateway=ChildPatience(stop_s=35.0, silent_s=30.0),
+    engine=ChildPatience(stop_s=10.0, silent_s=5.0),
 )
 IS_READY = ChildState(ready=True, has_been_ready=True)
 SERVING = ServingState()
@@ -122,7 +122,7 @@ class TestEither:
         assert f"the {name} was killed by signal 11" in str(actions)
         assert live(waiting, (100.05, Tick()))[1] == []
         restarted, done = live(waiting, (100.1, Tick()))
-        assert done == [Start(name)]
+        assert done == [StartChild(name)]
         child = restarted.child(name)
         assert (child.alive, child.ready, child.started_at) == (True, False, 100.1)
         assert live(restarted, (200.0, Tick()))[1] == [], "it is started once"
@@ -147,7 +147,7 @@ class TestEither:
             assert state.wake_at is not None
             at = state.wake_at
             state, done = live(state, (at, Tick()))
-            assert done == [Start(name)]
+            assert done == [StartChild(name)]
 
     def test_a_long_run_forgives_the_deaths_before_it(self, name: ChildName) -> None:
         state = also(READY, name, short_runs=5, started_at=100.0)
@@ -165,7 +165,7 @@ class TestEither:
             (2.0, Exited(name, 7)),
             (3.0, Tick()),
         )
-        assert done == [Start(name), Start(name)]
+        assert done == [StartChild(name), StartChild(name)]
         assert state.phase == "serving"
         state, done = live(state, (4.0, Exited(name, 7)))
         other: ChildName = "engine" if name == "gateway" else "gateway"
@@ -212,7 +212,7 @@ class TestEither:
         state, done = live(READY, (100.0, Silent(name)), (due - 0.1, Tick()))
         assert done == [], "it may come back"
         state, done = live(state, (due, Tick()), (due, Exited(name, -9)), (due + 0.1, Tick()))
-        assert done == [Kill(name), Start(name)]
+        assert done == [Kill(name), StartChild(name)]
         assert state.child(name).unready_runs == 0, "it had been ready"
 
     def test_one_that_answers_again_is_left_alone(self, name: ChildName) -> None:
@@ -229,7 +229,7 @@ class TestEither:
             READY, (100.0, Silent(name)), (101.0, Exited(name, -9)), (101.1, Tick()),
             (later, Tick()),
         )  # fmt: skip
-        assert done == [Start(name)]
+        assert done == [StartChild(name)]
 
 
 def test_the_operator_is_greeted_once() -> None:
@@ -244,14 +244,14 @@ def test_the_operator_is_greeted_once() -> None:
         (4.1, Tick()),
         (5.0, Ready("gateway")),
     )
-    assert done == [Announce(), Start("engine"), Start("gateway")]
+    assert done == [Announce(), StartChild("engine"), StartChild("gateway")]
     assert state.engines["engine"].ready
     assert state.gateway.ready
 
 
 def test_the_engine_lives_on_when_the_gateway_dies() -> None:
     state, done = live(READY, (1.0, Exited("gateway", -9)), (1.1, Tick()), (2.0, Ready("gateway")))
-    assert done == [Start("gateway")]
+    assert done == [StartChild("gateway")]
     assert state.engines == READY.engines
 
 
@@ -259,14 +259,14 @@ def test_a_silence_that_a_dead_gateway_reported_is_forgotten() -> None:
     silent, _ = live(READY, (1.0, Silent("engine")))
     assert live(silent, (6.0, Tick()))[1] == [Kill("engine")], "the control"
     _, done = live(silent, (2.0, Exited("gateway", -9)), (2.1, Tick()), (7.0, Tick()))
-    assert done == [Start("gateway")]
+    assert done == [StartChild("gateway")]
 
 
 def test_both_may_be_dead_at_once() -> None:
     state, done = live(
         READY, (1.0, Exited("gateway", 1)), (1.0, Exited("engine", 1)), (1.1, Tick())
     )
-    assert done == [Start("gateway"), Start("engine")]
+    assert done == [StartChild("gateway"), StartChild("engine")]
     assert state.wake_at is None
 
 
@@ -343,7 +343,7 @@ class TestSeveralEngines:
 
     def test_one_that_dies_is_started_again_alone(self) -> None:
         state, done = live(THREE, (1.0, Exited("engine-1", -9)), (1.1, Tick()))
-        assert done == [Start("engine-1")]
+        assert done == [StartChild("engine-1")]
         assert also(state, "engine-1", **vars_of(THREE.engines["engine-1"])) == THREE
 
     def test_beside_others_that_serve_one_is_tried_for_ever(self) -> None:
@@ -376,7 +376,9 @@ class TestRestart:
         for name in THREE.engines:
             assert done == [Drain(name)]
             state, done = live(state, (100.0, Tick()), (200.0, Exited(name, 0)))
-            assert done == [Start(name)], "it had all the time it needed, and is started at once"
+            assert done == [StartChild(name)], (
+                "it had all the time it needed, and is started at once"
+            )
             assert state.engines[name].short_runs == 0
             state, done = live(state, (201.0, Ready(name)))
         assert done == []
@@ -410,7 +412,7 @@ class TestRestart:
             (1.0, RestartRequested()),
             (1.1, Tick()),
         )
-        assert done == [Start("engine-2")]
+        assert done == [StartChild("engine-2")]
         assert live(state, (2.0, Ready("engine-2")))[1] == [Drain("engine-0")]
 
     def test_one_that_dies_again_before_it_is_ready_holds_up_the_rest(self) -> None:
@@ -422,7 +424,7 @@ class TestRestart:
             (4.0, Tick()),
             (5.0, Ready("engine-1")),
         )
-        assert done == [Drain("engine-0"), Start("engine-0"), Start("engine-0")]
+        assert done == [Drain("engine-0"), StartChild("engine-0"), StartChild("engine-0")]
         assert live(state, (6.0, Ready("engine-0")))[1] == [Drain("engine-1")]
 
     def test_another_that_dies_meanwhile_is_waited_for(self) -> None:
@@ -434,7 +436,7 @@ class TestRestart:
             (3.0, Exited("engine-0", 0)),
             (4.0, Ready("engine-0")),
         )
-        assert done == [Drain("engine-0"), Start("engine-1"), Start("engine-0")]
+        assert done == [Drain("engine-0"), StartChild("engine-1"), StartChild("engine-0")]
         assert live(state, (5.0, Ready("engine-1")))[1] == [Drain("engine-1")]
 
     def test_a_stop_ends_it(self) -> None:
@@ -447,7 +449,7 @@ class TestRestart:
 
     def test_one_engine_alone_is_restarted_too(self) -> None:
         _, done = live(READY, (1.0, RestartRequested()), (2.0, Exited("engine", 0)))
-        assert done == [Drain("engine"), Start("engine")]
+        assert done == [Drain("engine"), StartChild("engine")]
 
 
 @pytest.mark.parametrize(
@@ -479,7 +481,7 @@ class World:
 
     def obey(self, action: Action) -> None:
         match action:
-            case Start(name):
+            case StartChild(name):
                 assert not self.alive[name], f"two of {name} at once"
                 assert self.stops == 0, "started after a stop"
                 self.alive[name] = True

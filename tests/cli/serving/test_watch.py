@@ -15,7 +15,7 @@ import pytest
 
 from cli.errors import ModelRefused, ServingFailed
 from cli.serving.child import python_environment
-from cli.serving.serving_state import ChildName, Patience, Policy
+from cli.serving.serving_state import ChildName, ChildPatience, Policy
 from cli.serving.watch import RESTART_SIGNAL, Watch, WatchedChild
 from tests.cli.scripts import CHILDREN, fake_commands, probe, quick_policy
 from tests.doubles.processes import children
@@ -150,7 +150,7 @@ async def test_a_gateway_that_cannot_start_ends_serving(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_that_does_not_stop_is_killed(tmp_path: Path) -> None:
-    policy = replace(quick_policy(), gateway=Patience(stop_s=0.05, silent_s=30.0))
+    policy = replace(quick_policy(), gateway=ChildPatience(stop_s=0.05, silent_s=30.0))
     screen = await watch_until_ready(watched(tmp_path, gateway="stubborn", policy=policy))
     assert "the gateway does not stop; ending it" in screen.said
     assert (tmp_path / "log").read_text() == "engine stops\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.plan.machine import MachineModel, ModelShape
-from cli.simulation.steps import Gap, Job, StepBounds, SteppedEngine, VirtualClock, gap_at
+from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock, gap_at
 from engine.scheduling.step_times import StepShape
 from tests.doubles.modelled.device import StepModel
 from tests.doubles.modelled.shapes import seconds_of
@@ -16,9 +16,9 @@ SHAPE, MACHINE = ModelShape(), MachineModel()
 class Rig:
     """One engine, and when its jobs have had their first token and their end."""
 
-    def __init__(self, bounds: StepBounds | None = None) -> None:
+    def __init__(self, bounds: SimulatedStepBounds | None = None) -> None:
         self.clock = VirtualClock()
-        self.engine = SteppedEngine(self.clock, SHAPE, MACHINE, bounds or StepBounds())
+        self.engine = SteppedEngine(self.clock, SHAPE, MACHINE, bounds or SimulatedStepBounds())
         self.first: dict[str, float] = {}
         self.over: dict[str, float] = {}
 
@@ -62,7 +62,7 @@ def test_prompts_are_computed_in_order_and_share_a_step_where_they_fit() -> None
 
 
 def test_a_prompt_beside_decodes_comes_in_chunks_that_keep_steps_short() -> None:
-    rig = Rig(StepBounds(max_step_s=0.06))
+    rig = Rig(SimulatedStepBounds(max_step_s=0.06))
     rig.ask("a", 0.0, 1000, 400)
     rig.ask("b", 0.5, 16_000, 2)
     rig.clock.finish()
@@ -71,7 +71,7 @@ def test_a_prompt_beside_decodes_comes_in_chunks_that_keep_steps_short() -> None
     assert len(long) > 5
     assert rig.first["b"] - 0.5 > MACHINE.prefill_seconds(SHAPE, 16_000)
     assert sum(gap.tokens for gap in rig.engine.gaps) == 399 + 1, "no token is lost to a cut"
-    wide = Rig(StepBounds(max_step_s=10.0))
+    wide = Rig(SimulatedStepBounds(max_step_s=10.0))
     wide.ask("a", 0.0, 1000, 400)
     wide.ask("b", 0.5, 16_000, 2)
     wide.clock.finish()
@@ -89,7 +89,7 @@ def test_one_that_comes_while_others_decode_waits_for_the_step_that_is_computed(
 
 
 def test_no_more_rows_than_there_is_room_for() -> None:
-    rig = Rig(StepBounds(rows=2))
+    rig = Rig(SimulatedStepBounds(rows=2))
     for name in "abc":
         rig.ask(name, 0.0, 10, 50)
     rig.clock.finish()

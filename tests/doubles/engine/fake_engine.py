@@ -109,6 +109,7 @@ class FakeEngine:
         self.welcome = welcome
         self.is_stalled = False
         self.handshake_error: str | None = None
+        self.waits_for: str | None = None
         self.replicas: Mapping[str, ReplicaHealth] = {}
         self._changed = threading.Condition()
         self.reset()

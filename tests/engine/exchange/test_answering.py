@@ -18,9 +18,9 @@ from engine.exchange.answering import (
     BUSY,
     MOST_ASKS,
     UNREAD_FRAMES,
-    Answering,
     Asked,
     Asker,
+    ExchangeAnswering,
     Gone,
 )
 from engine.exchange.block_memory import BlockWriter
@@ -107,15 +107,15 @@ class Asking:
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[Answering]:
+def answering(tmp_path: Path) -> Iterator[ExchangeAnswering]:
     where = str(tmp_path / "x.sock")
-    with closing(Answering(where, Memory(), lambda: None, gone_s=GONE_S)) as opened:
+    with closing(ExchangeAnswering(where, Memory(), lambda: None, gone_s=GONE_S)) as opened:
         yield opened
     assert not Path(where).exists()
 
 
 @pytest.fixture
-def asking(answering: Answering) -> Iterator[Asking]:
+def asking(answering: ExchangeAnswering) -> Iterator[Asking]:
     with zmq.Context[Socket]() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         socket.connect(f"ipc://{answering.address}")
@@ -126,7 +126,7 @@ def place(position: int) -> SealedPlace:
     return SealedPlace(position, A, bytes(16), bytes(64))
 
 
-def asked(answering: Answering) -> Asker:
+def asked(answering: ExchangeAnswering) -> Asker:
     """Who has asked, once somebody has."""
     news: list[Asked | Gone] = []
 
@@ -140,7 +140,7 @@ def asked(answering: Answering) -> Asker:
     return one.asker
 
 
-def send(answering: Answering, asker: Asker, count: int) -> None:
+def send(answering: ExchangeAnswering, asker: Asker, count: int) -> None:
     answering.found(asker, count, {"label": 1})
     slots = np.arange(10, 10 + count, dtype="<i4").tobytes()
     path, keys, tokens = NamespacePath.single(A), bytes(16 * count), bytes(64 * count)
@@ -148,14 +148,14 @@ def send(answering: Answering, asker: Asker, count: int) -> None:
     answering.end(asker, "", is_all=True)
 
 
-def carried_out(answering: Answering) -> None:
+def carried_out(answering: ExchangeAnswering) -> None:
     """Wait until the thread has done what it was told."""
     is_done = threading.Event()
     answering._order(is_done.set)
     assert is_done.wait(WAIT_S)
 
 
-def gone(answering: Answering) -> list[Asked | Gone]:
+def gone(answering: ExchangeAnswering) -> list[Asked | Gone]:
     news: list[Asked | Gone] = []
 
     def has_gone() -> bool:
@@ -166,7 +166,9 @@ def gone(answering: Answering) -> list[Asked | Gone]:
     return news
 
 
-def test_no_more_is_sent_than_there_is_room_for(answering: Answering, asking: Asking) -> None:
+def test_no_more_is_sent_than_there_is_room_for(
+    answering: ExchangeAnswering, asking: Asking
+) -> None:
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 5)
@@ -187,7 +189,7 @@ def test_no_more_is_sent_than_there_is_room_for(answering: Answering, asking: As
     assert (answering.sent_blocks, answering.sent_bytes) == (5, 5 * BLOCK_BYTES)
 
 
-def test_whoever_leaves_is_gone_at_once(answering: Answering, asking: Asking) -> None:
+def test_whoever_leaves_is_gone_at_once(answering: ExchangeAnswering, asking: Asking) -> None:
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 2)
@@ -196,7 +198,7 @@ def test_whoever_leaves_is_gone_at_once(answering: Answering, asking: Asking) ->
 
 
 def test_whoever_says_nothing_more_is_gone_after_a_while(
-    answering: Answering, asking: Asking
+    answering: ExchangeAnswering, asking: Asking
 ) -> None:
     """It was killed, or stands still: what it asked for is not held for ever."""
     asking.say(ASK)
@@ -209,7 +211,9 @@ def test_whoever_says_nothing_more_is_gone_after_a_while(
     assert gone(answering) == [Gone(asker)]
 
 
-def test_frames_that_say_nothing_are_passed_over(answering: Answering, asking: Asking) -> None:
+def test_frames_that_say_nothing_are_passed_over(
+    answering: ExchangeAnswering, asking: Asking
+) -> None:
     for frames in ([b""], [b"\xff" * 100], [b"one", b"two"], [asking.codec.encode(Taken(7, 1))]):
         asking.socket.send_multipart(frames)
     asking.say(ASK)
@@ -221,7 +225,7 @@ def test_frames_that_say_nothing_are_passed_over(answering: Answering, asking: A
 
 
 def test_nobody_claims_to_have_taken_what_was_not_sent(
-    answering: Answering, asking: Asking
+    answering: ExchangeAnswering, asking: Asking
 ) -> None:
     asking.say(ASK)
     send(answering, asked(answering), 5)
@@ -232,10 +236,12 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
 
 
 @contextmanager
-def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[Answering, Asking]]:
+def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[ExchangeAnswering, Asking]]:
     """An engine that answers in large blocks, and one that asks, with room for one message."""
     with (
-        closing(Answering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
+        closing(
+            ExchangeAnswering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)
+        ) as answering,
         zmq.Context[Socket]() as context,
         context.socket(zmq.DEALER) as socket,
     ):
@@ -272,7 +278,7 @@ def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
 def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Path) -> None:
     where = str(tmp_path / "x.sock")
     with (
-        closing(Answering(where, Memory(), lambda: None, gone_s=60.0)) as answering,
+        closing(ExchangeAnswering(where, Memory(), lambda: None, gone_s=60.0)) as answering,
         zmq.Context[Socket]() as context,
         context.socket(zmq.DEALER) as socket,
     ):
@@ -298,12 +304,12 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
 
 def test_over_tcp_a_key_is_needed() -> None:
     with pytest.raises(ValueError, match="a key is needed"):
-        Answering("tcp://127.0.0.1:*", Memory(), lambda: None)
+        ExchangeAnswering("tcp://127.0.0.1:*", Memory(), lambda: None)
 
 
-def test_two_do_not_answer_at_one_place(answering: Answering) -> None:
+def test_two_do_not_answer_at_one_place(answering: ExchangeAnswering) -> None:
     with pytest.raises(OSError, match="another engine serves"):
-        Answering(answering.address, Memory(), lambda: None)
+        ExchangeAnswering(answering.address, Memory(), lambda: None)
 
 
 def test_who_reads_nothing_and_goes_on_talking_is_gone_when_its_time_is_over(

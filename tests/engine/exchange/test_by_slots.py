@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.exchange.answering import Answering
+from engine.exchange.answering import ExchangeAnswering
 from engine.exchange.block_memory import memory_of
 from engine.exchange.exchange import Exchange, OpenedExchange
 from engine.exchange.peer_pool import HANDLE_BYTES, PeerPool, Slots, this_host
@@ -78,7 +78,7 @@ class Engine:
         handle = PoolHandle(bytes(HANDLE_BYTES), 0, self.pool.num_blocks)
         answering = None
         if where is not None:
-            answering = Answering(where, memory, waker.wake, pool=handle)
+            answering = ExchangeAnswering(where, memory, waker.wake, pool=handle)
         self.pools = None
         if theirs is not None:
             self.pools = InMemory(block_bytes_of(theirs), block_bytes_of(self.pool))

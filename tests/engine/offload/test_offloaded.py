@@ -15,7 +15,7 @@ from engine.models.config import ModelConfig
 from engine.models.parameters import dummy_parameters, empty_parameters
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.offload.host_layers import HostLayers
-from engine.offload.prefetch import LayerPrefetch, PlainCopies
+from engine.offload.prefetch import LayerPrefetch, PlainLayerCopies
 from engine.startup.decoder import weight_sizes
 from tests.doubles.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.alternating_architecture import make_alternating_checkpoint
@@ -51,7 +51,7 @@ MODELS = {
 LAYERS = 7
 
 
-class NoCopies(PlainCopies):
+class NoCopies(PlainLayerCopies):
     """Forgets to copy."""
 
     def start(self, *what: object) -> None:
@@ -133,7 +133,7 @@ class TestSevenLayers:
         wanted = logits_from_device(model_dir, model)
         for wrong in (
             lambda one: LayerPrefetch(one, NoCopies()),
-            lambda one: Hasty(one, PlainCopies()),
+            lambda one: Hasty(one, PlainLayerCopies()),
         ):
             found = logits_from_host(model_dir, model, prefetch=wrong)
             assert not torch.equal(found, wanted)
@@ -150,7 +150,7 @@ class TestSevenLayers:
         with closing(host_layers(model, 4)) as layers:
             made = dummy_parameters(model, torch.float32, CPU, 3, homes=layers)
             assert all(map(torch.equal, made.tensors(), wanted.tensors()))
-            prefetch = LayerPrefetch(layers, PlainCopies())
+            prefetch = LayerPrefetch(layers, PlainLayerCopies())
             assert torch.equal(logits(made, model, prefetch), logits(wanted, model))
 
     def test_the_device_holds_the_others_and_two_buffers(self, model_dir: Path) -> None:

@@ -17,7 +17,7 @@ from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.offload.host_layers import HostLayers
-from engine.offload.prefetch import LayerPrefetch, StreamCopies, prefetch_of
+from engine.offload.prefetch import LayerPrefetch, StreamLayerCopies, prefetch_of
 from engine.step import Runner
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.offload.test_start import config_of, generated, opened
@@ -81,7 +81,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(Recipe("Llama", {**sizes, "head_dim": 64}), directory).model_dir
 
 
-class Unawaited(StreamCopies):
+class Unawaited(StreamLayerCopies):
     """Copies that nobody waits for."""
 
     def wait(self, index: int) -> None:

@@ -13,7 +13,7 @@ from engine.ranks.peer_memory import (
     Mapping,
     NoPeerMemory,
     PeerMemory,
-    Place,
+    PeerPlace,
     RowShape,
     open_peer_memory,
 )
@@ -29,11 +29,11 @@ class PlainMapping:
         self._reason = reason
         self._error = error
 
-    def why_not(self, place: Place) -> str:
+    def why_not(self, place: PeerPlace) -> str:
         del place
         return self._reason
 
-    def map(self, place: Place, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
+    def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
         if self._error:
             raise RuntimeError(self._error)
         return Mapped([torch.zeros(tuple(sizes), dtype=ints) for _ in range(place.num_ranks)], ())
@@ -44,7 +44,7 @@ def opened(
 ) -> PeerMemory:
     """On rank 0 of two; `of_others` is whether rank 1 can, before and after mapping."""
     others = iter(of_others)
-    place = Place(0, 2, CPU, None, lambda mine: min(mine, next(others)))
+    place = PeerPlace(0, 2, CPU, None, lambda mine: min(mine, next(others)))
     return open_peer_memory(place, shape, mapping or PlainMapping())
 
 

@@ -13,10 +13,10 @@ from engine.ranks.messages import (
     MOST_FLUSHES,
     CopyBlocks,
     DiskReport,
-    Ended,
     FlushesDone,
     ForgetOwner,
     ListFlushes,
+    MovesEnded,
     NoteFlushes,
     ScanDisk,
     Scanned,
@@ -77,12 +77,12 @@ class TestMover:
         mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
         own.ended = Completed(done=list(UP), copied=[copied])
-        ranks.report(1, Ended([2, 0, 1], [], []))
+        ranks.report(1, MovesEnded([2, 0, 1], [], []))
         assert mover.poll() == Completed(), "one rank is not ready"
         assert mover.pending == 3
-        ranks.report(2, Ended([1], [], []))
+        ranks.report(2, MovesEnded([1], [], []))
         assert mover.poll() == Completed(done=[UP[1]], copied=[copied])
-        ranks.report(2, Ended([0, 2], [], []))
+        ranks.report(2, MovesEnded([0, 2], [], []))
         assert mover.poll() == Completed(done=[UP[0], UP[2]])
         assert mover.pending == 0
 
@@ -91,8 +91,8 @@ class TestMover:
         mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
         mover.start(Plan(DOWN, dict.fromkeys(DOWN, RECORD)))  # numbers go on: 3 and 4
-        ranks.report(1, Ended([0, 4], [1, 3], [2]))
-        ranks.report(2, Ended([0, 1, 2, 3, 4], [], []))
+        ranks.report(1, MovesEnded([0, 4], [1, 3], [2]))
+        ranks.report(2, MovesEnded([0, 1, 2, 3, 4], [], []))
         own.ended = Completed(done=[UP[0], UP[1], *DOWN], failed=[UP[2]])
         ended = mover.poll()
         assert ended.done == [UP[0], DOWN[1]]
@@ -105,7 +105,7 @@ class TestMover:
         for number in range(2):
             mover.start(Plan(UP[:1]))
             for rank in (1, 2):
-                ranks.report(rank, Ended([number], [], []))
+                ranks.report(rank, MovesEnded([number], [], []))
             own.ended = Completed(done=[UP[0]])
             assert mover.poll() == Completed(done=[UP[0]])
 
@@ -131,6 +131,9 @@ class OwnDisk:
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         return self.records.items()
 
+    def erase_unlisted(self) -> None:
+        raise AssertionError("one rank lists all")
+
     def forget_owner(self, owner: str) -> None:
         self.forgotten.append(owner)
 
@@ -152,7 +155,9 @@ class TestDisk:
         ranks.report(1, DiskReport(DiskState.OFF, 2, 0))
         assert disk.state is DiskState.OFF
 
-    def test_finds_what_all_ranks_have(self, ranks: TwoRanks) -> None:
+    def test_finds_what_all_ranks_have(
+        self, ranks: TwoRanks, caplog: pytest.LogCaptureFixture
+    ) -> None:
         other = replace(RECORD, token_ids=b"u" * 64)
         hit = replace(RECORD, hits=9)  # which no rank compares
         own, plans = OwnDisk({1: RECORD, 2: hit, 3: RECORD, 4: RECORD}), list[Plan]()
@@ -163,6 +168,37 @@ class TestDisk:
         assert list(disk.scan()) == [(1, RECORD), (2, hit)]
         assert ranks.told() == [ScanDisk()]
         assert plans == [Plan(erase=(3, 4, 5, 7))], "what no tree knows of stays nowhere"
+        assert caplog.messages == [
+            "4 blocks on disk are erased, as not all ranks have them:"
+            " rank 0 has 2, rank 1 has 3, rank 2 has 2"
+        ]
+        disk.erase_unlisted()
+        assert len(plans) == 1
+
+    def test_beside_a_new_disk_what_the_others_have_is_kept_until_all_is_flushed(
+        self, ranks: TwoRanks, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The disk that was there may come back, and finds what it finds here."""
+        plans = list[Plan]()
+        disk = RanksDisk(OwnDisk({1: RECORD, 2: RECORD}), ranks.others, plans.append)
+        ranks.report(1, scanned(True, {1: RECORD, 4: RECORD}), FlushesDone(["fl"], True))
+        ranks.report(2, scanned(True, {}), FlushesDone([], True))
+        assert list(disk.scan()) == []
+        assert plans == []
+        assert caplog.messages == [
+            "3 blocks on disk are kept and not used, as the disk of rank 2 is new"
+        ]
+        for _ in range(2):
+            disk.erase_unlisted()
+        assert plans == [Plan(erase=(1, 2, 4))], "no tree knows of them, and none has to be asked"
+
+    def test_a_disk_that_was_flushed_is_empty_and_not_new(self, ranks: TwoRanks) -> None:
+        plans = list[Plan]()
+        disk = RanksDisk(OwnDisk({1: RECORD}), ranks.others, plans.append)
+        ranks.report(1, scanned(True, {1: RECORD}), FlushesDone([], True))
+        ranks.report(2, scanned(True, {}), FlushesDone(["fl"], True))
+        assert list(disk.scan()) == []
+        assert plans == [Plan(erase=(1,))]
 
     def test_where_all_have_the_same_nothing_is_erased(self, ranks: TwoRanks) -> None:
         disk = RanksDisk(OwnDisk({1: RECORD}), ranks.others, no_erasing)

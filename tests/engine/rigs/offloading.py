@@ -17,7 +17,7 @@ from engine.models.parameters import Parameters
 from engine.models.shards import RankGroup, shard_model
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement, evenly_spaced
-from engine.offload.prefetch import PlainCopies, prefetch_of
+from engine.offload.prefetch import PlainLayerCopies, prefetch_of
 from engine.startup.activation import largest_batch
 from engine.startup.decoder import weight_sizes
 from engine.startup.device import dtype_name
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 PrefetchOf = Callable[[HostLayers], WeightPrefetch]
 
 
-class LateCopies(PlainCopies):
+class LateCopies(PlainLayerCopies):
     """Copies as late as they may be done: when they are waited for."""
 
     def __init__(self) -> None:

@@ -27,6 +27,9 @@ class FoundDisk:
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         return self.records
 
+    def erase_unlisted(self) -> None:
+        raise NotImplementedError
+
     def forget_owner(self, owner: str) -> None:
         raise NotImplementedError(owner)
 

@@ -32,7 +32,7 @@ def test_an_engine_that_answers_is_well_since_its_start() -> None:
 def test_an_engine_that_is_away_is_not(is_stalled: bool, detail: str) -> None:
     found = by_process(health(None, (), is_stalled=is_stalled, **SEEN))
     assert (found["engine"].ok, found["engine"].detail) == (False, detail)
-    refused = by_process(health(None, (), is_stalled=False, handshake_error="a key", **SEEN))
+    refused = by_process(health(None, (), is_stalled=False, why_absent="a key", **SEEN))
     assert (refused["engine"].ok, refused["engine"].detail) == (False, "a key")
 
 

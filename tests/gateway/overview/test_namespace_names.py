@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.auth.caller import Caller
-from gateway.overview.namespace_names import NamespaceName, NamespaceNames
+from gateway.overview.namespace_names import NamespaceName, ShownNamespaceNames
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import EVERYONE
 
@@ -17,7 +17,7 @@ def namespaces() -> Namespaces:
 
 
 def named(namespaces: Namespaces, namespace: bytes, owner: str = "tn_a") -> NamespaceName:
-    return NamespaceNames(namespaces).name(namespace, owner, NAMES, GROUPS, PRINT)
+    return ShownNamespaceNames(namespaces).name(namespace, owner, NAMES, GROUPS, PRINT)
 
 
 def caller(group_id: str | None = None) -> Caller:
@@ -51,7 +51,7 @@ def test_a_deleted_tenant_is_shown_by_its_id(namespaces: Namespaces) -> None:
 
 
 def test_another_fingerprint_makes_other_namespaces(namespaces: Namespaces) -> None:
-    names = NamespaceNames(namespaces)
+    names = ShownNamespaceNames(namespaces)
     for fingerprint in (b"one", b"two", b"one"):
         own = namespaces.own(caller(), None, fingerprint)
         assert names.name(own, "tn_a", NAMES, GROUPS, fingerprint).label == "acme"

@@ -26,14 +26,14 @@ from gateway.routing.remote_prefill import (
     is_late,
     is_short,
 )
-from gateway.routing.router import Choice
+from gateway.routing.router import RoutingChoice
 from tests.gateway.routing.requests import BLOCK, cached, request
 from tests.gateway.routing.test_first_token import READY, SOURCES, Clock, router
 
 HOT = range(64)  # the content of a prefix
 
 
-def send(one: FirstTokenRouter, name: str, *contents: object) -> Choice:
+def send(one: FirstTokenRouter, name: str, *contents: object) -> RoutingChoice:
     """As the gateway does; the prompt is computed at once, and told."""
     asked = request(name, *contents)
     choice = one.choose(asked, READY, SOURCES)
@@ -227,13 +227,13 @@ class TestRemotePrefill:
 
     def test_little_is_computed_where_it_is_answered(self) -> None:
         limits = RemotePrefillLimits(least_tokens=512)
-        assert is_short(10_000, Choice("b", computes=511), limits)
-        assert not is_short(10_000, Choice("b", computes=512), limits)
-        assert not is_short(10_000, Choice("b"), limits), "nothing is known of caches"
+        assert is_short(10_000, RoutingChoice("b", computes=511), limits)
+        assert not is_short(10_000, RoutingChoice("b", computes=512), limits)
+        assert not is_short(10_000, RoutingChoice("b"), limits), "nothing is known of caches"
 
     def test_engines_that_are_far_behind_compute_for_nobody(self) -> None:
         limits = RemotePrefillLimits(patience=4.0)
-        answer = Choice("b", first_token_s=1.0)
-        assert not is_late(answer, Choice("a", first_token_s=4.0), limits)
-        assert is_late(answer, Choice("a", first_token_s=4.1), limits)
-        assert not is_late(answer, Choice("a"), limits)
+        answer = RoutingChoice("b", first_token_s=1.0)
+        assert not is_late(answer, RoutingChoice("a", first_token_s=4.0), limits)
+        assert is_late(answer, RoutingChoice("a", first_token_s=4.1), limits)
+        assert not is_late(answer, RoutingChoice("a"), limits)

@@ -17,7 +17,7 @@ from engine import cache_feed
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import Added, CacheEvents, Cleared, Moved, Removed
 from engine.link.cache_subscription import CacheSubscription
-from gateway.routing.index import NOTHING, TIERS, CacheIndex, Found
+from gateway.routing.index import NOTHING, TIERS, CacheIndex, FoundBlocks
 from gateway.routing.prompt import keys_of
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
@@ -205,19 +205,21 @@ def test_every_replica_is_asked_at_once() -> None:
     index.apply("short", cached(*range(7)))
     index.apply("other", cached(*range(1, 100)))
     found = index.find(keys_of(chained(*range(200))), ["long", "short", "other", "unknown"])
-    assert found == {"long": Found(100), "short": Found(7)}
+    assert found == {"long": FoundBlocks(100), "short": FoundBlocks(7)}
     assert index.find(keys_of(b""), ["long"]) == {}
-    assert index.find(keys_of(chained(*range(3))[:-1]), ["long"]) == {"long": Found(2)}  # cut off
+    assert index.find(keys_of(chained(*range(3))[:-1]), ["long"]) == {
+        "long": FoundBlocks(2)
+    }  # cut off
 
 
 def test_blocks_are_counted_by_their_tiers() -> None:
     index, keys = CacheIndex(), chained(*range(10))
     index.apply("r", events(Added("device", keys)))
     index.apply("r", events(Moved("host", keys[4 * KEY_BYTES :]), Moved("disk", keys[-KEY_BYTES:])))
-    assert index.find(keys_of(keys), ["r"]) == {"r": Found(10, is_lower=True)}
+    assert index.find(keys_of(keys), ["r"]) == {"r": FoundBlocks(10, is_lower=True)}
     assert by_tier(index, keys, "r") == (4, 5, 1)
     assert by_tier(index, keys[: 6 * KEY_BYTES], "r") == (4, 2, 0)
-    assert index.find(keys_of(keys[: 4 * KEY_BYTES]), ["r"]) == {"r": Found(4)}
+    assert index.find(keys_of(keys[: 4 * KEY_BYTES]), ["r"]) == {"r": FoundBlocks(4)}
     index.apply("r", events(Removed(keys[8 * KEY_BYTES :])))
     assert by_tier(index, keys, "r") == (4, 4, 0)
     index.apply("r", events(Cleared()))
@@ -253,7 +255,9 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
         if ends[2]:
             expected[name] = ends[0], ends[1] - ends[0], ends[2] - ends[1]
     found = index.find(keys_of(keys), [str(number) for number in range(6)])
-    assert found == {name: Found(sum(exact), any(exact[1:])) for name, exact in expected.items()}
+    assert found == {
+        name: FoundBlocks(sum(exact), any(exact[1:])) for name, exact in expected.items()
+    }
     assert {name: by_tier(index, keys, name) for name in found} == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import Unavailable
 from gateway.replicas.flushes import FlushReader
-from gateway.sharing.flushing import Flushed, Flushing
+from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.state.records import CacheFlush
 from tests.gateway.replicas.rig import Fleet, until
 from tests.gateway.state.memory_store import MemoryStore
@@ -38,15 +38,15 @@ def clock() -> float:
 async def test_those_that_are_away_are_named_and_told_later() -> None:
     fleet, store = Fleet(), MemoryStore()
     flushing = Flushing(store, fleet.set, clock)
-    assert await flushing.flush("tn_a") == Flushed(0)
+    assert await flushing.flush("tn_a") == FlushResult(0)
     fleet["b"].die()
     fleet["c"].is_stalled = True
     fleet["c"].welcome = None
-    assert await flushing.flush(None) == Flushed(0, ("b", "c"))
+    assert await flushing.flush(None) == FlushResult(0, ("b", "c"))
     [recorded] = await store.flushes()
     assert [one.recorded for one in fleet.replicas] == [{recorded.id: None}] * 3
     fleet["a"].die()
-    assert await flushing.flush("tn_b") == Flushed(None, ("a", "b", "c"))
+    assert await flushing.flush("tn_b") == FlushResult(None, ("a", "b", "c"))
 
 
 async def test_what_another_gateway_records_is_passed_on() -> None:

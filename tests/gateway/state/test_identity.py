@@ -9,7 +9,7 @@ import pytest
 from gateway.auth.private_file import PrivateFileDamaged
 from gateway.state.identity import (
     KEYS_FILE,
-    Expected,
+    ExpectedState,
     WrongState,
     expected,
     forget,
@@ -19,8 +19,8 @@ from gateway.state.identity import (
 MINE, OTHER = "a" * 32, "b" * 32
 
 
-def some_expected(state_id: str | None, *, was_there: bool) -> Expected:
-    return Expected("state", "state.sqlite", state_id, was_there)
+def some_expected(state_id: str | None, *, was_there: bool) -> ExpectedState:
+    return ExpectedState("state", "state.sqlite", state_id, was_there)
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
@@ -51,19 +51,19 @@ def test_a_state_from_before_there_were_ids_is_taken_over() -> None:
 
 
 def test_a_marker_is_kept_and_forgotten(tmp_path: Path) -> None:
-    assert expected(tmp_path, "state", "s") == Expected("state", "s")
+    assert expected(tmp_path, "state", "s") == ExpectedState("state", "s")
     remember(tmp_path, "state", MINE)
     remember(tmp_path, "state", OTHER)  # the first stays
-    assert expected(tmp_path, "state", "s") == Expected("state", "s", MINE, True)
-    assert expected(tmp_path, "limits", "l") == Expected("limits", "l")
+    assert expected(tmp_path, "state", "s") == ExpectedState("state", "s", MINE, True)
+    assert expected(tmp_path, "limits", "l") == ExpectedState("limits", "l")
     forget(tmp_path, "state")
-    assert expected(tmp_path, "state", "s") == Expected("state", "s")
+    assert expected(tmp_path, "state", "s") == ExpectedState("state", "s")
 
 
 def test_the_first_keys_say_that_there_was_a_state_but_nothing_of_limits(tmp_path: Path) -> None:
     (tmp_path / KEYS_FILE).touch(0o600)
-    assert expected(tmp_path, "state", "s") == Expected("state", "s", None, True)
-    assert expected(tmp_path, "limits", "l") == Expected("limits", "l")
+    assert expected(tmp_path, "state", "s") == ExpectedState("state", "s", None, True)
+    assert expected(tmp_path, "limits", "l") == ExpectedState("limits", "l")
 
 
 def test_a_damaged_marker_is_named(tmp_path: Path) -> None:

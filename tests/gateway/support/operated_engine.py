@@ -129,6 +129,7 @@ class OperatedEngine:
         self.connected = True
         self.is_stalled = False
         self.handshake_error: str | None = None
+        self.waits_for: str | None = None
         self.replicas: dict[str, ReplicaHealth] = {}
         self.hangs = False
         self.counters = some_stats()

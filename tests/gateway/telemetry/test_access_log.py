@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.telemetry.access_log import MAX_WAITING, AccessLog, Entry, pieces
+from gateway.telemetry.access_log import MAX_WAITING, AccessLog, AccessLogEntry, pieces
 
-ENTRY = Entry(
+ENTRY = AccessLogEntry(
     time=1764000000.1234,
     id="9f",
     client_id=None,
@@ -44,7 +44,7 @@ class Written:
         return b"".join(self.pieces).decode().splitlines()
 
 
-def written(form: Any, *entries: Entry) -> list[str]:
+def written(form: Any, *entries: AccessLogEntry) -> list[str]:
     out = Written()
     with AccessLog(form, out).written() as log:
         for entry in entries:
@@ -52,7 +52,7 @@ def written(form: Any, *entries: Entry) -> list[str]:
     return out.lines
 
 
-def changed(**fields: Any) -> Entry:
+def changed(**fields: Any) -> AccessLogEntry:
     return msgspec.structs.replace(ENTRY, **fields)
 
 
@@ -70,7 +70,7 @@ def test_a_line_has_what_is_known() -> None:
 def test_json_has_every_field() -> None:
     [line] = written("json", changed(client_id='a"b'))
     said = json.loads(line)
-    assert set(said) == set(Entry.__struct_fields__)
+    assert set(said) == set(AccessLogEntry.__struct_fields__)
     assert said["client_id"] == 'a"b'
     assert said["time"] == "2025-11-24T16:00:00.123Z"
 

@@ -12,7 +12,7 @@ import pytest
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
-from prefix_cache.tree.changes import Change, ChangeLog, Kind
+from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from storage.move import Tier
 from tests.prefix_cache.scene import Scene, path, tokens
@@ -57,7 +57,7 @@ class Listener:
             self._apply(self.snapshot.take(self._blocks))
             self._seen["pieces"] += 1
 
-    def _apply(self, changes: list[Change]) -> None:
+    def _apply(self, changes: list[TreeChange]) -> None:
         for kind, tier, keys in changes:
             self._seen[kind.value] += 1
             for at in range(0, len(keys), KEY_BYTES):
@@ -131,7 +131,7 @@ def test_what_a_restart_restores_from_disk_is_added_there_and_loaded_to_the_devi
 def test_more_changes_than_are_kept_are_none_that_are_known() -> None:
     log = ChangeLog(most_keys=3)
     log.removed(bytes(3 * KEY_BYTES))
-    assert log.take() == [Change(Kind.REMOVED, None, bytes(3 * KEY_BYTES))]
+    assert log.take() == [TreeChange(Kind.REMOVED, None, bytes(3 * KEY_BYTES))]
     for _ in range(5):
         log.removed(bytes(KEY_BYTES))
     assert log.take() is None
@@ -142,7 +142,7 @@ def test_changes_alike_are_one() -> None:
     log = ChangeLog()
     log.removed(b"a" * KEY_BYTES)
     log.removed(b"b" * KEY_BYTES)
-    assert log.take() == [Change(Kind.REMOVED, None, b"a" * KEY_BYTES + b"b" * KEY_BYTES)]
+    assert log.take() == [TreeChange(Kind.REMOVED, None, b"a" * KEY_BYTES + b"b" * KEY_BYTES)]
 
 
 def test_nothing_is_noted_while_nobody_listens() -> None:

@@ -65,6 +65,7 @@ DAMAGES: dict[str, Damage] = {
     "a wrong start": lambda scene, leaf, lease: setattr(leaf, "start", 7),
     "an owner's count": charge_for_nothing,
     "a node of another owner": lambda scene, leaf, lease: setattr(leaf, "owner", "ben"),
+    "a node its owner does not have": lambda s, leaf, lease: s.cache.tree.owned["me"].pop(leaf),
     "an eviction by nobody": lambda s, leaf, lease: s.cache.eviction_log.caused.update(me=1),
     "an edge in two namespaces": lambda s, leaf, lease: setattr(lease, "path", path("pub", "b")),
     "a lease that ends elsewhere": lambda s, leaf, lease: setattr(lease, "num_shared", 2),

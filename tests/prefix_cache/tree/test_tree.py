@@ -55,6 +55,19 @@ def test_paths_share_up_to_where_they_part() -> None:
     assert length(tree, path("a"), 1, 2, 3, 4, 7, 8, 9, 9) == 4
 
 
+def test_an_owner_s_nodes_are_found_without_a_walk() -> None:
+    tree = RadixTree(2)
+    lower = put(tree, path("a"), 1, 2, 3, 4, 5, 6)
+    put(tree, path("b"), 1, 2)
+    assert set(tree.owned["me"]) == set(tree.nodes())
+    upper = tree.split(lower, 1)
+    tree.give(lower, "anna")
+    assert list(tree.owned["anna"]) == [lower]
+    assert upper in tree.owned["me"]
+    tree.left(lower)
+    assert set(tree.owned) == {"me"}
+
+
 def test_splitting_keeps_the_lower_half_the_same_object() -> None:
     tree = RadixTree(2)
     lower = put(tree, path("a"), 1, 2, 3, 4, 5, 6, first_id=10)

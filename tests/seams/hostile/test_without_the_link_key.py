@@ -5,18 +5,21 @@ ZMQ takes a whole frame before it looks whether who sends it holds the key.
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 import zmq
 
-from engine.exchange.answering import Answering, Asked, Gone
+from engine.exchange.answering import Asked, ExchangeAnswering, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
 from engine.link.curve import LinkKey, Socket, connect_with
+from engine.link.open_connections import allow_open_files, most_open
 from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
 from engine.link.socket_link import SocketLink
 from engine.ranks.nodes.listener import open_listener
@@ -28,6 +31,7 @@ from tests.engine.rigs.rig import generate
 
 KEY = LinkKey(zmq.curve_keypair()[1])
 WAIT_S = 20.0
+STRANGERS = 2_000
 STAYS_S = 0.5  # far longer than it takes to be shut out, as the others show
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 LONG_COMMAND = 6  # of ZMTP: eight bytes of length follow
@@ -40,7 +44,7 @@ def door(name: str) -> Iterator[int]:
     at = f"tcp://127.0.0.1:{port}"
     with ExitStack() as opened:
         if name == "exchange":
-            opened.enter_context(closing(Answering(at, Memory(), lambda: None, key=KEY)))
+            opened.enter_context(closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)))
         elif name == "node":
             opened.enter_context(open_listener(at, KEY, 2, 5.0))
         else:
@@ -70,6 +74,27 @@ def test_a_stranger_who_begins_a_large_frame_is_shut_out(name: str) -> None:
         assert not is_shut_out(port, MAX_FRAME_BYTES), "the control: one that may be a handshake"
 
 
+@pytest.fixture
+def open_files() -> Iterator[None]:
+    """As many as an engine has: both ends of all connections are in this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allow_open_files()
+    if most_open() < 3 * STRANGERS // 2:
+        pytest.skip("the hard limit of open files (ulimit -Hn) is too low")
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("name", ["link", "exchange", "node"])
+def test_at_every_door_connections_are_counted(name: str) -> None:
+    """What follows from it is tested with `Strangers`."""
+    before = threading.active_count()
+    with door(name):
+        counted = [one.name for one in threading.enumerate()].count("engine-strangers")
+        assert counted == (2 if name == "link" else 1), "the heartbeat has a port as well"
+    assert threading.active_count() == before
+
+
 @contextmanager
 def holder(at: str) -> Iterator[Callable[[bytes], object]]:
     """Sends as who holds the key."""
@@ -92,13 +117,41 @@ def test_a_holder_of_the_key_asks_for_a_prompt_of_any_length() -> None:
         assert incoming.message == asked
 
 
+def test_two_thousand_who_never_show_a_key_hold_off_nobody_and_are_shut_out(
+    open_files: None,
+) -> None:
+    """Half of them say nothing, half as much as anybody may."""
+    port = two_free_ports()
+    at = f"tcp://127.0.0.1:{port}"
+    asked = generate("honest", range(10))
+    with (
+        closing(SocketLink(at, codec=Codec(), key=KEY)) as link,
+        ExitStack() as held,
+        holder(at) as first,
+    ):
+        strangers = []
+        for number in range(STRANGERS):
+            strangers.append(held.enter_context(socket.create_connection(("127.0.0.1", port))))
+            strangers[-1].sendall(GREETING[: len(GREETING) * (number % 2)])
+        with holder(at) as second:
+            for say in (first, second):
+                say(Codec().encode(asked))
+                [incoming] = link.receive(timeout_s=WAIT_S)
+                assert incoming.message == asked
+        for stranger in strangers:
+            stranger.settimeout(WAIT_S)
+            with suppress(ConnectionResetError):
+                while stranger.recv(1 << 12):
+                    pass  # ZMQ's own greeting
+
+
 def test_and_fetches_one_of_any_length() -> None:
     at = f"tcp://127.0.0.1:{two_free_ports()}"
     ask = Ask(
         number=1, fingerprint=b"", salt=bytes(16), token_ids=bytes(1 << 20), first=0, window=1
     )
     with (
-        closing(Answering(at, Memory(), lambda: None, key=KEY)) as answering,
+        closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)) as answering,
         holder(at) as say,
     ):
         say(ExchangeCodec().encode(ask))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from requirements.scan import Scan, read
+from requirements.scan import AuditedPackages, read
 
 ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / "requirements"
@@ -133,13 +133,13 @@ FLAWED = {"name": "c", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions":
 @pytest.mark.parametrize(
     ("packages", "scan", "is_clean"),
     [
-        ([CLEAN, UNKNOWN], Scan(2, 1, ()), True),
-        ([UNKNOWN], Scan(1, 1, ()), False),
-        ([CLEAN, FLAWED], Scan(2, 0, ("  c 2: CVE-1, mended in 3",)), False),
+        ([CLEAN, UNKNOWN], AuditedPackages(2, 1, ()), True),
+        ([UNKNOWN], AuditedPackages(1, 1, ()), False),
+        ([CLEAN, FLAWED], AuditedPackages(2, 0, ("  c 2: CVE-1, mended in 3",)), False),
     ],
 )
 def test_a_scan_is_clean_only_if_something_is_known(
-    packages: list[object], scan: Scan, is_clean: bool
+    packages: list[object], scan: AuditedPackages, is_clean: bool
 ) -> None:
     found = read(json.dumps({"dependencies": packages, "fixes": []}))
     assert (found, found.is_clean) == (scan, is_clean)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine.process import EXIT_BROKEN
-from engine.ranks.process import RankProcess, Watch
+from engine.ranks.process import RankProcess, RanksWatch
 from tests.doubles.waiting import wait_for
 from tests.seams.faults.test_engine_death import Stream
 from tests.seams.support.server import Server, running_server
@@ -163,7 +163,7 @@ class TestWatch:
     def test_the_death_of_one_ends_all_and_then_this_process(self) -> None:
         ended = SimpleQueue[int]()
         ranks = [waiting_rank(number) for number in (1, 2)]
-        watch = Watch(ranks, ended.put, grace_s=0.0)
+        watch = RanksWatch(ranks, ended.put, grace_s=0.0)
         os.kill(ranks[0]._child.pid, signal.SIGSTOP)  # a rank that is stopped can be killed
         ranks[1].kill()
         assert ended.get(timeout=30) == EXIT_BROKEN
@@ -174,7 +174,7 @@ class TestWatch:
     def test_who_ends_in_time_is_not_ended(self) -> None:
         ended = SimpleQueue[int]()
         ranks = [waiting_rank(1)]
-        watch = Watch(ranks, ended.put, grace_s=60.0)
+        watch = RanksWatch(ranks, ended.put, grace_s=60.0)
         ranks[0].kill()
         watch.close()
         ranks[0].finish(deadline=0.0)

@@ -15,8 +15,9 @@ import pytest
 from engine.config import EngineConfig
 from engine.link.address import host_and_port
 from engine.models.errors import WrongSetting
-from engine.ranks.team import RankNotStarted
+from engine.ranks.team import RankNotStarted, started_ranks
 from engine.startup.lower_tiers import RANK_PREFIX
+from engine.startup.outline import outline_model
 from tests.doubles.processes import descendants
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.nodes import HERE, THERE, NodesAt, node_ranks, nodes_at, running_node
@@ -123,8 +124,14 @@ class TestRefused:
     def test_a_machine_that_does_not_come(self, tmp_path: Path, checkpoint: Checkpoint) -> None:
         at = replace(nodes_at(tmp_path), wait_s=0.3)
         line = f"^rank 1: node 1 has not come to {at.place} within 0.3 s$"
-        with pytest.raises(RankNotStarted, match=line):
-            node_ranks(config_on(checkpoint, at))
+        config, said = config_on(checkpoint, at), list[str]()
+        with (
+            pytest.raises(RankNotStarted, match=line),
+            started_ranks(config, outline_model(config), waits_for=said.append),
+        ):
+            raise AssertionError("there is no node")
+        command = f"ratoon node --node-rank 1 --join {at.place}"
+        assert said == [f"the engine waits for node 1 of 2: {command}"]
 
     def test_an_address_that_is_not_of_here_or_is_taken(
         self, tmp_path: Path, checkpoint: Checkpoint

@@ -99,6 +99,25 @@ def test_what_one_rank_has_lost_is_computed(
     assert found_on(checkpoint, TWO, copy) == (0, tokens)
 
 
+def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flushed(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    """In its place another one, which is empty, was there for a run."""
+    disk, tokens = filled
+    for is_flushed, found in ((False, 64), (True, 0)):
+        copy = Path(shutil.copytree(disk, tmp_path / f"flushed-{is_flushed}"))
+        rank_1, away = copy / f"{RANK_PREFIX}1", tmp_path / f"away-{is_flushed}"
+        rank_1.rename(away)
+        with engine_on(checkpoint, TWO, copy) as engine:
+            assert warm_up(engine.core.components) == 0
+            if is_flushed:
+                engine.link.say(Flush(query_id="1"), CLIENT)
+                engine.step()
+        shutil.rmtree(rank_1)
+        away.rename(rank_1)
+        assert found_on(checkpoint, TWO, copy) == (found, tokens)
+
+
 def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:

@@ -9,7 +9,7 @@ from storage.disk.file.data_keys import DataKeys, DirectoryKey, KeyRing
 from storage.disk.file.head_room import DiskUse, HeadRoom, disk_use
 from storage.disk.file.lmdb_file import LmdbFile
 from storage.disk.file.records import DiskRecords, ScanRoom, ToWrite
-from storage.disk.file.seal import Seal
+from storage.disk.file.seal import RecordSeal
 from storage.disk.wire import Segment
 from storage.move import BlockRecord
 from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, content, record
@@ -34,7 +34,7 @@ class Bench:
         self.keys: KeyRing = (
             DataKeys(directory / "keys") if encrypt else DirectoryKey.load(directory / "secret")
         )
-        self.seal = Seal(self.keys, FINGERPRINT, BLOCK_BYTES)
+        self.seal = RecordSeal(self.keys, FINGERPRINT, BLOCK_BYTES)
         head_room = HeadRoom(directory, max_bytes, high_water, disk_use)
         self.room = ScanRoom(head_room, num_slots, BLOCK_BYTES, RECORD_BYTES)
         self.file = LmdbFile(directory / "blocks", max_bytes)

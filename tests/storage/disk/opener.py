@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from storage.disk.file.records import DiskRecords, ScanRoom
-from storage.disk.file.seal import Seal
+from storage.disk.file.seal import RecordSeal
 from storage.disk.opening import open_directory
 from storage.disk.wire import Open, SharedSegment
 from storage.errors import FileDamaged
@@ -104,7 +104,7 @@ def _look(directory: Path, *, keep: bool) -> Found:
     opened = open_directory(_wish(directory, keep=keep))
     config = disk_config(directory)
     room = ScanRoom(opened.head_room, config.num_blocks, BLOCK_BYTES, config.record_bytes)
-    records = DiskRecords(opened.file, Seal(opened.keys, FINGERPRINT, BLOCK_BYTES), room)
+    records = DiskRecords(opened.file, RecordSeal(opened.keys, FINGERPRINT, BLOCK_BYTES), room)
     holds: Holds = {}
     first: int | None = 0
     while first is not None:

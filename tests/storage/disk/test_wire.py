@@ -25,7 +25,7 @@ from storage.disk.wire import (
     Forget,
     Opened,
     Read,
-    Scanned,
+    ScannedSlots,
     Segment,
     WireBroken,
     Write,
@@ -42,7 +42,7 @@ SENT = [
 ANSWERED = [
     Opened(set_aside=True, given_up=False, num_slots=5),
     DiskEnded(5, DiskOutcome.LOST),
-    Scanned([(n, record(n)) for n in range(200)], 200),
+    ScannedSlots([(n, record(n)) for n in range(200)], 200),
     FileStats(1, 2, 3, 4, disk_full=True),
 ]
 

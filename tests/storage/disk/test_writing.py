@@ -12,9 +12,9 @@ import pytest
 
 from storage.disk.file.data_keys import DataKeys
 from storage.disk.file.records import DiskRecords
-from storage.disk.file.seal import Seal
+from storage.disk.file.seal import RecordSeal
 from storage.disk.wire import (
-    Close,
+    CloseFile,
     DiskEnded,
     DiskOutcome,
     Erase,
@@ -46,7 +46,7 @@ def do(
     """Do `jobs`, then stop; what was replied."""
     replies: list[Reply] = []
     writing = Writing(records, numbered_block, replies.append, lambda: None, at_once, note)
-    for job in [*jobs, Close()]:
+    for job in [*jobs, CloseFile()]:
         writing.queue.put(job)
     writing.run()
     return replies
@@ -181,7 +181,7 @@ def test_a_key_that_a_full_disk_kept_from_being_erased_is_erased_later(tmp_path:
     bench = Bench(tmp_path, encrypt=True)
     bench.write(1, 1, owner="gone")
     keys = KeysOnAFullDisk(tmp_path / "keys")
-    records = DiskRecords(bench.file, Seal(keys, FINGERPRINT, BLOCK_BYTES), bench.room)
+    records = DiskRecords(bench.file, RecordSeal(keys, FINGERPRINT, BLOCK_BYTES), bench.room)
     replies = do(records, [Forget("gone"), Forget("nobody"), Forget("nobody")])
     assert replies.count(Forgot("gone")) == 1
     assert not keys.failures
@@ -201,7 +201,7 @@ def test_a_full_disk_is_known_until_a_write_succeeds(tmp_path: Path) -> None:
         disk.others = {1: 10 << 20, 3: 0}.get(len(known), disk.others)
 
     writing = Writing(bench.records, numbered_block, replies.append, tend, 1, lambda _: None)
-    for job in (write(0, 0), write(1, 1), Erase([0]), Forget("nobody"), write(2, 2), Close()):
+    for job in (write(0, 0), write(1, 1), Erase([0]), Forget("nobody"), write(2, 2), CloseFile()):
         writing.queue.put(job)
     writing.run()
     assert [end is DiskOutcome.DONE for end in outcomes(replies).values()] == [True, False, True]

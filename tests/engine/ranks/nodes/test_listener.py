@@ -15,12 +15,12 @@ from engine.link.curve import LinkKey, Socket, read_link_key
 from engine.ranks.nodes.connection import NodeConnection
 from engine.ranks.nodes.listener import NodeListener, OtherVersion, open_listener
 from engine.ranks.nodes.wire import (
-    Command,
     Join,
     LinkBroken,
+    RankCommand,
     RankEnded,
+    RankReport,
     Refused,
-    Report,
     ToNode,
     versions,
 )
@@ -123,12 +123,16 @@ def test_messages_go_both_ways_in_their_order(
     with coming(port, key, SAME) as [node]:
         missing_after(listener, lambda: listener.missing == [2])
         for content in (b"a", b"", b"c" * 100_000):
-            listener.send(1, Command(content))
-            node.send(Report(1, content))
+            listener.send(1, RankCommand(content))
+            node.send(RankReport(1, content))
         node.send(RankEnded(1, 7))
-        assert arrived(node.receive, 3) == [Command(b"a"), Command(b""), Command(b"c" * 100_000)]
+        assert arrived(node.receive, 3) == [
+            RankCommand(b"a"),
+            RankCommand(b""),
+            RankCommand(b"c" * 100_000),
+        ]
         reports = arrived(listener.receive, 4)
-        assert [one for _, one in reports][-2:] == [Report(1, b"c" * 100_000), RankEnded(1, 7)]
+        assert [one for _, one in reports][-2:] == [RankReport(1, b"c" * 100_000), RankEnded(1, 7)]
 
 
 @pytest.mark.parametrize("number", [0, 3])

@@ -17,7 +17,7 @@ from engine.ranks.messages import ENCODER, REPORTS, LendingEnded
 from engine.ranks.nodes.connection import NodeConnection
 from engine.ranks.nodes.listener import open_listener
 from engine.ranks.nodes.relay import Relay
-from engine.ranks.nodes.wire import FromNode, Join, LinkBroken, RankEnded, Report, versions
+from engine.ranks.nodes.wire import FromNode, Join, LinkBroken, RankEnded, RankReport, versions
 from engine.ranks.ring import RingReader, RingWriter
 from storage.disk.wire import Channel
 from tests.doubles.ports import free_port
@@ -72,7 +72,7 @@ def three(tmp_path: Path) -> Iterator[ThreeMachines]:
 
 def test_what_a_node_says_of_its_own_rank_is_passed_on(three: ThreeMachines) -> None:
     for node in (1, 2):
-        three.nodes[node].send(Report(node, ENCODER.encode(TICKET)))
+        three.nodes[node].send(RankReport(node, ENCODER.encode(TICKET)))
     three.nodes[2].send(RankEnded(2, EXIT_BROKEN))
     assert three.relay.run() == EXIT_BROKEN
     assert three.reported(2) == TICKET
@@ -80,7 +80,12 @@ def test_what_a_node_says_of_its_own_rank_is_passed_on(three: ThreeMachines) -> 
 
 @pytest.mark.parametrize(
     "said",
-    [Report(1, ENCODER.encode(TICKET)), RankEnded(1, 0), Report(7, b""), Join(2, versions())],
+    [
+        RankReport(1, ENCODER.encode(TICKET)),
+        RankEnded(1, 0),
+        RankReport(7, b""),
+        Join(2, versions()),
+    ],
 )
 def test_what_it_says_of_another_ones_ends_the_engine(three: ThreeMachines, said: FromNode) -> None:
     """Else it could tell rank 0 that another machine's copies are done, or its rank over."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.ranks.nodes.wire import FROM_NODE, LinkBroken, Numbered, RankEnded, Report
+from engine.ranks.nodes.wire import FROM_NODE, LinkBroken, Numbered, RankEnded, RankReport
 
-MESSAGES = [Report(1, b"x"), RankEnded(1, 0), Report(2, b"")]
+MESSAGES = [RankReport(1, b"x"), RankEnded(1, 0), RankReport(2, b"")]
 
 
 @pytest.mark.parametrize("order", [[0, 2], [0, 0], [1], [0, 2, 1]])

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import StateDiskFull, StateLost
 from gateway.state.faults import Status
-from gateway.state.identity import Expected, WrongState
+from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.reserved_room import BALLAST_BYTES, BALLAST_FILE, ReservedRoom
 from gateway.state.sqlite.database import ROOM_BYTES, DatabaseFile
 from gateway.state.sqlite.file import DatabaseFull
@@ -25,8 +25,10 @@ def prepare(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, text)")
 
 
-def opened(path: Path, expected: Expected | None = None, *, durable: bool = True) -> DatabaseFile:
-    expected = expected or Expected("state", path.name)
+def opened(
+    path: Path, expected: ExpectedState | None = None, *, durable: bool = True
+) -> DatabaseFile:
+    expected = expected or ExpectedState("state", path.name)
     return DatabaseFile(path, expected, prepare, busy_s=1.0, durable=durable, check_every_s=0.0)
 
 
@@ -157,7 +159,7 @@ def test_a_file_that_goes_while_it_is_open_is_missing(
 def test_one_that_was_there_does_not_begin_anew(
     path: Path, file: DatabaseFile, harm: Callable[[Path], None]
 ) -> None:
-    known = Expected("state", path.name, file.id, was_there=True)
+    known = ExpectedState("state", path.name, file.id, was_there=True)
     file.close()
     opened(path, known).close()  # the control
     harm(path)
@@ -169,7 +171,7 @@ def test_one_that_was_there_does_not_begin_anew(
 
 
 def test_one_of_another_installation_is_refused(path: Path, file: DatabaseFile) -> None:
-    known = Expected("state", path.name, file.id, was_there=True)
+    known = ExpectedState("state", path.name, file.id, was_there=True)
     other = path.with_name("other.sqlite")
     opened(other).close()
     file.close()
@@ -179,7 +181,7 @@ def test_one_of_another_installation_is_refused(path: Path, file: DatabaseFile) 
 
 
 def test_an_older_copy_of_the_same_is_welcome(path: Path, file: DatabaseFile) -> None:
-    known = Expected("state", path.name, file.id, was_there=True)
+    known = ExpectedState("state", path.name, file.id, was_there=True)
     backup = path.with_suffix(".backup")
     shutil.copy(path, backup)
     add(file)
@@ -191,7 +193,7 @@ def test_an_older_copy_of_the_same_is_welcome(path: Path, file: DatabaseFile) ->
 
 
 def test_without_its_wal_it_is_an_older_copy(path: Path, file: DatabaseFile) -> None:
-    known = Expected("state", path.name, file.id, was_there=True)
+    known = ExpectedState("state", path.name, file.id, was_there=True)
     add(file)
     killed = path.with_name("killed.sqlite")
     shutil.copy(path, killed)  # as a crash leaves it, and the -wal is lost
@@ -204,7 +206,7 @@ def test_a_new_file_that_lost_its_wal_is_empty(tmp_path: Path) -> None:
     new = tmp_path / "new.sqlite"
     file = opened(new)
     shutil.copy(new, tmp_path / "killed.sqlite")
-    known = Expected("state", "killed.sqlite", file.id, was_there=True)
+    known = ExpectedState("state", "killed.sqlite", file.id, was_there=True)
     file.close()
     with pytest.raises(WrongState):
         opened(tmp_path / "killed.sqlite", known)
@@ -298,7 +300,7 @@ def full(_: sqlite3.Connection) -> None:
 
 def test_a_write_is_tried_again_once_room_was_given_up(path: Path) -> None:
     room = GrudgingRoom(path.parent)
-    file = DatabaseFile(path, Expected("state", path.name), prepare, room, busy_s=1.0)
+    file = DatabaseFile(path, ExpectedState("state", path.name), prepare, room, busy_s=1.0)
     tries = 0
 
     def work(connection: sqlite3.Connection) -> None:

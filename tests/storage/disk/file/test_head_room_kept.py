@@ -10,7 +10,7 @@ import pytest
 from storage.disk.file.head_room import HeadRoom, slots_in
 from storage.disk.file.lmdb_file import LmdbFile
 from storage.disk.file.records import DiskRecords, ScanRoom, ToWrite
-from storage.disk.file.seal import Seal
+from storage.disk.file.seal import RecordSeal
 from storage.errors import DiskFull, FileFull
 from tests.storage.disk.bench import Bench
 from tests.storage.disk.counted_disk import CountedDisk
@@ -32,7 +32,7 @@ class Churn:
         head_room = HeadRoom(directory, 1 << 30, 0.85, self.disk.use)
         self.file = LmdbFile(directory / "blocks", head_room.bound(0))
         num_slots = slots_in(self.file.use().bound, RECORD_BYTES, 0.85)
-        seal = Seal(Bench(directory / "keys").keys, FINGERPRINT, BLOCK_BYTES)
+        seal = RecordSeal(Bench(directory / "keys").keys, FINGERPRINT, BLOCK_BYTES)
         self.records = DiskRecords(
             self.file, seal, ScanRoom(head_room, num_slots, BLOCK_BYTES, RECORD_BYTES)
         )

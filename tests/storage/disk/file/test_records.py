@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.file.lmdb_file import Kept, LmdbFile
+from storage.disk.file.lmdb_file import LmdbFile, StoredRecord
 from storage.errors import FileDamaged, FileFull
 from storage.move import BlockRecord
 from tests.storage.disk.bench import Bench, reads_right, to_write
@@ -178,7 +178,7 @@ class WithoutPayloads(FaultyFile):
     """A file that has lost its table of payloads."""
 
     @contextmanager
-    def reading(self, slot: int) -> Iterator[Kept | None]:
+    def reading(self, slot: int) -> Iterator[StoredRecord | None]:
         with super().reading(slot) as kept:
             yield kept and kept._replace(payload=None)
 

@@ -1,0 +1,80 @@
+"""Bounds how many connections a listening socket of ZMQ has at once.
+
+    accepted ... ended    counted, whoever made them; who shows no key is shut out (`curve`)
+    as many as may be     the kernel drops what comes to the listening socket: who connects waits,
+                          and is let in once one of the others has ended
+
+ZMQ takes connections for as long as there are descriptors, and an engine without any cannot open a
+file. So each port has a part of them.
+
+Knows: descriptors. Does not know: who connects, or whether they hold the key.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import socket
+import struct
+
+MOST_OPEN = 16_384  # at one port: some 150 MB
+_PART = 4  # one of so many descriptors is for one port; there may be three beside all else
+_ENOUGH = _PART * MOST_OPEN
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # asm-generic/socket.h; Python has no names of them
+_RETURN = 0x06  # BPF_RET | BPF_K: of a packet so many bytes are kept, and it is dropped with none
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files to what a full set of connections needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_open() -> int:
+    """How many connections one port may have, by the limit of open files."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_OPEN if soft == resource.RLIM_INFINITY else min(MOST_OPEN, soft // _PART)
+
+
+class OpenConnections:
+    """Those of one listening socket. One owner thread."""
+
+    def __init__(self, listening: int, most: int) -> None:
+        """`listening`: its descriptor, which stays the caller's."""
+        self.is_full = False
+        self._listening = socket.socket(fileno=os.dup(listening))
+        self._most = most
+        self._open: set[int] = set()
+
+    def accepted(self, descriptor: int) -> None:
+        """Take no more, if this is as many as may be. Raises OSError where that cannot be."""
+        self._open.add(descriptor)
+        if len(self._open) >= self._most and not self.is_full:
+            drop_all(self._listening)
+            self.is_full = True
+
+    def ended(self, descriptor: int) -> None:
+        """There may be room for another one."""
+        self._open.discard(descriptor)
+        if self.is_full and len(self._open) < self._most:
+            drop_none(self._listening)
+            self.is_full = False
+
+    def close(self) -> None:
+        """Give the descriptor back; else the port would stay open."""
+        self._listening.close()
+
+
+def drop_all(listening: socket.socket) -> None:
+    """Have the kernel drop all packets that come to a socket. Raises OSError."""
+    rule = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
+    rules = struct.pack("HP", 1, ctypes.addressof(rule))  # as the kernel's struct sock_fprog
+    listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, rules)
+
+
+def drop_none(listening: socket.socket) -> None:
+    """Have it take them again."""
+    listening.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)

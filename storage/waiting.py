@@ -1,0 +1,37 @@
+"""Waits for descriptors, whatever their numbers.
+
+`select.select` raises for each from 1,024 on, and an engine with that many connections has them.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable
+from math import ceil
+from typing import Protocol
+
+
+class HasFileno(Protocol):
+    """A socket, or another open file."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        ...
+
+
+def wait_for_any(
+    readable: Iterable[int | HasFileno],
+    timeout_s: float | None = None,
+    writable: Iterable[int | HasFileno] = (),
+) -> list[int]:
+    """Wait until one can be read, or written, or has ended; `timeout_s` None: without end.
+
+    Returns the descriptors of those that can be.
+    """
+    poll = select.poll()
+    for one in readable:
+        poll.register(one, select.POLLIN)
+    for one in writable:
+        poll.register(one, select.POLLIN | select.POLLOUT)
+    found = poll.poll(None if timeout_s is None else ceil(max(timeout_s, 0.0) * 1e3))
+    return [descriptor for descriptor, _ in found]

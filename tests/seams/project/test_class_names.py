@@ -1,0 +1,29 @@
+"""One class name once: whoever imports a class need not look which one it is."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.seams.project.test_imports import PACKAGES
+
+ROOT = Path(__file__).parents[3]
+_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)  # of a file's own, `_Name`, none
+
+
+def files_by_class() -> Mapping[str, list[Path]]:
+    """Where each class of the product is defined that may be imported."""
+    found = defaultdict(list)
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for name in _CLASS.findall(path.read_text()):
+                found[name].append(path.relative_to(ROOT))
+    return found
+
+
+def test_no_two_files_have_a_class_of_one_name() -> None:
+    found = files_by_class()
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+    assert found["EngineConfig"] == [Path("engine/config.py")], "the control"
