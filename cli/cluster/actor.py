@@ -43,7 +43,7 @@ ActorState = HostState | Literal["failed", "drained"]
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine is doing; `why` it has failed, "" where it has not."""
+    """How an engine is doing; `why` it has failed or gateways do not find it, else ""."""
 
     state: ActorState
     address: str
@@ -69,12 +69,13 @@ class EngineActor:
 
     def report(self) -> bytes:
         """An `EngineReport` in JSON."""
+        host = self._host
         said = EngineReport(
             state=self._state(),
             address=self.address,
             pid=os.getpid(),
-            wait_s=None if self._host is None else self._host.wait_s,
-            why=self._why,
+            wait_s=None if host is None else host.wait_s,
+            why=self._why or ("" if host is None else host.unregistered),
         )
         return msgspec.json.encode(said)
 

@@ -62,6 +62,7 @@ class EngineHost:
         """
         self.state: HostState = "starting"
         self.wait_s: float | None = None  # of a new request, predicted; None: not known
+        self.unregistered = ""  # why gateways do not find it although it is ready
         self._predicts = predicts
         self._config = config
         self._address = address
@@ -69,7 +70,7 @@ class EngineHost:
         self._on_line = on_line
         self._clock = clock
         self._child: Child | None = None
-        self._is_registered = self._has_complained = False
+        self._is_registered = False
         self._beat_at = float("-inf")
         self._lost_at: float | None = None  # when the link to a ready engine was given up
         self._asked: Literal["terminate", "drain"] | None = None
@@ -160,18 +161,18 @@ class EngineHost:
         except Unavailable as error:  # the next one may get through
             self._complain(error)
             return
-        self._is_registered, self._has_complained = True, False
+        self._is_registered, self.unregistered = True, ""
         if self.state == "stopping":  # meanwhile
             await self._deregister()
 
     def _complain(self, error: Unavailable) -> None:
-        if not self._has_complained:
+        if not self.unregistered:
             _LOG.warning(
                 "the engine cannot be registered, which is tried again every %g s: %s",
                 BEAT_S,
                 error,
             )
-        self._has_complained = True
+        self.unregistered = f"not registered: {error.code}"
 
     async def _deregister(self) -> None:
         if not self._is_registered:

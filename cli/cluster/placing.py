@@ -9,6 +9,7 @@ several machines has an actor for each, in a placement group with one bundle for
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from cli.errors import CliError
 NAMESPACE = "ratoon"
 OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
 ANSWER_S = 5.0
+MAX_PORT = 65_535
 
 Ray: TypeAlias = Any  # the module, which has no types
 
@@ -36,6 +38,8 @@ class NoRay(CliError):
 def ray_at(address: str | None) -> Iterator[Ray]:
     """Ray, connected to `address`; None: one that is started here, and ends with this. NoRay."""
     ray = _imported()
+    if address is not None:
+        _check_answers(address)
     local = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         ray.init(
@@ -179,6 +183,17 @@ def _answer(ray: Ray, answer: Any) -> EngineReport | None:
         return msgspec.json.decode(ray.get(answer, timeout=0), type=EngineReport)
     except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
         return None
+
+
+def _check_answers(address: str) -> None:
+    """NoRay where nobody listens at HOST:PORT: Ray would try again and again, and never say so."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit() or int(port) > MAX_PORT:
+        return  # `auto`, or another form, which Ray reads or refuses
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+    except OSError as error:
+        raise NoRay(f"Ray at {address}: {error.strerror or error}") from error
 
 
 def _imported() -> Ray:

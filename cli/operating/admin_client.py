@@ -121,8 +121,9 @@ def error_message(content: bytes, status: int) -> str:
     answer = _decoded(content)
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):
-        field = f"{error['param']}: " if error.get("param") else ""
-        return f"{field}{error['message']} ({status})"
+        field, words = error.get("param"), str(error["message"])
+        words = words.removeprefix(f"`{field}`: ")  # named once
+        return f"{field}: {words} ({status})" if field else f"{words} ({status})"
     return f"the server answered {status}"
 
 

@@ -96,11 +96,7 @@ def dropped(answer: dict[str, Any]) -> str:
 def show(stats: dict[str, Any], *, every: bool = False) -> None:
     """All tables on standard output; deleted tenants together unless `every` one is asked for."""
     tenants = stats["tenants"] if every else folded(stats["tenants"])
-    print_table(
-        "Prompt tokens",
-        ("window", "looked up", "from the cache", "computed", "hit rate"),
-        [_window_row(name, window) for name, window in stats["windows"].items()],
-    )
+    _show_windows(stats["windows"])
     print_table(
         f"Pool (blocks of {stats['pool']['block_size']} tokens)",
         ("", *_EXTENT),
@@ -124,6 +120,19 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
         ("time", "blocks", "of", "for", "tier", "reason"),
         [(moment(one["time"]), *itemgetter(*names)(one)) for one in evictions],
     )
+
+
+def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
+    """Prompt tokens, those that other engines sent apart where there are any."""
+    heads, names = ["looked up", "from the cache"], ["queried_tokens", "hit_tokens"]
+    if any(window["fetched_tokens"] for window in windows.values()):
+        heads.append("fetched")
+        names.append("fetched_tokens")
+    rows = [
+        (name, *itemgetter(*names, "computed_tokens")(window), percent(window["hit_rate"]))
+        for name, window in windows.items()
+    ]
+    print_table("Prompt tokens", ("window", *heads, "computed", "hit rate"), rows)
 
 
 def _show_shares(tenants: Sequence[dict[str, Any]], floors_scale: Mapping[str, float]) -> None:
@@ -181,11 +190,6 @@ def _show_tiers(tiers: dict[str, Any]) -> None:
 def percent(rate: float | None) -> str:
     """A share as a person reads it; a dash where there is none."""
     return "-" if rate is None else f"{rate:.1%}"
-
-
-def _window_row(name: str, window: dict[str, Any]) -> Cells:
-    counts = itemgetter("queried_tokens", "hit_tokens", "computed_tokens")(window)
-    return (name, *counts, percent(window["hit_rate"]))
 
 
 def _tenant_row(tenant: dict[str, Any]) -> Cells:

@@ -33,8 +33,8 @@ def operations(number: float, digits: int = 1, most: str = "T") -> str:
 
 
 def ms(milliseconds: float, digits: int = 1) -> str:
-    """Milliseconds; microseconds where these are fewer than a tenth of one."""
-    small = milliseconds < _FEW_MS
+    """Milliseconds; microseconds where these are fewer than a tenth of one, or would be none."""
+    small = milliseconds < max(_FEW_MS, 10.0**-digits)
     return f"{1e3 * milliseconds:,.{digits}f} µs" if small else f"{milliseconds:,.{digits}f} ms"
 
 

@@ -19,6 +19,7 @@ from engine.link.address import EVERYWHERE, address, host_and_port, is_tcp
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
+from gateway.turn_formats.choose import tool_format_names
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
@@ -64,6 +65,7 @@ def gateway_config(
     check_endpoint(flags.otlp_endpoint)
     check_origins(flags.cors_origins)
     checked_redis_url(flags)
+    check_tool_format(flags.tool_format)
     return replace(
         flags,
         model_dir=str(source.directory),
@@ -122,6 +124,13 @@ def check_origins(text: str | None) -> None:
         origins_in(text)
     except ValueError as error:
         raise BadSetting("--cors-origins", str(error)) from error
+
+
+def check_tool_format(name: str | None) -> None:
+    """BadSetting for a format of calls that there is not."""
+    names = tool_format_names()
+    if name is not None and name not in names:
+        raise BadSetting("--tool-format", f"{name!r} is none of {', '.join(names)}")
 
 
 def checked_redis_url(flags: Shared) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import tempfile
 import time
@@ -67,8 +68,11 @@ def runtime_directory() -> Iterator[Path]:
         yield directory
 
 
-def check_port_free(flag: str, host: str, port: int) -> None:
-    """BadSetting if the port is in use, or the address is not allowed or unknown."""
+def check_port_free(port_flag: str, host_flag: str, host: str, port: int) -> None:
+    """BadSetting if the port is in use or not allowed, or the address unknown or not ours.
+
+    It names the flag that has to change.
+    """
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -78,4 +82,6 @@ def check_port_free(flag: str, host: str, port: int) -> None:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)
     except OSError as error:
+        is_of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+        flag = host_flag if is_of_host else port_flag
         raise BadSetting(flag, f"cannot listen on {host}:{port}: {error.strerror}") from error

@@ -210,9 +210,9 @@ def commands(
 
 def check_ports(gateway: GatewayFlags) -> None:
     """BadSetting if a port is taken: another server's /readyz must not be mistaken for ours."""
-    check_port_free("--port", gateway.host, gateway.port)
+    check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:
-        check_port_free("--admin-port", gateway.admin_host, gateway.admin_port)
+        check_port_free("--admin-port", "--admin-host", gateway.admin_host, gateway.admin_port)
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:

@@ -42,10 +42,11 @@ class FlowStats(msgspec.Struct, kw_only=True):
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompt tokens looked up, found and computed within a window of time."""
+    """Prompt tokens looked up, found, fetched and computed within a window of time."""
 
     queried_tokens: int
     hit_tokens: int
+    fetched_tokens: int = 0  # from other engines; none of them is a hit
     computed_tokens: int
 
 

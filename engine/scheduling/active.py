@@ -140,7 +140,9 @@ class ActiveSequences:
         lease = lease_of(sequence)
         if sequence.admitted is None:
             sequence.admitted = now
-            self._counters.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
+            self._counters.admitted(
+                sequence.flow, sequence.prompt_len, sequence.found, now, fetched=sequence.fetched
+            )
         builder.moves.extend(lease.moves)
         builder.started.append(sequence)
         charge_cached(self._queue, sequence, sequence.num_computed)

@@ -1,7 +1,8 @@
 """What the engine counts: prompt tokens found and computed, by window and by flow.
 
-A prompt is looked up once, at its first admission: `queried` is its length and `hit` what the
-cache had of it. `computed` is the work done, including work repeated after a preemption.
+A prompt is looked up once, at its first admission: `queried` is its length, `hit` what the cache
+had of it and `fetched` what another engine had sent. `computed` is the work done, including work
+repeated after a preemption.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
 OTHER_FLOWS = "(other)"  # the entry that the longest idle flows are merged into
 
-_QUERIED, _HIT, _COMPUTED = range(3)
+_QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 
 
 class WindowCounter:
-    """Sums of (queried, hit, computed) over the last seconds: a ring of one bucket a second."""
+    """Sums of (queried, hit, computed, fetched) over the last seconds, by the second: a ring."""
 
     def __init__(self, seconds: int = max(WINDOWS_S.values())) -> None:
-        self._buckets: npt.NDArray[np.int64] = np.zeros((seconds, 3), np.int64)
+        self._buckets: npt.NDArray[np.int64] = np.zeros((seconds, 4), np.int64)
         self._stamps: npt.NDArray[np.int64] = np.full(seconds, np.iinfo(np.int64).min)
-        self._total: npt.NDArray[np.int64] = np.zeros(3, np.int64)
+        self._total: npt.NDArray[np.int64] = np.zeros(4, np.int64)
 
     def add(self, column: int, amount: int, now: float) -> None:
         """Count `amount` in a column at time `now`, in seconds."""
@@ -62,10 +63,13 @@ class EngineCounters:
         self._windows = WindowCounter()
         self._flows: dict[str, FlowStats] = {}  # the flow used last is at the end
 
-    def admitted(self, flow: str, prompt_tokens: int, found: TierTokens, now: float) -> None:
+    def admitted(
+        self, flow: str, prompt_tokens: int, found: TierTokens, now: float, *, fetched: int = 0
+    ) -> None:
         """A request started for the first time."""
         self._windows.add(_QUERIED, prompt_tokens, now)
         self._windows.add(_HIT, found.total, now)
+        self._windows.add(_FETCHED, fetched, now)
         counts = self._touch(flow)
         counts.requests += 1
         counts.prompt_tokens += prompt_tokens
@@ -136,5 +140,7 @@ def _merge(into: FlowStats, gone: FlowStats) -> None:
 
 
 def _window_stats(sums: npt.NDArray[np.int64]) -> WindowStats:
-    queried, hit, computed = (int(value) for value in sums)
-    return WindowStats(queried_tokens=queried, hit_tokens=hit, computed_tokens=computed)
+    queried, hit, computed, fetched = (int(value) for value in sums)
+    return WindowStats(
+        queried_tokens=queried, hit_tokens=hit, fetched_tokens=fetched, computed_tokens=computed
+    )

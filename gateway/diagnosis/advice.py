@@ -30,8 +30,8 @@ ADVICE: dict[str, str] = {
     "messages_changed": "Append messages; do not edit earlier ones.",
     "template_changed": "The chat template writes something else here, such as the day or the"
     " effort of reasoning.",
-    "evicted": "The prompt had not changed, but this much of it was no longer in the cache, or not"
-    " yet. What is marked (`cache_control`) is evicted last.",
-    "expired": "The prompt had not changed, but the time for which it was marked had passed. Ask"
+    "evicted": "Most of this had not changed, but was no longer in the cache, or not yet. What is"
+    " marked (`cache_control`) is evicted last.",
+    "expired": "Most of this had not changed, but the time for which it was marked had passed. Ask"
     " for a longer one, or send it again within that time.",
 }

@@ -40,12 +40,12 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
-    """What diverged first and where, and what that cost. None: not known, or there is none.
+    """What most was lost by and where, and what all cost. None: not known, or there is none.
 
     `reusable_tokens` of the earlier prompt could have been reused, had nothing changed.
     `lost_tokens` of them were computed again, in `lost_ms` at the rate of this prompt. `token` is
-    the first that was lost, in `part` as the request names it; `before` and `after` are the texts
-    of the two prompts around it.
+    the first that was lost by the reason, in `part` as the request names it; `before` and `after`
+    are the texts of the two prompts around it.
     """
 
     reason: Reason
@@ -133,7 +133,7 @@ def _reusable(compared: Comparison) -> int:
 
 
 def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reason:
-    """The first reason; what is less than a block counts as nothing."""
+    """What most was lost by; what is less than a block counts as nothing."""
     new, seen, block = compared.new, compared.seen, compared.block_size
     assert seen is not None
     if lost < block:
@@ -142,7 +142,9 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
         return "group_changed"
     if seen.fingerprint != new.fingerprint:
         return "model_changed"
-    if min(compared.common, reusable) - cached >= block:
+    unchanged = min(compared.common, reusable)
+    gone, changed = unchanged - cached, reusable - unchanged
+    if gone >= block and gone >= changed:
         return "expired" if _has_lapsed(compared, cached) else "evicted"
     return "none" if compared.divergence is None else _OF_KIND[compared.divergence.kind]
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ import yaml  # type: ignore[import-untyped]
 
 from cli.serving.link_key import link_key_file
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
-from tests.doubles.gateway.redis_server import redis_server
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.doubles.ports import free_port, two_free_ports
 from tests.doubles.processes import children
 from tests.doubles.waiting import until, wait_for
@@ -94,6 +94,22 @@ def start_nodes(count: int, log: Path) -> subprocess.Popen[str]:
             text=True,
             env={**environment, **RAY_VARIABLES},
         )
+
+
+def write_settings(file: Path, model: Path, ray: Nodes, **more: Any) -> None:
+    """`cluster.yaml` of small engines, each of which takes the room of one of Ray's nodes."""
+    said = {
+        "model": str(model), "load_format": "dummy", "max_model_len": 1024, "num_threads": 1,
+        "ray_address": ray.address, "resources": {"room": 1}, "engine_port": two_free_ports(),
+        "cache_tokens": 8192, "host_cache_tokens": 0, "disk_cache_gib": 0,
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(said | more))
+
+
+def finding(data_dir: Path, model: Path, redis: RedisServer) -> AbstractContextManager[Gateway]:
+    """A gateway that finds the engines by their state in Redis."""
+    flags = ("--model", str(model), "--find-engines", "--redis-url", redis.url)
+    return started(data_dir, *flags)
 
 
 @contextmanager
@@ -192,16 +208,12 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
     data_dir.mkdir(mode=0o700)
     key_file = link_key_file("tcp://any:1", None, data_dir, make=True)
     with redis_server(tmp_path) as redis, nodes(3, tmp_path / "nodes.log") as ray:
-        said = {
-            "model": str(model), "data_dir": str(tmp_path / "engines"), "engines": 2,
-            "resources": {"room": 1}, "engine_port": two_free_ports(),
-            "link_key_file": key_file, "redis_url": redis.url, "ray_address": ray.address,
-            "load_format": "dummy", "num_threads": 1, "max_running": 2, "disk_cache_gib": 0,
-            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
-        }  # fmt: skip
-        settings.write_text(yaml.safe_dump(said))
-        flags = ["--model", str(model), "--find-engines", "--redis-url", redis.url]
-        with started(data_dir, *flags) as gateway:
+        shared = {"link_key_file": key_file, "redis_url": redis.url}
+        write_settings(
+            settings, model, ray, **shared, data_dir=str(tmp_path / "engines"), engines=2,
+            max_running=2,
+        )  # fmt: skip
+        with finding(data_dir, model, redis) as gateway:
             with cluster_up(settings, tmp_path / "up.log"):
                 wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
             # From here on Ray is alone with them.
@@ -239,14 +251,8 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     data_dir, settings, port = tmp_path / "data", tmp_path / "cluster.yaml", free_port()
     with nodes(1, tmp_path / "nodes.log") as ray:
-        said = {
-            "model": str(model), "data_dir": str(data_dir), "engines": 1,
-            "resources": {"room": 1}, "engine_port": two_free_ports(),
-            "ray_address": ray.address, "load_format": "dummy", "num_threads": 1,
-            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
-            "disk_cache_gib": 0, "gateway": {"port": port, "page": False},
-        }  # fmt: skip
-        settings.write_text(yaml.safe_dump(said))
+        beside = {"port": port, "page": False}
+        write_settings(settings, model, ray, data_dir=str(data_dir), engines=1, gateway=beside)
         with cluster_up(settings, tmp_path / "up.log") as command:
             gateway = Gateway(command, port, data_dir)
             wait_for(lambda: answers(gateway.url) and states(gateway) == ["ready"], START_S)
@@ -275,16 +281,12 @@ def test_an_engine_of_two_nodes_comes_back_when_one_is_lost(tmp_path: Path) -> N
     data_dir.mkdir(mode=0o700)
     key_file = link_key_file("tcp://any:1", None, data_dir, make=True)
     with redis_server(tmp_path) as redis, nodes(3, tmp_path / "nodes.log") as ray:
-        said = {
-            "model": str(model), "data_dir": str(tmp_path / "engines"), "nnodes": 2,
-            "pipeline_parallel": 2, "resources": {"room": 1}, "engine_port": two_free_ports(),
-            "link_key_file": key_file, "redis_url": redis.url, "ray_address": ray.address,
-            "load_format": "dummy", "num_threads": 1, "max_running": 2, "disk_cache_gib": 0,
-            "cache_tokens": 8192, "host_cache_tokens": 0, "max_model_len": 1024,
-        }  # fmt: skip
-        settings.write_text(yaml.safe_dump(said))
-        flags = ["--model", str(model), "--find-engines", "--redis-url", redis.url]
-        with started(data_dir, *flags) as gateway:
+        shared = {"link_key_file": key_file, "redis_url": redis.url}
+        write_settings(
+            settings, model, ray, **shared, data_dir=str(tmp_path / "engines"), nnodes=2,
+            pipeline_parallel=2, max_running=2,
+        )  # fmt: skip
+        with finding(data_dir, model, redis) as gateway:
             with cluster_up(settings, tmp_path / "up.log"):
                 wait_for(lambda: states(gateway) == ["ready"], START_S)
             right = [one.tokens for one in asyncio.run(Load(gateway).run())]

@@ -73,6 +73,13 @@ class FakeRay:
     )
 
     groups: dict[str, FakeGroup] = field(default_factory=dict)
+    connected_to: list[str] = field(default_factory=list)
+
+    def init(self, *, address: str, **_: Any) -> None:
+        self.connected_to.append(address)
+
+    def shutdown(self) -> None:
+        pass
 
     @property
     def util(self) -> Any:

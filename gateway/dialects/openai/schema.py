@@ -202,6 +202,7 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
     web_search_options: Raw = field(default_factory=Raw)
+    moderation: Raw = field(default_factory=Raw)
     best_of: Count | None = None
     echo: Raw = field(default_factory=Raw)
     chat_template: Raw = field(default_factory=Raw)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from cli.cluster.actor import EngineActor, EngineReport
 from cli.cluster.registry import make_state, open_registry
@@ -16,6 +17,7 @@ from cli.cluster.settings import ClusterSettings, read_settings
 from cli.serving.link_key import link_key_file
 from gateway.state.records import RegisteredEngine
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.gateway.redis_server import redis_server
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
 
@@ -62,6 +64,7 @@ def test_an_engine_is_registered_while_it_is_ready_and_drained_when_asked(
     wait_for(lambda: said(actor).wait_s == 0.0, START_S)
     wait_for(lambda: len(registered(settings)) == 1, START_S)
     [engine] = registered(settings)
+    assert said(actor).why == ""
     assert engine.address == actor.address == f"tcp://127.0.0.1:{settings.port(0)}"
     assert engine.fingerprint
     assert engine.beat_at is not None
@@ -69,6 +72,18 @@ def test_an_engine_is_registered_while_it_is_ready_and_drained_when_asked(
     actor.drain()
     wait_for(lambda: said(actor).state == "drained", START_S)
     assert registered(settings) == []
+
+
+def test_one_that_cannot_be_registered_says_so(settings: ClusterSettings, tmp_path: Path) -> None:
+    with redis_server(tmp_path) as redis:
+        redis.kill()
+        shared = replace(settings.shared, redis_url=redis.url)
+        key = str(tmp_path / "data" / "link.key")
+        actor = actor_of(replace(settings, shared=shared, link_key_file=key))
+        wait_for(lambda: said(actor).why == "not registered: state_unavailable", START_S)
+        assert said(actor).state == "ready"
+        actor.drain()
+        wait_for(lambda: said(actor).state == "drained", START_S)
 
 
 def test_an_engine_that_cannot_run_here_says_why(settings: ClusterSettings, tmp_path: Path) -> None:

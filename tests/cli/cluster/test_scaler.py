@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -125,6 +126,24 @@ def test_without_ray_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(NoRay, match=r"pip install 'ratoon\[cluster\]'"), ray_at(None):
         pass
+
+
+def test_a_ray_that_nobody_listens_at_is_refused_before_ray_looks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        with pytest.raises(NoRay, match=f"^Ray at {address}: Connection refused"), ray_at(address):
+            pass
+        assert ray.connected_to == []
+        head.listen()
+        for one in (address, "auto"):  # what is no HOST:PORT is Ray's to read
+            with ray_at(one):
+                pass
+    assert ray.connected_to == [address, "auto"]
 
 
 def test_engines_on_several_machines_need_a_state_that_all_reach(tmp_path: Path) -> None:

@@ -75,6 +75,11 @@ def test_a_refusal_names_the_field() -> None:
     assert error_message(body, 400) == "limits.max_concurrent: Expected more (400)"
 
 
+def test_an_error_that_names_its_field_itself_names_it_once() -> None:
+    body = b'{"error": {"message": "`cache`: the floor is high", "param": "cache"}}'
+    assert error_message(body, 400) == "cache: the floor is high (400)"
+
+
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
 def test_a_server_that_is_not_ratoon_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(NotRatoon, match=r"http://127.*is not Ratoon"):

@@ -54,6 +54,17 @@ def test_every_number_is_in_its_place(
     assert row(out, "fingerprint")[1] == bytes(range(16)).hex()
 
 
+def test_what_other_engines_sent_has_a_column_of_its_own(
+    answer: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer["windows"]["all"] |= {"fetched_tokens": 150, "computed_tokens": 600}
+    show(answer)
+    out = capsys.readouterr().out
+    assert row(out, "window")[2:5] == ["from the cache", "fetched", "computed"]
+    assert row(out, "all") == ["all", "1000", "250", "150", "600", "25.0%"]
+    assert row(out, "1m") == ["1m", "0", "0", "0", "0", "-"]
+
+
 def test_deleted_tenants_are_one_row_of_sums(
     answer: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,8 @@ from cli.plan.units import count, gb, gib, ms, operations
         (operations(6.81e9, 2), "6.81 G"),
         (ms(10.04), "10.0 ms"),
         (ms(0.0045, 2), "4.50 µs"),
+        (ms(0.4, 0), "400 µs"),
+        (ms(1.4, 0), "1 ms"),
     ],
 )
 def test_the_largest_unit_of_which_it_is_one_or_more(shown: str, expected: str) -> None:

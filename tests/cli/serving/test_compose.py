@@ -302,6 +302,16 @@ def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayConfig, named: s
     assert "hush" not in str(refusal.value)
 
 
+def test_a_format_of_calls_is_one_that_there_is() -> None:
+    def composed(name: str) -> GatewayConfig:
+        flags = gateway_flags(tool_format=name)
+        return gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
+
+    with pytest.raises(BadSetting, match=r"^--tool-format: 'Hermes' is none of hermes, "):
+        composed("Hermes")
+    assert composed("hermes").tool_format == "hermes"
+
+
 def test_redis_urls_that_serve() -> None:
     for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
         flags = gateway_flags(redis_url=url)

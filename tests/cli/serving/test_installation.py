@@ -134,11 +134,11 @@ def test_a_taken_port_is_told_from_a_free_one() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(BadSetting, match=f"--port: cannot listen on 127.0.0.1:{port}"):
-            check_port_free("--port", "127.0.0.1", port)
-    check_port_free("--port", "127.0.0.1", port)
+            check_port_free("--port", "--host", "127.0.0.1", port)
+    check_port_free("--port", "--host", "127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no such host"])
 def test_an_address_that_is_not_ours_is_refused(host: str) -> None:
     with pytest.raises(BadSetting, match="--host: cannot listen"):
-        check_port_free("--host", host, 8000)
+        check_port_free("--port", "--host", host, 8000)

@@ -11,27 +11,29 @@ from prefix_cache.cache import PrefixCache
 from tests.engine.rigs.rig import Rig, generate
 
 
-def window(queried: int, hit: int, computed: int) -> WindowStats:
-    return WindowStats(queried_tokens=queried, hit_tokens=hit, computed_tokens=computed)
+def window(queried: int, hit: int, computed: int, fetched: int = 0) -> WindowStats:
+    return WindowStats(
+        queried_tokens=queried, hit_tokens=hit, computed_tokens=computed, fetched_tokens=fetched
+    )
 
 
 class TestWindows:
     def test_a_minute_forgets_and_all_does_not(self) -> None:
         counters = EngineCounters(started=0.0)
-        counters.admitted("flow", 100, TierTokens(60), now=10.0)
+        counters.admitted("flow", 100, TierTokens(48), now=10.0, fetched=12)
         counters.computed(40, now=11.0)
         assert counters.windows(now=12.0) == dict.fromkeys(
-            ("1m", "10m", "all"), window(100, 60, 40)
+            ("1m", "10m", "all"), window(100, 48, 40, 12)
         )
         later = counters.windows(now=70.5)
         assert later["1m"] == window(0, 0, 40)
-        assert later["10m"] == later["all"] == window(100, 60, 40)
+        assert later["10m"] == later["all"] == window(100, 48, 40, 12)
         assert counters.windows(now=10_000.0)["10m"] == window(0, 0, 0)
-        assert counters.windows(now=10_000.0)["all"] == window(100, 60, 40)
+        assert counters.windows(now=10_000.0)["all"] == window(100, 48, 40, 12)
 
     @settings(max_examples=100, derandomize=True)
     @given(
-        gaps=st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9), st.integers(0, 2))),
+        gaps=st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9), st.integers(0, 3))),
         seconds=st.sampled_from([1, 60, 600]),
     )
     def test_against_a_plain_list(self, gaps: list[tuple[float, int, int]], seconds: int) -> None:
@@ -40,7 +42,7 @@ class TestWindows:
             now += gap
             counter.add(column, amount, now)
             entries.append((int(now), amount, column))
-            sums = [0, 0, 0]
+            sums = [0, 0, 0, 0]
             for second, counted, where in entries:
                 if second > int(now) - seconds:
                     sums[where] += counted

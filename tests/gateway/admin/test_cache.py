@@ -47,16 +47,24 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "preemptions": 5,
         "generated_tokens": 700,
         "windows": {
-            "1m": {"queried_tokens": 0, "hit_tokens": 0, "computed_tokens": 0, "hit_rate": None},
+            "1m": {
+                "queried_tokens": 0,
+                "hit_tokens": 0,
+                "fetched_tokens": 0,
+                "computed_tokens": 0,
+                "hit_rate": None,
+            },
             "10m": {
                 "queried_tokens": 100,
                 "hit_tokens": 75,
+                "fetched_tokens": 0,
                 "computed_tokens": 25,
                 "hit_rate": 0.75,
             },
             "all": {
                 "queried_tokens": 1000,
                 "hit_tokens": 250,
+                "fetched_tokens": 0,
                 "computed_tokens": 750,
                 "hit_rate": 0.25,
             },

@@ -151,12 +151,14 @@ def test_a_change_near_the_end_costs_nothing() -> None:
         assert cache_miss(compared(seen, text + "c" * 40), cached, None).reason == reason
 
 
-def test_the_first_loss_is_named_where_there_are_two() -> None:
+def test_the_larger_loss_is_named_where_there_are_two() -> None:
+    """Of 128 tokens the second half has changed; another replica may have little of the others."""
     seen = memory(prompt("a" * 64 + "b" * 64))
     changed = compared(seen, "a" * 64 + "c" * 64)
-    both, one = cache_miss(changed, 16, None), cache_miss(changed, 64, None)
-    assert (both.reason, both.token, both.before) == ("evicted", 16, None)
-    assert (one.reason, one.token) == ("messages_changed", 64)
+    none, less, one = (cache_miss(changed, cached, None) for cached in (0, 16, 64))
+    assert (none.reason, none.token, none.before, none.lost_tokens) == ("evicted", 0, None, 127)
+    assert (less.reason, less.token, less.lost_tokens) == ("messages_changed", 64, 111)
+    assert (one.reason, one.token, one.lost_tokens) == ("messages_changed", 64, 63)
     assert one.lost_ms is None, "nothing was measured"
 
 

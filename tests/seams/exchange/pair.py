@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from engine.exchange.fetch import Patience
@@ -97,6 +98,13 @@ class Pair:
         """All that was fetched here; over one way."""
         ways = self.here.core.stats().exchange.fetched.values()
         return next(iter(ways), FetchStats())
+
+    def counted(self) -> tuple[int, int, int, int]:
+        """Prompt tokens looked up here, found, fetched and computed, since the start."""
+        counted: tuple[int, int, int, int] = msgspec.structs.astuple(
+            self.here.core.stats().windows["all"]
+        )
+        return counted
 
     def forget(self) -> None:
         """Let both engines have nothing in their caches, and nobody know what they have sent."""

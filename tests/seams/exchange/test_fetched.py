@@ -69,10 +69,14 @@ def test_only_what_is_not_here_is_fetched_and_a_block_that_was_begun_is_not_copi
     computed = pair.compute("first", PROMPT, A)
     pair.here.submit("begin", begun, GREEDY, namespace=A)
     pair.here.run()
+    before = pair.counted()
     assert pair.fetch("again", PROMPT, A) == computed
     reused = pair.here.finished("again").reused
     assert reused.tiers.device == 4 * SIZE
     assert reused.tokens == WHOLE * SIZE
+    of_this = [now - then for now, then in zip(pair.counted(), before, strict=True)]
+    fetched, left = (WHOLE - 4) * SIZE, len(PROMPT) - WHOLE * SIZE
+    assert of_this == [len(PROMPT), 4 * SIZE, fetched, left]
     assert blocks_of(pair.here, PROMPT, A)[4:] == blocks_of(pair.there, PROMPT, A)[4:]
 
 

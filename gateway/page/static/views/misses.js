@@ -23,5 +23,5 @@ export const ADVICE = {
   tools_changed: "Keep the definitions of tools as they are, and in their order.",
   system_changed: "Put what changes behind what stays.",
   messages_changed: "Append messages; do not edit earlier ones.",
-  evicted: "The prompt had not changed: ask the operator for more of the cache.",
+  evicted: "Most of this had not changed: ask the operator for more of the cache.",
 };

@@ -88,6 +88,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "echo": ({"echo": True}, "echo"),
     "best_of": ({"best_of": 2}, "best_of"),
     "search": ({"web_search_options": {}}, "web_search_options"),
+    "moderation": ({"moderation": {"model": "m"}}, "moderation"),
     "role function": ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
     "a refusal": (
         {"messages": [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}]},
