@@ -10,10 +10,11 @@ Every sequence in a step waits until the whole step has ended. From the predicte
                                  request may arrive at any moment
 
 Of two sizes that fit, the one with the cheaper tokens is chosen; of sizes that cost about the same,
-the smaller one if most sequences decode. A step reads all weights for its
-decodes anyway, and a waiting prompt is not yet one of these decodes. So a part of the decodes' time
-is not charged to the prompts: the share of decodes among all present sequences. Beside many decodes
-this favours small steps of a captured size; while many prompts wait for few decodes, large steps.
+the smaller one if most sequences decode, and then a launch that takes long counts too. A step reads
+all weights for its decodes anyway, and a waiting prompt is not yet one of these decodes. So a part
+of the decodes' time is not charged to the prompts: the share of decodes among all present
+sequences. Beside many decodes this favours small steps of a captured size; while many prompts wait
+for few decodes, large steps.
 
 No bound is below 2.5 times what the step takes without prompts, or its fixed cost would weigh too
 much. Newcomers go first until they have had a whole step's tokens while other prompts waited; then
@@ -36,6 +37,7 @@ FEWEST_TIMES = 2.5  # what a step takes without prompts: no bound is below
 WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will have many steps
 LEAST = 64  # tokens, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less are alike
+LAUNCH_COUNTS = 1 / 5  # of the time that the host needs to launch a step, where most decode
 MOSTLY = 1 / 2  # of who is present: if more decode, the smallest of such sizes is taken
 ADAPTS = 0.5  # weight of the prompt that was admitted last among those before
 
@@ -141,16 +143,19 @@ class PrefillBudget:
     ) -> int:
         """Of steps of these sizes, the one with the cheapest tokens.
 
-        `part`: the share of decodes among the present sequences. Where they are the most, of alike
-        sizes the smallest is chosen, since all of them wait for the step; else the largest.
+        `part`: the share of decodes among the present sequences. Where they are the most, all of
+        them wait for the step: of alike sizes the smallest is chosen, and a part of its launch is
+        added to a step that is not captured, since who comes meanwhile waits for the step after
+        it. Else the largest of alike sizes is chosen.
         """
-        anyway = part * self._times.seconds(decodes)
-        prices = {
-            size: (takes - anyway) / min(size, max(wanted, 1.0)) for size, takes in sizes.items()
-        }
+        anyway, mostly_decode = part * self._times.seconds(decodes), part > MOSTLY
+        prices = dict[int, float]()
+        for size, takes in sizes.items():
+            ahead = LAUNCH_COUNTS * self._times.launch_seconds(size) if mostly_decode else 0.0
+            prices[size] = (takes + ahead - anyway) / min(size, max(wanted, 1.0))
         least = min(prices.values())
         alike = [size for size, price in prices.items() if price <= least + ALIKE * abs(least)]
-        return min(alike) if part > MOSTLY else max(alike)
+        return min(alike) if mostly_decode else max(alike)
 
     def _seconds(self, decodes: StepShape, new: int) -> float:
         shape = StepShape(decodes.decodes, decodes.keys, new, new * self._context)

@@ -122,8 +122,15 @@ class StepTimes:
 
     def launched(self, shape: StepShape, seconds: float) -> None:
         """The host took so long to launch a step of this shape."""
-        if not self._is_captured(shape):
+        if not self._is_captured(shape.new):
             self._launches.append(seconds)
+
+    def launch_seconds(self, new: int) -> float:
+        """What the host needs to launch a step of so many prompt tokens; 0 if it is captured."""
+        return 0.0 if self._is_captured(new) else min(self._launches, default=0.0)
+
+    def _is_captured(self, new: int) -> bool:
+        return not 0 < self._most_captured < new
 
     def seconds(self, shape: StepShape) -> float:
         """What a step of this shape takes; 0 as long as nothing is known.
@@ -131,7 +138,7 @@ class StepTimes:
         One that is not captured takes at least as long as the host needs to launch it.
         """
         device = self._device_seconds(shape)
-        return max(device, self._launch_seconds(shape)) if device else device
+        return max(device, self.launch_seconds(shape.new)) if device else device
 
     def least(self, shape: StepShape) -> float | None:
         """What it takes if as short, beside its prediction, as any of the last; None: unknown."""
@@ -166,15 +173,9 @@ class StepTimes:
     def _device_seconds(self, shape: StepShape) -> float:
         return sum(units * self._rates[place] for place, units in self._terms(shape))
 
-    def _is_captured(self, shape: StepShape) -> bool:
-        return not 0 < self._most_captured < shape.new
-
-    def _launch_seconds(self, shape: StepShape) -> float:
-        return 0.0 if self._is_captured(shape) else min(self._launches, default=0.0)
-
     def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
         """Whether the host took as long to launch it: then this says little of the device."""
-        return self._device_seconds(shape) < seconds < HIDDEN * self._launch_seconds(shape)
+        return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
         """Divide what is learned of an error among parts of a step, the larger ones more."""

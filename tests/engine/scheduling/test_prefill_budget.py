@@ -12,6 +12,7 @@ from engine.link.messages import Cancel, Generate
 from engine.scheduling.prefill_budget import FEWEST_TIMES, PrefillBudget, WaitingPrompts
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
+from engine.step_sizes import MOST_NEW
 from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.shapes import seconds_of
 from tests.engine.rigs.rig import OTHER, Rig, generate
@@ -123,6 +124,29 @@ class TestAlike:
     def test_the_largest_where_most_wait(self) -> None:
         assert self.chosen(MANY, 200) == WHOLE
         assert self.chosen(StepShape(), 4) == WHOLE
+
+
+class LargeAreCheap(EvenTimes):
+    """In a step that is not captured a token costs a tenth less."""
+
+    def seconds(self, shape: StepShape) -> float:
+        return super().seconds(shape) - (2e-6 * shape.new if shape.new > MOST_NEW else 0.0)
+
+
+class TestLaunches:
+    def chosen(self, launch_s: float, queued: int) -> int:
+        times = LargeAreCheap()
+        times.launched(StepShape(new=2 * MOST_NEW), launch_s)
+        made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), times)
+        made.admitted(4_000, 0)
+        return of_others(made, MANY, WaitingPrompts(0, 0, queued))
+
+    def test_who_comes_while_a_step_is_launched_waits_for_the_next(self) -> None:
+        assert self.chosen(0.001, queued=1) > MOST_NEW
+        assert self.chosen(0.03, queued=1) <= MOST_NEW
+
+    def test_where_most_wait_that_is_no_matter(self) -> None:
+        assert self.chosen(0.03, queued=200) > MOST_NEW
 
 
 class TestNewcomers:
