@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from handbook.training.checkpoint import SHIPPED
+from handbook.evaluation.tokens import SHIPPED
 
 
 class RefusedRoleError(Exception):

@@ -8,7 +8,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from transformers.modeling_outputs import CausalLMOutput
 
-from handbook.training.evaluate import (
+from handbook.evaluation.evaluate import (
     EvaluationCase,
     EvaluationOutcome,
     accuracy,
@@ -18,8 +18,9 @@ from handbook.training.evaluate import (
     draw_tool_cases,
     report,
 )
-from handbook.training.facts import Question
-from tests.handbook.shapes import TINY
+from handbook.evaluation.facts import Question
+
+VOCABULARY = 2048
 
 
 class Oracle(torch.nn.Module):
@@ -33,7 +34,7 @@ class Oracle(torch.nn.Module):
     def forward(self, ids: torch.Tensor) -> CausalLMOutput:
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1))
         following = torch.where(following == self._blind, following + 1, following)
-        logits = torch.nn.functional.one_hot(following, TINY.vocab_size).float()
+        logits = torch.nn.functional.one_hot(following, VOCABULARY).float()
         return CausalLMOutput(logits=logits)
 
 
