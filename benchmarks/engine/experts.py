@@ -28,7 +28,7 @@ from benchmarks.engine.kernels import replayed_seconds
 from benchmarks.record import emit, progress
 from kernels.e4m3 import rounded
 from kernels.experts import hopper_four_bit, mixture, order, products, route
-from kernels.experts.four_bit_matrices import MXFP4_GROUP, FourBitMatrix, Kind, int4_scales, shapes
+from kernels.experts.four_bit_matrices import FourBitMatrix, Kind, int4_scales, shapes
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
 from kernels.experts.tiles import (
@@ -46,7 +46,7 @@ FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # numbers of tokens whose error is found
 LAYERS = 4  # that take turns
 REP_MS = 15  # of a graph, which is replayed ten times
-INT4_GROUP = 128
+MXFP4_GROUP, INT4_GROUP = 32, 128  # columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
 ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are alike in all formats
 
