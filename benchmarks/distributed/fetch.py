@@ -5,9 +5,10 @@
 Two processes, each with a pool and a cache: one has the prompt, the other fetches it, as often as
 `--repeats` says, and compares the bytes. The ways are `socket`, `tcp` (encrypted once more), and
 `device`: from GPU to GPU, on two GPUs, or one where there is no other; beside it what the copies
-alone take, of all blocks in one call and of one piece. Left out: all that there are. Prints a JSON
-line for each. Without a GPU the pools lie in memory, twice `--tokens` times 128
-KiB for an 8B model in bf16.
+alone take, of all blocks in one call and of one piece. `host` is `device` without its copies: what
+both hosts do for each block, on any machine; nothing arrives, and no bytes are compared. Left out:
+all that there are. Prints a JSON line for each. Without a GPU the pools lie in memory, twice
+`--tokens` times 128 KiB for an 8B model in bf16.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from select import select
@@ -30,9 +31,14 @@ import typer
 import zmq
 
 from benchmarks.record import emit
+from engine.exchange.answering import Answering
+from engine.exchange.block_memory import memory_of
 from engine.exchange.exchange import Exchange, OpenedExchange, open_exchange
+from engine.exchange.peer_pool import HANDLE_BYTES
+from engine.exchange.wire import PoolHandle
 from engine.link.curve import LinkKey, read_link_key
 from engine.link.messages import FetchSource, SamplingParams
+from engine.link.waker import Waker
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
@@ -42,12 +48,14 @@ from storage.device_pool import DevicePool
 from storage.tier_mover import block_bytes_of
 from tests.doubles.constant_rate import NOTHING_MEASURED
 from tests.doubles.layouts import alike_layers
+from tests.doubles.no_copies import NoCopies
 
 SIZE = 16
 PATH = NamespacePath.single(Namespace(b"benchmark of it."))
 FINGERPRINT = bytes(32)
 PATTERN = 251  # a block's bytes are its position modulo this
-WAYS = ("socket", "tcp", "device")
+WAYS = ("socket", "tcp", "host", "device")
+LITTLE_KIB = 1  # of a block that is not copied
 START_S = 120.0
 
 
@@ -79,10 +87,13 @@ class Engine:
             alike_layers(1, 1, numbers, "bfloat16", SIZE), sizes.num_blocks + 1, device
         )
         self.cache = PrefixCache(num_blocks=sizes.num_blocks + 1, block_size=SIZE)
-        opened = open_exchange(self.pool, where, key, between_gpus=way == "device")
-        self.opened: OpenedExchange = opened
+        if way == "host":
+            self.opened = _without_copies(self.pool, where)
+        else:
+            self.opened = open_exchange(self.pool, where, key, between_gpus=way == "device")
+        self._arrives = way != "host"
         self.exchange = Exchange(
-            self.cache, NOTHING_MEASURED, FINGERPRINT, self.pool.block_bytes, opened
+            self.cache, NOTHING_MEASURED, FINGERPRINT, self.pool.block_bytes, self.opened
         )
 
     def answer(self, sizes: Sizes) -> None:
@@ -123,10 +134,21 @@ class Engine:
         ids = torch.from_numpy(lease.blocks[: sizes.num_blocks].astype(np.int64))
         found = block_bytes_of(self.pool)[ids.to(self.pool.tensor.device)][:, [0, -1]].cpu()
         wanted = (torch.arange(sizes.num_blocks) % PATTERN).to(torch.uint8)
-        if end < sizes.num_blocks * SIZE or not bool((found == wanted[:, None]).all()):
+        is_right = not self._arrives or bool((found == wanted[:, None]).all())
+        if end < sizes.num_blocks * SIZE or not is_right:
             raise RuntimeError(f"{end} of {len(tokens)} tokens have come, or are wrong")
         self.cache.release(lease, now=0.0)
         return seconds
+
+
+def _without_copies(pool: DevicePool, where: str | None) -> OpenedExchange:
+    """An exchange that fetches as between GPUs, and copies nothing."""
+    memory, waker = memory_of(pool), Waker()
+    handle = PoolHandle(bytes(HANDLE_BYTES), 0, pool.num_blocks)
+    answering = None
+    if where is not None:
+        answering = Answering(where, memory, waker.wake, pool=handle)
+    return OpenedExchange(memory, waker, answering, pools=NoCopies())
 
 
 def _sequence(tokens: np.ndarray, source: FetchSource) -> Sequence:
@@ -170,6 +192,8 @@ def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> It
 
 def measure(sizes: Sizes, way: str, repeats: int) -> None:
     """One way, after a fetch that does not count."""
+    if way == "host":
+        sizes = replace(sizes, block_kib=LITTLE_KIB)
     with tempfile.TemporaryDirectory() as scratch:
         key_file = Path(scratch, "link.key")
         key_file.write_bytes(zmq.curve_keypair()[1])
@@ -181,13 +205,10 @@ def measure(sizes: Sizes, way: str, repeats: int) -> None:
                 went = list(engine.exchange.stats().fetched)
     num_bytes = sizes.num_blocks * engine.pool.block_bytes
     median = times[len(times) // 2]
-    emit(
-        f"{sizes.tokens} tokens by {way}",
-        ms=median * 1e3,
-        least_ms=times[0] * 1e3,
-        gb_per_s=num_bytes / 1e9 / median,
-        ways=went,
-    )
+    numbers = {"ms": median * 1e3, "least_ms": times[0] * 1e3}
+    if way != "host":
+        numbers["gb_per_s"] = num_bytes / 1e9 / median
+    emit(f"{sizes.tokens} tokens by {way}", **numbers, ways=went)
 
 
 def measure_copies(sizes: Sizes, repeats: int) -> None:

@@ -25,7 +25,7 @@ import zmq
 
 from engine.exchange.block_memory import BlockMemory
 from engine.exchange.peer_pool import this_host
-from engine.exchange.sending import BlockToSend, Sending
+from engine.exchange.sending import BlocksToSend, Sending
 from engine.exchange.wire import (
     Ask,
     Ended,
@@ -134,7 +134,7 @@ class Answering:
         """Say that the first `blocks` blocks are about to be sent; and other ranks' `slices`."""
         self._order(lambda: self._say_found(asker, blocks, first_reads, slices))
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """Send blocks, in order after those before; leased until the asker is `Gone`."""
         self._order(lambda: self._add(asker, blocks))
 
@@ -215,7 +215,7 @@ class Answering:
         if sending is not None and not self._say(asker, sending.found(blocks, first_reads, slices)):
             self._forget(asker)  # without it no block can be opened
 
-    def _add(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def _add(self, asker: Asker, blocks: BlocksToSend) -> None:
         sending = self._sendings.get(asker)
         if sending is not None:
             sending.add(blocks)

@@ -20,13 +20,12 @@ import numpy as np
 from engine.exchange.block_memory import BlockWriter
 from engine.exchange.fetch import Fetch
 from engine.exchange.peer_pool import CannotOpen, PeerPool, PeerPools
-from engine.exchange.seal import SEAL_BYTES, NotSound, Seal
-from engine.exchange.wire import Block, Ended, Found, FromSource, Slots, Still
+from engine.exchange.seal import NotSound, Seal, SealedPlace
+from engine.exchange.wire import SLOT_BYTES, Block, Ended, Found, FromSource, Slots, Still
 from engine.link.address import is_tcp
 from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
-SLOT_BYTES = 4
 MOST_COPIES = 2  # messages whose slots are copied at once: who closes the fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
@@ -110,7 +109,7 @@ class Arriving:
             if fetch.is_closed:
                 return
             into = self._writer.buffer(int(wanted.block_ids[position]))
-            self._seal.open(wanted.place(position), payload, into)
+            self._seal.open(self._place(position, position + 1), payload, into)
             self._writer.flush()
         self.taken = self._begun = fetch.arrived = position + 1
 
@@ -122,11 +121,9 @@ class Arriving:
             raise NotSound
         slots = np.frombuffer(message.slots, "<i4").astype(np.int64)
         end = message.first + len(slots)
-        if end > wanted.end or len(message.seals) != SEAL_BYTES * len(slots):
+        if not len(slots) or end > wanted.end:
             raise NotSound
-        for at, slot in enumerate(slots.tolist()):
-            seal = message.seals[at * SEAL_BYTES : (at + 1) * SEAL_BYTES]
-            self._seal.check_slot(wanted.place(message.first + at), slot, seal)
+        self._seal.check_slots(self._place(message.first, end), message.slots, message.seal)
         while len(self._copies) >= MOST_COPIES:
             self.settle()
         with fetch.lock:
@@ -136,3 +133,9 @@ class Arriving:
             fetch.writing = self._pool.copy(slots, targets)
         self._copies.append((fetch.writing, end))
         self._begun = end
+
+    def _place(self, start: int, end: int) -> SealedPlace:
+        place = self.fetch.wanted.place(start, end)
+        if place is None:
+            raise NotSound
+        return place

@@ -58,16 +58,17 @@ class Wanted:
     mark: CopyEvent  # the blocks may be written after it
     ticket: bytes | None = None  # of slices of blocks that another rank asks for
 
-    def place(self, position: int) -> SealedPlace:
-        """What the block at `position` is bound to."""
+    def place(self, start: int, end: int) -> SealedPlace | None:
+        """What the blocks from `start` up to `end` are bound to; None: they are not alike."""
         size = len(self.tokens) // self.end
+        namespace, span_end = self.path.span_at(start)
+        if span_end is not None and end > span_end:
+            return None
         return SealedPlace(
-            position,
-            self.path.at(position),
-            self.block_keys[position * KEY_BYTES : (position + 1) * KEY_BYTES],
-            self.tokens[position * size : (position + 1) * size]
-            .astype("<i4", copy=False)
-            .tobytes(),
+            start,
+            namespace,
+            self.block_keys[start * KEY_BYTES : end * KEY_BYTES],
+            self.tokens[start * size : end * size].astype("<i4", copy=False).tobytes(),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.fetch import Fetch, Patience, Way
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from storage.copies import CopyEvent
 
 
@@ -38,7 +38,7 @@ class Answers(Protocol):
         """Say that the first `blocks` blocks of the prompt are about to be sent."""
         ...
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """Send blocks, in order after those before; leased until the asker is `Gone`."""
         ...
 

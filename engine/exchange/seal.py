@@ -3,6 +3,7 @@
     key of a fetch and a namespace = HMAC(namespace, fingerprint | both salts)
     sealed block                   = payload | tag, the block's position is the nonce
     covered by the tag beside it   = position | key of the block | its tokens
+    tag of slots, of many blocks   = HMAC(that key, slots | position | keys | tokens)
 
 A namespace is 16 bytes that gateways make with the secret of their state, and it never crosses
 between engines. So a block opens for a request under the very namespace that it lies in at the
@@ -26,10 +27,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from prefix_cache.namespace import Namespace
 
 TAG_BYTES = 16
-SEAL_BYTES = TAG_BYTES  # of a block that lies where the other end copies it from
+SEAL_BYTES = TAG_BYTES  # of blocks that lie where the other end copies them from
 
 _PLACE = struct.Struct("<Q")
-_NAME, _KEY, _SLOT = b"ratoon exchange name", b"ratoon exchange key", b"slot"
+_NAME, _KEY, _SLOTS = b"ratoon exchange name", b"ratoon exchange key", b"slots"
 
 Bytes = bytes | bytearray | memoryview
 
@@ -40,17 +41,20 @@ class NotSound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """What a block is bound to: its place in the prompt, its key, its tokens as int32."""
+    """What a block is bound to, or blocks of one namespace that follow each other.
+
+    The place of the first one in the prompt, all of their keys, and all of their tokens as int32.
+    """
 
     position: int
     namespace: Namespace
-    key: bytes
+    keys: bytes
     token_ids: bytes
 
     @property
     def covered(self) -> bytes:
         """What the tag covers beside the payload."""
-        return _PLACE.pack(self.position) + self.key + self.token_ids
+        return _PLACE.pack(self.position) + self.keys + self.token_ids
 
 
 class Seal:
@@ -87,14 +91,17 @@ class Seal:
         except InvalidTag as error:
             raise NotSound from error
 
-    def seal_slot(self, place: SealedPlace, slot: int) -> bytes:
-        """A tag that says in which slot of its pool a block lies; nothing of the block itself."""
-        content = _SLOT + _PLACE.pack(slot) + place.covered
+    def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
+        """A tag that says in which slots of a pool blocks lie; nothing of the blocks themselves.
+
+        `slots`: int32, little endian, one of each block of `place`.
+        """
+        content = _SLOTS + _PLACE.pack(len(slots)) + slots + place.covered
         return hmac.digest(self._key(place.namespace), content, hashlib.sha256)[:SEAL_BYTES]
 
-    def check_slot(self, place: SealedPlace, slot: int, seal: bytes) -> None:
-        """Raise NotSound unless `seal` is `seal_slot` of these."""
-        if not hmac.compare_digest(self.seal_slot(place, slot), seal):
+    def check_slots(self, place: SealedPlace, slots: bytes, seal: bytes) -> None:
+        """Raise NotSound unless `seal` is `seal_slots` of these."""
+        if not hmac.compare_digest(self.seal_slots(place, slots), seal):
             raise NotSound
 
     def _key(self, namespace: Namespace) -> bytes:

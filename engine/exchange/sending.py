@@ -2,6 +2,9 @@
 
     waiting ---- as far as the window reaches ----> sent ---- the other end says so ----> taken
 
+Where the other end copies blocks itself, a message is some slices of bytes, however many blocks it
+names: what is done for each block is done while a GPU copies nothing.
+
 Knows: windows, seals, messages. Does not know: sockets, or who is sent them.
 """
 
@@ -10,12 +13,12 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from dataclasses import dataclass
-from itertools import islice
 
 from engine.exchange.block_memory import BlockReader
 from engine.exchange.seal import Seal, SealedPlace
 from engine.exchange.wire import (
     SALT_BYTES,
+    SLOT_BYTES,
     Ask,
     Block,
     Ended,
@@ -25,6 +28,8 @@ from engine.exchange.wire import (
     Slices,
     Slots,
 )
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.namespace import NamespacePath
 
 # Where the asker copies the blocks itself no bytes are on their way: while it copies some, it is
 # told of the next ones, and neither waits for the other at each window.
@@ -34,11 +39,37 @@ SLOTS_UNTAKEN = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class BlockToSend:
-    """A block, and its slot; leased as long as it is read."""
+class BlocksToSend:
+    """Blocks of a prompt that follow each other; leased as long as they are read."""
 
-    place: SealedPlace
-    slot: int
+    first: int  # position of the first one
+    path: NamespacePath
+    keys: bytes  # KEY_BYTES of each
+    token_ids: bytes  # int32, little endian
+    slots: bytes  # likewise
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.slots) // SLOT_BYTES
+
+    def place(self, start: int, end: int) -> SealedPlace:
+        """What those are bound to that come after `start` of them, up to `end`; alike."""
+        step = len(self.token_ids) // len(self)
+        return SealedPlace(
+            self.first + start,
+            self.path.at(self.first + start),
+            self.keys[start * KEY_BYTES : end * KEY_BYTES],
+            self.token_ids[start * step : end * step],
+        )
+
+    def slots_of(self, start: int, end: int) -> bytes:
+        """The slots of the same."""
+        return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
+
+    def alike(self, start: int) -> int:
+        """Where those end that come after `start` of them and are of one namespace."""
+        _, end = self.path.span_at(self.first + start)
+        return len(self) if end is None else min(end - self.first, len(self))
 
 
 class Sending:
@@ -56,7 +87,8 @@ class Sending:
         self._pool = pool
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
-        self._waiting: deque[BlockToSend] = deque()
+        self._waiting: deque[BlocksToSend] = deque()
+        self._ahead = 0  # blocks of the first of these that were sent
         self._sent = self._taken = self._first = ask.first  # blocks of the prompt
 
     @property
@@ -77,15 +109,17 @@ class Sending:
             slices=slices,
         )
 
-    def add(self, blocks: list[BlockToSend]) -> None:
+    def add(self, blocks: BlocksToSend) -> None:
         """They come after those that are there."""
-        self._waiting.extend(blocks)
+        if blocks:
+            self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
         """No others will be added; unless all are to be sent, those that wait are not."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()
+            self._ahead = 0
 
     def take(self, blocks: int) -> int:
         """The asker has the first `blocks` blocks, it says; returns how many it may have."""
@@ -100,25 +134,25 @@ class Sending:
         room = self._window - (self._sent - self._taken)
         if room < 1 or not self._waiting:
             return None
+        blocks, start = self._waiting[0], self._ahead
         if self._pool is None:
-            block = self._waiting[0]
-            payload = self._seal.seal(block.place, reader.read(block.slot))
-            return Block(self._number, block.place.position), payload, 1
+            place = blocks.place(start, start + 1)
+            slot = int.from_bytes(blocks.slots_of(start, start + 1), "little")
+            payload = self._seal.seal(place, reader.read(slot))
+            return Block(self._number, place.position), payload, 1
         most = FIRST_SLOTS if self._sent == self._first else SLOTS_AT_ONCE
-        count = min(room, len(self._waiting), most)
-        blocks = list(islice(self._waiting, count))
-        return self._slots(blocks), None, len(blocks)
+        end = min(blocks.alike(start), start + min(room, most))
+        return self._slots(blocks, start, end), None, end - start
 
     def done(self, blocks: int) -> None:
-        """So many were sent."""
-        for _ in range(blocks):
-            self._waiting.popleft()
+        """So many were sent, as `next` said."""
         self._sent += blocks
+        self._ahead += blocks
+        if self._ahead == len(self._waiting[0]):
+            self._waiting.popleft()
+            self._ahead = 0
 
-    def _slots(self, blocks: list[BlockToSend]) -> Slots:
-        return Slots(
-            number=self._number,
-            first=blocks[0].place.position,
-            slots=b"".join(one.slot.to_bytes(4, "little") for one in blocks),
-            seals=b"".join(self._seal.seal_slot(one.place, one.slot) for one in blocks),
-        )
+    def _slots(self, blocks: BlocksToSend, start: int, end: int) -> Slots:
+        place, slots = blocks.place(start, end), blocks.slots_of(start, end)
+        seal = self._seal.seal_slots(place, slots)
+        return Slots(number=self._number, first=place.position, slots=slots, seal=seal)

@@ -22,8 +22,7 @@ import numpy as np
 from engine.exchange.answering import BUSY, Asked, Asker
 from engine.exchange.names import NamespaceNames
 from engine.exchange.parts import Answers
-from engine.exchange.seal import SealedPlace
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import SALT_BYTES, Ask
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
@@ -208,19 +207,14 @@ def _committed(request: Sequence | None) -> int:
 
 def _blocks(
     lease: Lease, path: NamespacePath, tokens: TokenIds, first: int, size: int
-) -> list[BlockToSend]:
-    """The lease's blocks from `first` on, each with what it is bound to."""
+) -> BlocksToSend:
+    """The lease's blocks from `first` on, with what they are bound to."""
     keys = b"".join(node.edge.keys for node in reversed(lease.node.way_up()))
-    data, step = tokens.astype("<i4", copy=False).tobytes(), 4 * size
-    return [
-        BlockToSend(
-            SealedPlace(
-                position,
-                path.at(position),
-                keys[position * KEY_BYTES : (position + 1) * KEY_BYTES],
-                data[position * step : (position + 1) * step],
-            ),
-            int(lease.block_ids[position]),
-        )
-        for position in range(first, lease.num_blocks)
-    ]
+    end = lease.num_blocks
+    return BlocksToSend(
+        first=first,
+        path=path,
+        keys=keys[first * KEY_BYTES : end * KEY_BYTES],
+        token_ids=tokens[first * size : end * size].astype("<i4", copy=False).tobytes(),
+        slots=lease.block_ids[first:end].astype("<i4", copy=False).tobytes(),
+    )

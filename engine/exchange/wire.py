@@ -29,6 +29,7 @@ import msgspec
 MAX_FRAME_BYTES = 8 << 20  # of a message: a prompt of a million tokens has 4 MB; not of a payload
 SALT_BYTES = 16
 TICKET_BYTES = 16
+SLOT_BYTES = 4  # of a slot's number
 WINDOW_BYTES = 64 << 20  # that may be on their way for one ask
 LEAST_WINDOW = 4  # blocks
 MOST_TEXT = 512  # characters of an address, a label, a reason; they go on to ranks and into logs
@@ -103,12 +104,15 @@ class Block(msgspec.Struct, frozen=True, tag="block"):
 
 
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
-    """The blocks from `first` on lie in these slots of the pool, until they are taken."""
+    """The blocks from `first` on lie in these slots of the pool, until they are taken.
+
+    All of them are of one namespace.
+    """
 
     number: int
     first: int
     slots: bytes  # int32, little endian
-    seals: bytes  # SEAL_BYTES of each
+    seal: bytes  # SEAL_BYTES, of all of them
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):

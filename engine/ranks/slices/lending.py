@@ -18,19 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
 from engine.exchange.answering import Asked, Asker, Gone
-from engine.exchange.seal import SealedPlace
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import TICKET_BYTES, Slices
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import EndLending, Lend, LendBlocks, LendingEnded
 from engine.ranks.runner import LARGE_BYTES
-from prefix_cache.hashing import KEY_BYTES
-from prefix_cache.namespace import Namespace
-
-SLOT_BYTES = 4
+from prefix_cache.namespace import Namespace, NamespacePath
 
 
 class OwnAnswers(Protocol):
@@ -51,7 +45,7 @@ class OwnAnswers(Protocol):
         """As `Answering.found`."""
         ...
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """As `Answers.send`."""
         ...
 
@@ -136,7 +130,7 @@ class RanksAnswering:
         if lent.here is not None:
             self._own.found(lent.here, blocks, first_reads, Slices(lent.ticket, self._addresses))
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """As `Answers.send`, after `found`. Raises RankGone."""
         lent = self._lent[asker]
         if blocks and lent.ticket is not None and lent.readers:
@@ -173,37 +167,24 @@ class RanksAnswering:
         return [Gone(asker)]
 
 
-def packed(ticket: bytes, blocks: list[BlockToSend]) -> LendBlocks:
-    """Blocks that follow each other, as a message; `unpacked` is the way back."""
-    spans: list[tuple[int, bytes]] = []
-    for block in blocks:
-        if not spans or spans[-1][1] != block.place.namespace:
-            spans.append((block.place.position, block.place.namespace))
+def packed(ticket: bytes, blocks: BlocksToSend) -> LendBlocks:
+    """Blocks as a message; `unpacked` is the way back."""
     return LendBlocks(
         ticket=ticket,
-        first=blocks[0].place.position,
-        spans=tuple(spans),
-        block_keys=b"".join(block.place.key for block in blocks),
-        token_ids=b"".join(block.place.token_ids for block in blocks),
-        slots=b"".join(block.slot.to_bytes(SLOT_BYTES, "little") for block in blocks),
+        first=blocks.first,
+        spans=blocks.path.spans,
+        block_keys=blocks.keys,
+        token_ids=blocks.token_ids,
+        slots=blocks.slots,
     )
 
 
-def unpacked(message: LendBlocks) -> list[BlockToSend]:
+def unpacked(message: LendBlocks) -> BlocksToSend:
     """The blocks of a message; `packed` makes it."""
-    count = len(message.slots) // SLOT_BYTES
-    step, spans = len(message.token_ids) // count, list(message.spans)
-    slots = np.frombuffer(message.slots, "<i4").tolist()
-    blocks, namespace = [], b""
-    for at, slot in enumerate(slots):
-        position = message.first + at
-        if spans and spans[0][0] == position:
-            _, namespace = spans.pop(0)
-        place = SealedPlace(
-            position,
-            Namespace(namespace),
-            message.block_keys[at * KEY_BYTES : (at + 1) * KEY_BYTES],
-            message.token_ids[at * step : (at + 1) * step],
-        )
-        blocks.append(BlockToSend(place, slot))
-    return blocks
+    return BlocksToSend(
+        first=message.first,
+        path=NamespacePath(tuple((start, Namespace(one)) for start, one in message.spans)),
+        keys=message.block_keys,
+        token_ids=message.token_ids,
+        slots=message.slots,
+    )

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from engine.exchange.answering import Asked, Asker
 from engine.exchange.parts import Answers
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import Ask
 from engine.ranks.messages import EndLending, LendBlocks, LendingEnded, RankMessage
 from engine.ranks.slices.lending import unpacked
@@ -38,7 +38,7 @@ class _Lent:
 
     since: float
     asker: Asker | None = None
-    waiting: list[BlockToSend] = field(default_factory=list)  # for the asker to come
+    waiting: list[BlocksToSend] = field(default_factory=list)  # for the asker to come
     end: EndLending | None = None
 
 
@@ -95,7 +95,7 @@ class SliceLending:
             return  # it is gone
         blocks = unpacked(message)
         if lent.asker is None:
-            lent.waiting += blocks
+            lent.waiting.append(blocks)
         else:
             self._answering.send(lent.asker, blocks)
 
@@ -138,8 +138,9 @@ class SliceLending:
         if ticket is not None and is_its_own and lent is not None and lent.asker is None:
             del self._asked[asker]
             lent.asker, self._tickets[asker] = asker, ticket
-            self._answering.found(asker, len(lent.waiting), {})
-            self._answering.send(asker, lent.waiting)
+            self._answering.found(asker, sum(map(len, lent.waiting)), {})
+            for blocks in lent.waiting:
+                self._answering.send(asker, blocks)
             lent.waiting = []
             if lent.end is not None:
                 self._answering.end(asker, lent.end.why, is_all=lent.end.is_all)

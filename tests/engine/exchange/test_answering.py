@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from engine.exchange.answering import (
 )
 from engine.exchange.block_memory import BlockWriter
 from engine.exchange.seal import Seal, SealedPlace
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import (
     Ask,
     Block,
@@ -39,7 +40,7 @@ from engine.exchange.wire import (
     window_of,
 )
 from engine.link.curve import Socket
-from prefix_cache.namespace import Namespace
+from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
 from tests.doubles.waiting import wait_for
 
@@ -141,7 +142,9 @@ def asked(answering: Answering) -> Asker:
 
 def send(answering: Answering, asker: Asker, count: int) -> None:
     answering.found(asker, count, {"label": 1})
-    answering.send(asker, [BlockToSend(place(at), 10 + at) for at in range(count)])
+    slots = np.arange(10, 10 + count, dtype="<i4").tobytes()
+    path, keys, tokens = NamespacePath.single(A), bytes(16 * count), bytes(64 * count)
+    answering.send(asker, BlocksToSend(0, path, keys, tokens, slots))
     answering.end(asker, "", is_all=True)
 
 

@@ -11,14 +11,14 @@ from engine.exchange.arriving import MOST_COPIES, Arriving
 from engine.exchange.fetch import Fetch, Wanted
 from engine.exchange.peer_pool import CannotOpen, PeerPool
 from engine.exchange.peer_pool import Slots as PoolSlots
-from engine.exchange.seal import Seal
+from engine.exchange.seal import Seal, SealedPlace
 from engine.exchange.wire import Block, Ended, Found, PoolHandle, Slots, Still
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
 from storage.errors import CopyFailed
 
-SIZE, BLOCK_BYTES, FIRST, END = 4, 64, 2, 6
+SIZE, BLOCK_BYTES, FIRST, SPAN, END = 4, 64, 2, 4, 6
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
 FINGERPRINT, ASKING, ANSWERING = bytes(32), b"1" * 16, b"2" * 16
 FOUND = Found(number=1, salt=ANSWERING, blocks=END, first_reads={"label": 2})
@@ -87,7 +87,7 @@ class Neighbour:
 
 @pytest.fixture
 def fetch() -> Fetch:
-    path, tokens = NamespacePath(((0, A), (4, B))), np.arange(END * SIZE, dtype=np.int32)
+    path, tokens = NamespacePath(((0, A), (SPAN, B))), np.arange(END * SIZE, dtype=np.int32)
     wanted = Wanted(
         address="there",
         path=path,
@@ -116,19 +116,19 @@ class Source:
     seal: Seal = field(default_factory=lambda: Seal(FINGERPRINT, ASKING, ANSWERING))
 
     def block(self, position: int, namespace: Namespace | None = None) -> tuple[Block, memoryview]:
-        place = self.fetch.wanted.place(position)
+        place = self.fetch.wanted.place(position, position + 1)
+        assert place is not None
         if namespace is not None:
             place = replace(place, namespace=namespace)
         return Block(1, position), memoryview(self.seal.seal(place, payload(position)))
 
-    def slots(self, first: int, end: int) -> Slots:
-        places = [self.fetch.wanted.place(position) for position in range(first, end)]
-        return Slots(
-            number=1,
-            first=first,
-            slots=b"".join((one.position + 50).to_bytes(4, "little") for one in places),
-            seals=b"".join(self.seal.seal_slot(one, one.position + 50) for one in places),
-        )
+    def slots(self, first: int, end: int, namespace: Namespace | None = None) -> Slots:
+        place = self.fetch.wanted.place(first, end)
+        assert place is not None
+        if namespace is not None:
+            place = replace(place, namespace=namespace)
+        slots = np.arange(50 + first, 50 + end, dtype="<i4").tobytes()
+        return Slots(number=1, first=first, slots=slots, seal=self.seal.seal_slots(place, slots))
 
 
 @pytest.fixture
@@ -226,17 +226,17 @@ def test_what_is_copied_from_a_neighbour_counts_once_it_says_it_was_held(
     pools = Neighbour(memory)
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
     arriving.take(replace_pool(FOUND), None)
-    arriving.take(Source(fetch).slots(FIRST, END - 1), None)
+    arriving.take(Source(fetch).slots(FIRST, SPAN), None)
     assert arriving.settle()
-    assert (arriving.taken, fetch.arrived) == (END - 1, FIRST)
+    assert (arriving.taken, fetch.arrived) == (SPAN, FIRST)
     arriving.take(Still(1, FIRST + 1), None)
     assert fetch.arrived == FIRST + 1
-    arriving.take(Source(fetch).slots(END - 1, END), None)
+    arriving.take(Source(fetch).slots(SPAN, END), None)
     assert arriving.settle()
     assert not arriving.settle()
     arriving.take(Still(1, END), None)
     assert (fetch.why, fetch.arrived, fetch.way) == ("", END, "device")
-    assert pools.copies[0] == ([52, 53, 54], [102, 103, 104])
+    assert pools.copies == [([52, 53], [102, 103]), ([54, 55], [104, 105])]
 
 
 def test_messages_are_looked_at_while_blocks_of_others_are_copied(
@@ -275,18 +275,68 @@ def test_slots_that_are_not_those_of_the_blocks_are_not_copied(
     fetch: Fetch, memory: Memory
 ) -> None:
     pools, source = Neighbour(memory), Source(fetch)
-    sound = source.slots(FIRST, END)
+    sound = source.slots(FIRST, SPAN)
+    other_fetch = Source(fetch, Seal(FINGERPRINT, ASKING, ASKING))
     for said in (
-        Slots(number=1, first=FIRST, slots=sound.slots[::-1], seals=sound.seals),
-        Slots(number=1, first=FIRST, slots=sound.slots, seals=sound.seals[:-1]),
-        Slots(number=1, first=FIRST, slots=sound.slots[:-1], seals=sound.seals),
-        source.slots(FIRST + 1, END),
+        replaced(sound, slots=sound.slots[4:] + sound.slots[:4]),  # of each other
+        replaced(sound, slots=sound.slots[:-4] + bytes(4)),
+        replaced(sound, slots=sound.slots[:-1]),
+        replaced(sound, slots=sound.slots[:-4]),
+        replaced(sound, slots=b""),
+        replaced(sound, seal=sound.seal[:-1]),
+        replaced(sound, seal=bytes([sound.seal[0] ^ 1]) + sound.seal[1:]),
+        other_fetch.slots(FIRST, SPAN),
+        source.slots(FIRST, SPAN, B),  # another tenant's
+        source.slots(FIRST + 1, SPAN),
     ):
-        one = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")
-        arriving = Arriving(one, FINGERPRINT, ASKING, memory, pools)
-        arriving.take(replace_pool(FOUND), None)
-        arriving.take(said, None)
+        one = said_at_first(fetch, memory, pools, said)
         assert (one.why, pools.copies) == ("a block is not what was asked for", [])
+    one = said_at_first(fetch, memory, pools, sound)  # the control
+    assert (one.why, len(pools.copies)) == (None, 1)
+
+
+def said_at_first(fetch: Fetch, memory: Memory, pools: Neighbour, said: Slots) -> Fetch:
+    one = Fetch(fetch.wanted, FIRST, began=0.0, way="socket")
+    arriving = Arriving(one, FINGERPRINT, ASKING, memory, pools)
+    arriving.take(replace_pool(FOUND), None)
+    arriving.take(said, None)
+    return one
+
+
+def replaced(said: Slots, slots: bytes | None = None, seal: bytes | None = None) -> Slots:
+    changed = said.slots if slots is None else slots
+    return Slots(
+        number=1, first=said.first, slots=changed, seal=said.seal if seal is None else seal
+    )
+
+
+def test_slots_of_several_namespaces_are_not_of_one(fetch: Fetch, memory: Memory) -> None:
+    """Whichever of them they are sealed under: each has a message of its own."""
+    pools, wanted = Neighbour(memory), fetch.wanted
+    slots = np.arange(50 + FIRST, 50 + END, dtype="<i4").tobytes()
+    keys, tokens = wanted.block_keys[16 * FIRST :], wanted.tokens[SIZE * FIRST :].tobytes()
+    for namespace in (A, B):
+        place = SealedPlace(FIRST, namespace, keys, tokens)
+        seal = Source(fetch).seal.seal_slots(place, slots)
+        said = Slots(number=1, first=FIRST, slots=slots, seal=seal)
+        one = said_at_first(fetch, memory, pools, said)
+        assert (one.why, pools.copies) == ("a block is not what was asked for", [])
+    one_by_one = (Source(fetch).slots(FIRST, SPAN), Source(fetch).slots(SPAN, END))
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
+    arriving.take(replace_pool(FOUND), None)
+    for said in one_by_one:  # the control
+        arriving.take(said, None)
+    assert (fetch.why, len(pools.copies)) == (None, 2)
+
+
+def test_a_message_that_comes_again_is_not_copied_again(fetch: Fetch, memory: Memory) -> None:
+    pools, said = Neighbour(memory), Source(fetch).slots(FIRST, SPAN)
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
+    arriving.take(replace_pool(FOUND), None)
+    arriving.take(said, None)
+    assert (fetch.why, len(pools.copies)) == (None, 1)
+    arriving.take(said, None)
+    assert (fetch.why, len(pools.copies)) == ("a block is not what was asked for", 1)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -296,7 +346,7 @@ def test_a_pool_out_of_reach_or_a_copy_that_fails_ends_it(
     pools = Neighbour(memory, is_within_reach=fails, fails=fails)
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
     arriving.take(replace_pool(FOUND), None)
-    arriving.take(Source(fetch).slots(FIRST, END), None)
+    arriving.take(Source(fetch).slots(FIRST, SPAN), None)
     arriving.take(Still(1, END), None)
     assert fetch.why
     assert fetch.arrived == FIRST

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.exchange.seal import Bytes, NotSound, Seal, SealedPlace, name_of
+from engine.exchange.seal import SEAL_BYTES, Bytes, NotSound, Seal, SealedPlace, name_of
 from prefix_cache.namespace import Namespace
 
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
@@ -17,7 +17,7 @@ FETCH = (b"f" * 32, b"1" * 16, b"2" * 16)
 OTHERS = {
     "namespace": replace(PLACE, namespace=B),
     "position": replace(PLACE, position=8),
-    "key, so what it builds on": replace(PLACE, key=b"l" * 16),
+    "key, so what it builds on": replace(PLACE, keys=b"l" * 16),
     "tokens": replace(PLACE, token_ids=bytes(64)),
 }
 
@@ -62,13 +62,51 @@ def test_what_was_changed_or_cut_does_not_open() -> None:
             opened(cut)
 
 
-def test_a_slot_is_bound_to_its_block() -> None:
+RUN = SealedPlace(7, A, b"k" * 16 + b"l" * 16 + b"m" * 16, bytes(range(192)))
+SLOTS = (5).to_bytes(4, "little") + (6).to_bytes(4, "little") + (9).to_bytes(4, "little")
+
+
+def swapped(items: bytes, size: int) -> bytes:
+    """The first two of them are in each other's place."""
+    return items[size : 2 * size] + items[:size] + items[2 * size :]
+
+
+@pytest.mark.parametrize(
+    ("what", "place", "slots"),
+    [
+        ("another slot", RUN, SLOTS[:-4] + (8).to_bytes(4, "little")),
+        ("slots of each other", RUN, swapped(SLOTS, 4)),
+        ("fewer slots", RUN, SLOTS[:-4]),
+        ("another namespace", replace(RUN, namespace=B), SLOTS),
+        ("another position", replace(RUN, position=8), SLOTS),
+        ("another key in the middle", replace(RUN, keys=b"k" * 16 + b"!" * 16 + b"m" * 16), SLOTS),
+        ("keys of each other", replace(RUN, keys=swapped(RUN.keys, 16)), SLOTS),
+        ("another token", replace(RUN, token_ids=RUN.token_ids[:-1] + b"!"), SLOTS),
+        ("tokens of each other", replace(RUN, token_ids=swapped(RUN.token_ids, 64)), SLOTS),
+        ("one block of them", SealedPlace(7, A, b"k" * 16, bytes(range(64))), SLOTS[:4]),
+        ("bytes in the next field", replace(RUN, token_ids=b"m" + RUN.token_ids[1:]), SLOTS),
+    ],
+)
+def test_slots_are_bound_to_their_blocks(what: str, place: SealedPlace, slots: bytes) -> None:
     seal = Seal(*FETCH)
-    said = seal.seal_slot(PLACE, 5)
-    Seal(*FETCH).check_slot(PLACE, 5, said)
-    for place, slot in [(PLACE, 6), *((other, 5) for other in OTHERS.values())]:
+    said = seal.seal_slots(RUN, SLOTS)
+    assert len(said) == SEAL_BYTES
+    Seal(*FETCH).check_slots(RUN, SLOTS, said)
+    with pytest.raises(NotSound):
+        seal.check_slots(place, slots, said)
+    seal.check_slots(place, slots, Seal(*FETCH).seal_slots(place, slots))
+    assert what
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_slots_are_those_of_their_fetch_alone(part: int) -> None:
+    other = [*FETCH]
+    other[part] = b"?" * len(other[part])
+    said = Seal(*FETCH).seal_slots(RUN, SLOTS)
+    for wrong in (said[:-1], said + b"!", b"", Seal(*other).seal_slots(RUN, SLOTS)):
         with pytest.raises(NotSound):
-            seal.check_slot(place, slot, said)
+            Seal(*FETCH).check_slots(RUN, SLOTS, wrong)
+    Seal(*FETCH).check_slots(RUN, SLOTS, said)
 
 
 def test_a_name_says_which_namespace_and_not_what_it_is() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from engine.exchange.seal import SealedPlace
-from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE, SLOTS_UNTAKEN, BlockToSend, Sending
+import numpy as np
+
+from engine.exchange.seal import Seal, SealedPlace
+from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE, SLOTS_UNTAKEN, BlocksToSend, Sending
 from engine.exchange.wire import Ask, Block, Ended, PoolHandle, Slots
-from prefix_cache.namespace import Namespace
+from prefix_cache.namespace import Namespace, NamespacePath
 
 ASK = Ask(
     number=1,
@@ -28,12 +30,19 @@ class Reader:
         return memoryview(slot.to_bytes(4, "little"))
 
 
-def blocks(first: int, end: int) -> list[BlockToSend]:
-    namespace = Namespace(bytes(16))
-    return [
-        BlockToSend(SealedPlace(at, namespace, bytes(16), bytes(64)), 10 + at)
-        for at in range(first, end)
-    ]
+A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
+
+
+def blocks(first: int, end: int, *spans: tuple[int, Namespace]) -> BlocksToSend:
+    """Block 7 has key 7, token 7 sixteen times, and slot 17."""
+    numbers = np.arange(first, end, dtype="<i4")
+    return BlocksToSend(
+        first=first,
+        path=NamespacePath(((0, A), *spans)),
+        keys=np.repeat(numbers, 4).tobytes(),
+        token_ids=np.repeat(numbers, 16).tobytes(),
+        slots=(10 + numbers).tobytes(),
+    )
 
 
 def sent(sending: Sending) -> list[Block | Slots]:
@@ -90,3 +99,23 @@ def test_what_is_not_to_be_sent_to_its_end_is_over_at_once() -> None:
     sending.stop(Ended(1, "it takes too long", is_all=False))
     assert sending.is_over
     assert not sent(sending)
+
+
+def test_a_message_of_slots_is_of_one_namespace_and_of_blocks_that_came_together() -> None:
+    sending = Sending(ASK, 0.0, POOL, window=WINDOW)
+    sending.add(blocks(2, 6, (3, B), (5, A)))
+    sending.add(blocks(6, 6))
+    sending.add(blocks(6, 9, (3, B), (5, A)))
+    sending.stop(Ended(1, "", is_all=True))
+    found = sending.found(9, {}, None)
+    seal = Seal(ASK.fingerprint, ASK.salt, found.salt)
+    ends = [(2, 3, A), (3, 5, B), (5, 6, A), (6, 9, A)]
+    for message, (first, end, namespace) in zip(sent(sending), ends, strict=True):
+        assert isinstance(message, Slots)
+        assert np.frombuffer(message.slots, "<i4").tolist() == [*range(10 + first, 10 + end)]
+        one = blocks(first, end)
+        place = SealedPlace(first, namespace, one.keys, one.token_ids)
+        seal.check_slots(place, message.slots, message.seal)
+    assert not sending.is_over
+    sending.take(9)
+    assert sending.is_over

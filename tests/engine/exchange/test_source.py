@@ -10,7 +10,7 @@ import pytest
 
 from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.seal import name_of
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.source import MOST_ASKS, MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache
@@ -29,9 +29,14 @@ class Answers:
     """In place of the thread: what it was told to send."""
 
     news: list[Asked | Gone] = field(default_factory=list)
-    sent: list[BlockToSend] = field(default_factory=list)
+    sent: list[BlocksToSend] = field(default_factory=list)
     ended: list[tuple[Asker, str, bool]] = field(default_factory=list)
     blocks_found: int = 0
+
+    @property
+    def positions(self) -> list[int]:
+        """Of all blocks that were sent."""
+        return [one.first + at for one in self.sent for at in range(len(one))]
 
     def take(self) -> list[Asked | Gone]:
         news, self.news = self.news, []
@@ -41,9 +46,9 @@ class Answers:
         del asker, first_reads
         self.blocks_found = blocks
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         del asker
-        self.sent += blocks
+        self.sent.append(blocks)
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
         self.ended.append((asker, why, is_all))
@@ -98,9 +103,10 @@ def rig() -> Rig:
 def test_what_is_there_is_sent_and_held_until_it_is_read(rig: Rig) -> None:
     rig.ask(first=2)
     keys = block_keys(NamespacePath.single(A), TOKENS, SIZE)
-    assert [one.place.position for one in rig.answers.sent] == [2, 3, 4]
-    assert b"".join(one.place.key for one in rig.answers.sent) == keys[2 * 16 :]
-    assert {one.place.namespace for one in rig.answers.sent} == {A}
+    [sent] = rig.answers.sent
+    assert (sent.first, len(sent), sent.keys) == (2, 3, keys[2 * 16 :])
+    assert sent.token_ids == TOKENS[2 * SIZE :].astype("<i4").tobytes()
+    assert sent.path == NamespacePath.single(A)
     assert rig.answers.ended == [(ASKER, "", True)]
     assert rig.leased == 5
     rig.answers.news.append(Gone(ASKER))
@@ -116,7 +122,7 @@ def test_a_name_that_is_not_the_namespaces_finds_nothing(rig: Rig, name: bytes) 
     assert not rig.answers.sent
     assert rig.answers.ended == [(ASKER, "", True)]
     rig.ask(asker=(b"other", 2))  # the control
-    assert len(rig.answers.sent) == 5
+    assert rig.answers.positions == [0, 1, 2, 3, 4]
 
 
 def test_a_path_is_followed_as_far_as_its_namespaces_are_here(rig: Rig) -> None:
@@ -128,14 +134,14 @@ def test_a_path_is_followed_as_far_as_its_namespaces_are_here(rig: Rig) -> None:
     ):
         rig.answers.sent.clear()
         rig.ask(asker=(b"other", 2 + blocks), spans=spans)
-        assert len(rig.answers.sent) == blocks
+        assert len(rig.answers.positions) == blocks
 
 
 def test_tokens_decide_not_names(rig: Rig) -> None:
     tokens = TOKENS.copy()
     tokens[3 * SIZE + 1] += 1
     rig.ask(token_ids=tokens.tobytes())
-    assert [one.place.position for one in rig.answers.sent] == [0, 1, 2]
+    assert rig.answers.positions == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

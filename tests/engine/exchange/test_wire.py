@@ -43,7 +43,7 @@ ASKED: list[ToSource] = [ASK, Taken(1, 5), Leave(1)]
 SAID: list[FromSource] = [
     Found(number=1, salt=bytes(16), blocks=9, first_reads={"a": 2}, pool=PoolHandle(b"h", 64, 10)),
     Block(1, 3),
-    Slots(number=1, first=3, slots=bytes(8), seals=bytes(32)),
+    Slots(number=1, first=3, slots=bytes(8), seal=bytes(16)),
     Still(1, 5),
     Ended(1, "", is_all=True),
 ]

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from engine.exchange.answering import Asked, Asker, Gone
-from engine.exchange.seal import SealedPlace
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import Ask, Slices
 from engine.ranks.messages import EndLending, Lend, LendBlocks, LendingEnded
 from engine.ranks.runner import LARGE_BYTES
 from engine.ranks.slices.lending import RanksAnswering, packed, unpacked
-from prefix_cache.namespace import Namespace
+from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.ranks.two_ranks import TwoRanks
 
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
+OF_A = NamespacePath.single(A)
 DOORS = ("/x.1", "/x.2")
 HERE: Asker = (b"other", 7)
 ASK = Ask(number=7, fingerprint=bytes(32), salt=bytes(16), first=0, window=8)
@@ -44,7 +45,7 @@ class OwnAnswers:
         self.slices.append(slices)
         self.said.append(("found", asker))
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         self.sent_blocks += len(blocks)
         self.said.append(("send", asker))
 
@@ -81,29 +82,29 @@ def rig() -> Iterator[Rig]:
         yield Rig(ranks)
 
 
-def block(position: int, namespace: Namespace = A) -> BlockToSend:
-    key, tokens = bytes([position]) * 16, bytes([position]) * 64
-    return BlockToSend(SealedPlace(position, namespace, key, tokens), 40 + position)
+def blocks(first: int, end: int, path: NamespacePath = OF_A) -> BlocksToSend:
+    count = end - first
+    slots = np.arange(40 + first, 40 + end, dtype="<i4").tobytes()
+    return BlocksToSend(first, path, b"k" * 16 * count, b"t" * 64 * count, slots)
 
 
 def test_blocks_are_packed_and_unpacked_with_their_namespaces() -> None:
-    blocks = [block(3, B), block(4, B), block(5), block(6)]
-    message = packed(b"t", blocks)
-    assert message.spans == ((3, B), (5, A))
-    assert unpacked(message) == blocks
+    lent = blocks(3, 7, NamespacePath(((0, B), (5, A))))
+    assert packed(b"t", lent).spans == ((0, B), (5, A))
+    assert unpacked(packed(b"t", lent)) == lent
 
 
 def test_all_ranks_send_what_was_found_and_it_is_gone_when_none_reads_it(rig: Rig) -> None:
     asker = rig.ask()
     rig.all.found(asker, 2, {})
-    rig.all.send(asker, [block(0), block(1)])
+    rig.all.send(asker, blocks(0, 2))
     rig.all.end(asker, "", is_all=True)
     ticket = rig.ticket
     assert rig.own.slices[-1] == Slices(ticket, DOORS)
-    lend, blocks, end = rig.ranks.told()
+    lend, lent, end = rig.ranks.told()
     assert (lend, end) == (Lend(ticket), EndLending(ticket, "", True))
-    assert isinstance(blocks, LendBlocks)
-    assert unpacked(blocks) == [block(0), block(1)]
+    assert isinstance(lent, LendBlocks)
+    assert unpacked(lent) == blocks(0, 2)
     assert rig.own.said == [("found", HERE), ("send", HERE), ("end", HERE)]
     assert rig.all.sent_bytes == 2 * 300
     rig.own.news.append(Gone(HERE))
@@ -131,7 +132,7 @@ def test_a_number_that_is_used_again_is_another_asker(rig: Rig) -> None:
     assert isinstance(again, Asked)
     assert again.asker != first
     rig.own.said.clear()
-    rig.all.send(first, [block(0)])
+    rig.all.send(first, blocks(0, 1))
     assert not rig.own.said, "it reads nothing on this rank any more"
     rig.all.found(again.asker, 1, {})
     assert rig.ticket != ticket
@@ -144,9 +145,9 @@ def test_before_much_is_told_nothing_is_put_off(rig: Rig) -> None:
     """Another rank may wait in a step for this one, and read nothing meanwhile."""
     asker = rig.ask()
     rig.all.found(asker, 1, {})
-    rig.all.send(asker, [block(0)])
+    rig.all.send(asker, blocks(0, 1))
     assert rig.caught_up == 0
-    rig.all.send(asker, [block(1)] * (LARGE_BYTES // 80 + 1))
+    rig.all.send(asker, blocks(1, 2 + LARGE_BYTES // 80))
     assert rig.caught_up == 1
 
 

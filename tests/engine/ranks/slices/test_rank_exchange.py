@@ -11,8 +11,7 @@ import pytest
 from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.fetch import Fetch, Patience, Way
 from engine.exchange.parts import Answers
-from engine.exchange.seal import SealedPlace
-from engine.exchange.sending import BlockToSend
+from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import Ask
 from engine.ranks.messages import (
     EndLending,
@@ -33,10 +32,12 @@ from storage.copies import CopyEvent, Passed
 A = Namespace(b"a" * 16)
 TICKET, OWN, OTHERS = b"t" * 16, b"f" * 32, b"g" * 32
 ASKER: Asker = (b"other", 3)
-BLOCKS = [
-    BlockToSend(SealedPlace(position, A, bytes(16), bytes(64)), position + 9)
-    for position in range(3)
-]
+
+
+def lent(first: int, end: int) -> BlocksToSend:
+    slots = np.arange(9 + first, 9 + end, dtype="<i4").tobytes()
+    count, path = end - first, NamespacePath.single(A)
+    return BlocksToSend(first, path, bytes(16 * count), bytes(64 * count), slots)
 
 
 @dataclass
@@ -63,8 +64,8 @@ class Threads:
     def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
         self.said.append("found")
 
-    def send(self, asker: Asker, blocks: list[BlockToSend]) -> None:
-        self.said += blocks
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
+        self.said.append(blocks)
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
         self.said.append(("end", is_all))
@@ -117,14 +118,14 @@ def test_either_half_of_a_lending_may_come_first(rig: Rig) -> None:
             rig.slices.turn()
             assert rig.slices.is_busy
         rig.slices.do(Lend(TICKET))
-        rig.slices.do(packed(TICKET, BLOCKS[:2]))
+        rig.slices.do(packed(TICKET, lent(0, 2)))
         if not asks_first:
             rig.ask()
         rig.slices.turn()
-        rig.slices.do(packed(TICKET, BLOCKS[2:]))
+        rig.slices.do(packed(TICKET, lent(2, 3)))
         rig.slices.do(EndLending(TICKET, "", True))
         rig.slices.turn()
-        assert rig.threads.said == ["found", *BLOCKS, ("end", True)]
+        assert rig.threads.said == ["found", lent(0, 2), lent(2, 3), ("end", True)]
         assert not rig.slices.is_busy
         assert not rig.reports
         rig.threads.news.append(Gone(ASKER))
@@ -134,11 +135,11 @@ def test_either_half_of_a_lending_may_come_first(rig: Rig) -> None:
 
 
 def test_all_of_a_lending_may_be_told_before_it_is_asked_for(rig: Rig) -> None:
-    for message in (Lend(TICKET), packed(TICKET, BLOCKS), EndLending(TICKET, "", True)):
+    for message in (Lend(TICKET), packed(TICKET, lent(0, 3)), EndLending(TICKET, "", True)):
         rig.slices.do(message)
     rig.ask()
     rig.slices.turn()
-    assert rig.threads.said == ["found", *BLOCKS, ("end", True)]
+    assert rig.threads.said == ["found", lent(0, 3), ("end", True)]
 
 
 def test_a_lending_that_ends_early_is_over_at_once_where_nobody_has_asked(rig: Rig) -> None:
@@ -146,7 +147,7 @@ def test_a_lending_that_ends_early_is_over_at_once_where_nobody_has_asked(rig: R
     rig.slices.do(EndLending(TICKET, "it takes too long", False))
     rig.slices.turn()
     assert rig.reports == [LendingEnded(TICKET)]
-    for message in (packed(TICKET, BLOCKS), EndLending(TICKET, "", True)):
+    for message in (packed(TICKET, lent(0, 3)), EndLending(TICKET, "", True)):
         rig.slices.do(message)  # on their way
     rig.slices.turn()
     assert not rig.threads.said
@@ -169,7 +170,7 @@ def test_what_a_step_may_still_write_is_not_sent(rig: Rig) -> None:
     rig.slices.do(Lend(TICKET))
     rig.ask()
     rig.threads.launched = step = Step()
-    rig.slices.do(packed(TICKET, BLOCKS))
+    rig.slices.do(packed(TICKET, lent(0, 3)))
     rig.threads.launched = Passed()
     rig.slices.do(EndLending(TICKET, "", True))
     rig.slices.turn()
@@ -177,7 +178,7 @@ def test_what_a_step_may_still_write_is_not_sent(rig: Rig) -> None:
     assert rig.slices.awaits_steps
     step.is_over = True
     rig.slices.turn()
-    assert rig.threads.said == ["found", *BLOCKS, ("end", True)]
+    assert rig.threads.said == ["found", lent(0, 3), ("end", True)]
     assert not rig.slices.awaits_steps
 
 
@@ -211,9 +212,9 @@ def test_a_ticket_is_good_for_one(rig: Rig) -> None:
     rig.threads.said.clear()
     rig.threads.news.append(Asked((b"another", 1), _ask_again()))
     rig.slices.turn()
-    rig.slices.do(packed(TICKET, BLOCKS))
+    rig.slices.do(packed(TICKET, lent(0, 3)))
     rig.slices.turn()
-    assert rig.threads.said == BLOCKS, "to the first"
+    assert rig.threads.said == [lent(0, 3)], "to the first"
 
 
 def _ask_again() -> Ask:
@@ -244,7 +245,9 @@ def test_what_is_wanted_is_asked_at_the_address_of_this_rank_and_reported(rig: R
     assert (asked.address, asked.ticket) == ("/x.1", TICKET)
     assert began + 9.0 <= asked.deadline <= time.monotonic() + 9.0
     assert asked.block_ids.tolist() == [*range(50, 56)]
-    assert asked.place(3).token_ids == np.arange(12, 16, dtype="<i4").tobytes()
+    place = asked.place(3, 5)
+    assert place is not None
+    assert place.token_ids == np.arange(12, 20, dtype="<i4").tobytes()
     rig.slices.turn()
     assert not rig.reports
     fetch.arrived = 4
