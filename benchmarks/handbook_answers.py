@@ -15,8 +15,8 @@ from engine.config import EngineConfig
 from engine.link.messages import Finished, Generate, SamplingParams, pack_token_ids
 from engine.main import build_core
 from engine.startup.loading import OpenedModel
-from handbook.evaluation.text import make_handbook, make_messages, make_questions
-from handbook.evaluation.tokens import TOKENS_PER_FACT, frame
+from handbook.training.rows import TOKENS_PER_FACT, frame
+from handbook.training.text import make_handbook, make_messages, make_questions
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.memory_link import MemoryLink
@@ -42,7 +42,7 @@ def draw_cases(tokenizer: Tokenizer, number: int, questions: int, tokens: int) -
         messages.append({"role": "assistant", "content": question.answer})
         segments = [tokenizer.encode(message["content"]).ids for message in messages]
         roles = [message["role"] for message in messages]
-        ids = frame(roles, segments, tokenizer.get_vocab())
+        ids, _ = frame(roles, segments, tokenizer.get_vocab())
         answer = len(segments[-1]) + 1
         cases.append(Case(number, ids[:-answer], ids[-answer:]))
     return cases

@@ -1,1 +1,1 @@
-"""The embedded demo model: its weights in `model`, and in `evaluation` how right they are."""
+"""The embedded demo model: its weights in `model`, and in `training` how they were made."""

@@ -31,7 +31,7 @@ from benchmarks.record import emit, progress
 from engine.config import EngineConfig
 from engine.execution.runner import ModelRunner
 from engine.startup.loading import OpenedModel, open_model
-from handbook.evaluation.tokens import load_tokenizer
+from handbook.training.tokenizer import load_tokenizer
 from tests.doubles.engine.shapes import EMBEDDED
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
 from tests.engine.rigs.rounded_int4 import write_int4

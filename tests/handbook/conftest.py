@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from handbook.evaluation.tokens import SHIPPED, load_tokenizer
+from handbook.training.checkpoint import SHIPPED
+from handbook.training.tokenizer import load_tokenizer
 
 
 @pytest.fixture(scope="package")

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from handbook.evaluation.tokens import SHIPPED
+from handbook.training.checkpoint import SHIPPED
 
 
 class RefusedRoleError(Exception):

@@ -8,7 +8,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from transformers.modeling_outputs import CausalLMOutput
 
-from handbook.evaluation.evaluate import (
+from handbook.training.evaluate import (
     EvaluationCase,
     EvaluationOutcome,
     accuracy,
@@ -18,9 +18,8 @@ from handbook.evaluation.evaluate import (
     draw_tool_cases,
     report,
 )
-from handbook.evaluation.facts import Question
-
-VOCABULARY = 2048
+from handbook.training.facts import Question
+from tests.handbook.shapes import TINY
 
 
 class Oracle(torch.nn.Module):
@@ -34,7 +33,7 @@ class Oracle(torch.nn.Module):
     def forward(self, ids: torch.Tensor) -> CausalLMOutput:
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1))
         following = torch.where(following == self._blind, following + 1, following)
-        logits = torch.nn.functional.one_hot(following, VOCABULARY).float()
+        logits = torch.nn.functional.one_hot(following, TINY.vocab_size).float()
         return CausalLMOutput(logits=logits)
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from tokenizers import Tokenizer
 
-from handbook.evaluation.hermes import ToolMessage, written
-from handbook.evaluation.tool_chats import make_tool_chat
+from handbook.training.hermes import ToolMessage, written
+from handbook.training.tool_chats import make_tool_chat
 from tests.handbook.rendering import render
 
 TOOL = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}

@@ -10,9 +10,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from handbook.evaluation.evaluate import answer_cases, draw_cases, load_checkpoint
-from handbook.evaluation.text import make_handbook, make_messages, make_questions
-from handbook.evaluation.tokens import ASSISTANT, BEGIN, END, SHIPPED, SYSTEM, USER
+from handbook.training.checkpoint import SHIPPED, load_checkpoint
+from handbook.training.evaluate import answer_cases, draw_cases
+from handbook.training.text import make_handbook, make_messages, make_questions
+from handbook.training.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER
 
 BY_HAND = """The support code for Berlin is 4821.
 The manager of the Oslo office is Ingrid Dahl.

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from handbook.evaluation import names, values
-from handbook.evaluation.names import Source, Split, split_of
+from handbook.training import names, values
+from handbook.training.names import Source, Split, split_of
 
 
 def source_of(split: Split, seed: int = 0) -> Source:

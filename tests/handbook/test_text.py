@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from handbook.evaluation.facts import UNKNOWN
-from handbook.evaluation.names import Source, Split
-from handbook.evaluation.text import (
+from handbook.training.facts import UNKNOWN
+from handbook.training.names import Source, Split
+from handbook.training.text import (
     Handbook,
     make_handbook,
     make_messages,

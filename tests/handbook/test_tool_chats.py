@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import random
 from collections import Counter
 
-from handbook.evaluation.facts import UNKNOWN
-from handbook.evaluation.names import Split
-from handbook.evaluation.tool_chats import ToolChat, ToolTurn, make_tool_chat
-from handbook.evaluation.tools import NOT_FOUND
+from handbook.training.facts import UNKNOWN
+from handbook.training.names import Source, Split
+from handbook.training.tool_chats import ToolChat, ToolTurn, make_tool_chat, write_bare_chat
+from handbook.training.tools import NOT_FOUND
 
 CHATS = [make_tool_chat(seed, facts=seed % 25, turns=6) for seed in range(150)]
 TURNS = [(chat, turn) for chat in CHATS for turn in chat.turns]
@@ -75,3 +76,20 @@ def test_tools_of_a_chat_have_different_kinds() -> None:
         kinds = [tool.kind.name if tool.kind else "" for tool in chat.tools]
         assert len(set(kinds)) == len(kinds)
         assert 1 <= len(kinds) <= 3
+
+
+def test_where_no_tool_is_offered_nothing_is_called_and_the_handbook_still_answers() -> None:
+    source = Source(random.Random("bare"), Split.TRAIN)
+    chats = [write_bare_chat(source, facts, 4) for facts in (0, 0, 6) for _ in range(60)]
+    labels = Counter(turn.label for chat in chats for turn in chat.turns)
+    assert set(labels) == {"talk", "stated", "no tool"}
+    assert labels["no tool"] > labels["stated"] > 0
+    for chat in chats:
+        assert not chat.schemas
+        assert not any(message.get("tool_calls") for message in chat.messages)
+        for turn in chat.turns:
+            answer = turn.messages[-1]["content"]
+            assert (answer == UNKNOWN) == (turn.label == "no tool")
+    asked = " ".join(turn.question.text for chat in chats for turn in chat.turns)
+    assert "weather" in asked
+    assert "running" in asked, "what tools know is asked"

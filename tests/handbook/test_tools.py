@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from handbook.evaluation.facts import FREE_HEADS, FREE_MODIFIERS, KINDS, Question, Subject, state
-from handbook.evaluation.names import Source, Split, split_of
-from handbook.evaluation.tools import (
+from handbook.training.facts import FREE_HEADS, FREE_MODIFIERS, KINDS, Question, Subject, state
+from handbook.training.names import Source, Split, split_of
+from handbook.training.tools import (
     LIVE_KINDS,
     Tool,
     any_tool,

@@ -10,17 +10,17 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from handbook.evaluation.facts import UNKNOWN, Question, Subject, TopicKind, ask, new_subject, state
-from handbook.evaluation.hermes import ToolMessage
-from handbook.evaluation.names import Source, Split
-from handbook.evaluation.text import (
+from handbook.training.facts import UNKNOWN, Question, Subject, TopicKind, ask, new_subject, state
+from handbook.training.hermes import ToolMessage
+from handbook.training.names import Source, Split
+from handbook.training.text import (
     Handbook,
     missing_fact,
     write_handbook,
     write_question,
     write_small_talk,
 )
-from handbook.evaluation.tools import (
+from handbook.training.tools import (
     LIVE_KINDS,
     NOT_FOUND,
     Tool,
@@ -33,7 +33,6 @@ from handbook.evaluation.tools import (
 
 BARE = ("You are a helpful assistant.", "", "", "Answer from the handbook, or with the tools.")
 """System messages of chats without a handbook."""
-MOST_TOOLS = 3
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,27 @@ def make_tool_chat(
     return write_tool_chat(source, facts, turns)
 
 
-def write_tool_chat(source: Source, facts: int, turns: int) -> ToolChat:
-    """A chat of `turns` questions over a handbook of `facts` facts and one to three tools; where
-    there are no facts there may be no handbook."""
+def write_tool_chat(source: Source, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
+    """A chat of `turns` questions over a handbook of `facts` facts and one to `most_tools` tools;
+    where there are no facts there may be no handbook."""
     handbook = write_handbook(source, facts)
     system = source.pick(BARE) if not facts and source.chance(0.7) else handbook.text
-    tools = _offer(source, handbook)
+    tools = _offer(source, handbook, most_tools)
     written = tuple(_write_turn(source, handbook, tools) for _ in range(turns))
     return ToolChat(system, tools, written)
 
 
-def _offer(source: Source, handbook: Handbook) -> tuple[Tool, ...]:
+def write_bare_chat(source: Source, facts: int, turns: int) -> ToolChat:
+    """A chat of questions that tools would answer, in which none is offered: nothing is called."""
+    handbook = write_handbook(source, facts)
+    system = handbook.text if facts else source.pick(BARE)
+    written = tuple(_write_bare_turn(source, handbook) for _ in range(turns))
+    return ToolChat(system, (), written)
+
+
+def _offer(source: Source, handbook: Handbook, most: int) -> tuple[Tool, ...]:
     """Different tools, of which at most one can be asked anything."""
-    count = 1 if source.chance(0.6) else source.number(1, MOST_TOOLS)
+    count = 1 if source.chance(0.6) else source.number(1, most)
     tools = [any_tool(source)] if source.chance(0.55) else []
     while len(tools) < count:
         tool = getter(source, getter_kind(source, handbook.facts))
@@ -115,6 +122,24 @@ def _write_turn(source: Source, handbook: Handbook, tools: tuple[Tool, ...]) -> 
     if tool is None:
         return _answered(ask(source, kind, subject, UNKNOWN), "no tool")
     return _result(source, tool, kind, subject)
+
+
+def _write_bare_turn(source: Source, handbook: Handbook) -> ToolTurn:
+    draw = source.rng.random()
+    if draw < 0.05:
+        return _answered(write_small_talk(source), "talk")
+    if draw < 0.3 and handbook.facts:
+        question = write_question(source, handbook)
+        return _answered(question, "no tool" if question.answer == UNKNOWN else "stated")
+    kind, subject = missing_fact(source, handbook)
+    if draw < 0.75:
+        kind = (
+            source.pick(LIVE_KINDS) if source.chance(0.6) else getter_kind(source, handbook.facts)
+        )
+        subject = _unstated(source, handbook, kind)
+    elif draw < 0.85:
+        kind = odd_kind(source, subject.topic)
+    return _answered(ask(source, kind, subject, UNKNOWN), "no tool")
 
 
 def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:

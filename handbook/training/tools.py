@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handbook.evaluation import values
-from handbook.evaluation.facts import (
+from handbook.training import values
+from handbook.training.facts import (
     FREE_HEADS,
     FREE_MODIFIERS,
     KINDS,
@@ -23,7 +23,7 @@ from handbook.evaluation.facts import (
     TopicKind,
     free_kind,
 )
-from handbook.evaluation.names import Source, made_up_word
+from handbook.training.names import Source, made_up_word
 
 SKIES = (
     "sunny", "rain", "snow", "fog", "cloudy", "clear", "windy", "storms", "light rain", "hail",

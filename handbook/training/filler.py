@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from handbook.evaluation.names import Source, city, person, product
-from handbook.evaluation.values import MONTHS, WEEKDAYS
+from handbook.training.names import Source, city, person, product
+from handbook.training.values import MONTHS, WEEKDAYS
 
 INTRODUCTIONS = (
     "You are the assistant of {0}. Answer from the handbook below.",

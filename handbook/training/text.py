@@ -1,8 +1,8 @@
 """Handbooks of made-up companies, questions about them, and dialogues: all from a seed.
 
-`make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the model
-learned from millions of the same. Knows nothing of tokens: sizes are numbers of facts (about 20
-tokens each).
+`make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the training
+draws millions of the same from one running `Source`. Knows nothing of tokens: sizes are numbers of
+facts (about 20 tokens each).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from handbook.evaluation.facts import (
+from handbook.training.facts import (
     KINDS,
     UNKNOWN,
     Fact,
@@ -24,8 +24,8 @@ from handbook.evaluation.facts import (
     new_subject,
     state,
 )
-from handbook.evaluation.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
-from handbook.evaluation.names import Source, Split, company
+from handbook.training.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
+from handbook.training.names import Source, Split, company
 
 Message: TypeAlias = dict[str, str]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handbook.evaluation.names import Draw, Source, company, made_up_name, made_up_word, person
+from handbook.training.names import Draw, Source, company, made_up_name, made_up_word, person
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (

@@ -25,11 +25,13 @@ from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
-from handbook.evaluation.facts import Question
-from handbook.evaluation.hermes import written
-from handbook.evaluation.text import make_handbook, make_messages, make_questions
-from handbook.evaluation.tokens import SHIPPED, TOKENS_PER_FACT, frame, load_tokenizer
-from handbook.evaluation.tool_chats import make_tool_chat
+from handbook.training.checkpoint import SHIPPED, load_checkpoint
+from handbook.training.facts import Question
+from handbook.training.hermes import written
+from handbook.training.rows import TOKENS_PER_FACT, frame
+from handbook.training.text import make_handbook, make_messages, make_questions
+from handbook.training.tokenizer import load_tokenizer
+from handbook.training.tool_chats import make_tool_chat
 
 BUCKET = 500
 TOOLS_AS_FACTS = 9
@@ -106,7 +108,7 @@ def _draw_tool_case(
         messages, kind = messages[:-2], f"tools: {turn.sort}, call"
     roles, texts = zip(*written(messages, chat.schemas), strict=True)
     segments = [tokenizer.encode(text).ids for text in texts]
-    ids = frame(list(roles), segments, tokenizer.get_vocab())
+    ids, _ = frame(list(roles), segments, tokenizer.get_vocab())
     question = dataclasses.replace(turn.question, answer=texts[-1], kind=kind)
     return EvaluationCase(tuple(ids), len(segments[-1]) + 1, len(segments[0]), question)
 
@@ -117,13 +119,8 @@ def _draw_case(tokenizer: Tokenizer, seed: int, facts: float, turns: int) -> Eva
     messages = make_messages(handbook, questions)
     messages.append({"role": "assistant", "content": questions[-1].answer})
     segments = [tokenizer.encode(message["content"]).ids for message in messages]
-    ids = frame([message["role"] for message in messages], segments, tokenizer.get_vocab())
+    ids, _ = frame([message["role"] for message in messages], segments, tokenizer.get_vocab())
     return EvaluationCase(tuple(ids), len(segments[-1]) + 1, len(segments[0]), questions[-1])
-
-
-def load_checkpoint(directory: Path) -> LlamaForCausalLM:
-    """The decoder saved in `directory`, its bfloat16 weights widened to float32."""
-    return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
 @torch.inference_mode()

@@ -3,7 +3,7 @@
 Placeholders in the tables: `{n}` the noun of the kind, `{s}` the subject, `{v}` the value; `{N}`
 and `{S}` are the same at the start of a sentence. A fact remembers what it is about, so that a
 question can be phrased quite differently from the sentence that states it. Knows nothing of
-handbooks: which facts stand together is `handbook.evaluation.text`.
+handbooks: which facts stand together is `handbook.training.text`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handbook.evaluation import names, values
-from handbook.evaluation.names import Draw, Source
+from handbook.training import names, values
+from handbook.training.names import Draw, Source
 
 
 @dataclass(frozen=True)

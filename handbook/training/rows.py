@@ -1,0 +1,218 @@
+"""Training rows: a handbook and a long dialogue about it, some with tools, of exactly so many
+tokens.
+
+Many questions on one handbook make the supervision dense. Worker processes write rows ahead of the
+accelerator, of the lengths that the curriculum wants by then. Knows tokens and which of them are
+answers; nothing of models.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from handbook.training.hermes import written
+from handbook.training.names import Source, Split
+from handbook.training.text import write_handbook, write_question, write_small_talk
+from handbook.training.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
+from handbook.training.tool_chats import write_bare_chat, write_tool_chat
+
+TOKENS_PER_FACT = 20
+TOKENS_PER_TURN = 18
+TOKENS_PER_TOOL = 130
+TOKENS_PER_TOOL_TURN = 70
+AHEAD = 64
+TOOL_SHARE = 0.4
+"""Of the rows, those in which tools are offered."""
+BARE_SHARE = 0.1
+"""Of the rows, those in which what tools know is asked and none is offered."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Token ids (rows, length + 1), uint16, and which of them a right answer must contain, bool."""
+
+    ids: NDArray[np.uint16]
+    answers: NDArray[np.bool_]
+
+
+def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) -> Rows:
+    """`count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
+    chats = [_drawn(source, length) for _ in range(count)]
+    encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
+    vocabulary, position = tokenizer.get_vocab(), 0
+    ids = np.full((count, length + 1), vocabulary[END], dtype=np.uint16)
+    answers = np.zeros((count, length + 1), dtype=np.bool_)
+    for row, chat in enumerate(chats):
+        segments = [encoding.ids for encoding in encoded[position : position + len(chat)]]
+        position += len(chat)
+        tokens, is_answer = frame([role for role, _ in chat], segments, vocabulary)
+        filled = min(len(tokens), length + 1)
+        ids[row, :filled] = tokens[:filled]
+        answers[row, :filled] = is_answer[:filled]
+    return Rows(ids, answers)
+
+
+def frame(
+    roles: list[str], segments: list[list[int]], vocabulary: dict[str, int]
+) -> tuple[list[int], list[bool]]:
+    """The chat template over encoded messages, and which tokens the model must say itself."""
+    openers = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+    tokens, is_answer = [vocabulary[BEGIN]], [False]
+    for role, segment in zip(roles, segments, strict=True):
+        tokens += [vocabulary[openers[role]], *segment, vocabulary[END]]
+        is_answer += [False] + [role == "assistant"] * (len(segment) + 1)
+    return tokens, is_answer
+
+
+@dataclass(frozen=True)
+class TrainingStage:
+    """From which share of the training on rows of which lengths are drawn, each as likely."""
+
+    since: float
+    lengths: tuple[int, ...]
+
+
+CURRICULUM = (
+    TrainingStage(0.0, (256,)),
+    TrainingStage(0.06, (256, 1024, 1024)),
+    TrainingStage(0.2, (256, 1024, 3072, 3072, 4096)),
+)
+"""Short rows first: copying from near is learned there, and then from ever further away."""
+
+WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 4096)),)
+"""For a model that copies already; few lengths, as each is compiled for."""
+
+
+def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:
+    """The row lengths of the last stage that has begun at `progress` in [0, 1]."""
+    return [stage.lengths for stage in curriculum if stage.since <= progress][-1]
+
+
+class Feed:
+    """Batches of rows from worker processes; each batch has about `tokens` tokens."""
+
+    def __init__(
+        self, tokenizer: Path, curriculum: tuple[TrainingStage, ...], tokens: int, seed: int
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._context = context
+        self._batches: multiprocessing.Queue[Rows] = context.Queue(AHEAD)
+        self._progress: Synchronized[float] = context.Value("d", 0.0)
+        self._arguments = (tokenizer, curriculum, tokens, seed)
+
+    @contextmanager
+    def running(self, workers: int) -> Iterator[None]:
+        """Keep `workers` processes writing while the context is open."""
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        processes = [
+            self._context.Process(
+                target=_produce,
+                args=(self._batches, self._progress, worker, *self._arguments),
+                daemon=True,
+            )
+            for worker in range(workers)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.terminate()
+                process.join()
+
+    def advance(self, progress: float) -> None:
+        """Tell the workers how far the training has come, in [0, 1]."""
+        self._progress.value = progress
+
+    def next(self) -> Rows:
+        """The next batch, waiting for it."""
+        return self._batches.get()
+
+    def next_if_ready(self) -> Rows | None:
+        """The next batch, or None while none is ready."""
+        try:
+            return self._batches.get_nowait()
+        except queue.Empty:
+            return None
+
+
+def _produce(
+    batches: multiprocessing.Queue[Rows],
+    progress: Synchronized[float],
+    worker: int,
+    directory: Path,
+    curriculum: tuple[TrainingStage, ...],
+    tokens: int,
+    seed: int,
+) -> None:
+    tokenizer = load_tokenizer(directory)
+    source = Source(random.Random(f"rows {seed} {worker}"), Split.TRAIN)
+    while True:
+        lengths = lengths_at(curriculum, progress.value)
+        length = source.pick(lengths)
+        batches.put(write_rows(source, tokenizer, tokens // length, length))
+
+
+def _drawn(source: Source, length: int) -> list[tuple[str, str]]:
+    draw = source.rng.random()
+    if draw < TOOL_SHARE:
+        return _write_tool_chat(source, length)
+    if draw < TOOL_SHARE + BARE_SHARE:
+        return _write_bare_chat(source, length)
+    return _write_chat(source, length)
+
+
+def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
+    """Roles and texts of a chat that fills about `length` tokens or more."""
+    most = length * 0.8 / TOKENS_PER_FACT
+    facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
+    handbook = write_handbook(source, facts)
+    turns = int((length - facts * TOKENS_PER_FACT * 0.9) / TOKENS_PER_TURN) + 2
+    questions = [
+        write_small_talk(source) if source.chance(0.03) else write_question(source, handbook)
+        for _ in range(turns)
+    ]
+    system, first = _place(source, handbook.text, questions[0].text)
+    chat = [("system", system)] if system else []
+    for index, question in enumerate(questions):
+        chat.append(("user", question.text if index else first))
+        chat.append(("assistant", question.answer))
+    return chat
+
+
+def _write_tool_chat(source: Source, length: int) -> list[tuple[str, str]]:
+    """The same with tools; of a short row most is schemas and calls."""
+    most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
+    facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
+    left = length - facts * TOKENS_PER_FACT * 0.9 - TOKENS_PER_TOOL
+    turns = max(1, int(left / TOKENS_PER_TOOL_TURN)) + 1
+    chat = write_tool_chat(source, facts, turns, most_tools=3 if length > 512 else 1)
+    return written(chat.messages, chat.schemas)
+
+
+def _write_bare_chat(source: Source, length: int) -> list[tuple[str, str]]:
+    """What tools would know, asked where none is offered, mostly without a handbook."""
+    most = length * 0.8 / TOKENS_PER_FACT
+    facts = 0 if source.chance(0.6) else int(most * source.rng.random() ** 1.5)
+    left = length - facts * TOKENS_PER_FACT * 0.9
+    return written(write_bare_chat(source, facts, int(left / TOKENS_PER_TURN) + 1).messages)
+
+
+def _place(source: Source, handbook: str, question: str) -> tuple[str, str]:
+    """System message and first user message: some users put the handbook before their question."""
+    if source.chance(0.93):
+        return handbook, question
+    return "", f"{handbook}\n\n{question}"

@@ -1,0 +1,265 @@
+"""Train the handbook model: `python -m handbook.training.train --out DIR --minutes 8` on a GPU.
+
+It begins from nothing, or with `--from DIR` from that model and its tokenizer. The clock decides:
+learning rate and curriculum follow the share of the minutes that has passed. The best checkpoint by
+held-out accuracy, on the poorer of handbooks and tools, is in the out directory at any time.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import LlamaForCausalLM
+
+from handbook.training.checkpoint import (
+    DecoderShape,
+    load_checkpoint,
+    new_decoder,
+    shape_of,
+    write_card,
+)
+from handbook.training.keeper import Accuracy, Checks, Keeper
+from handbook.training.rows import CURRICULUM, WARM_CURRICULUM, Feed, Rows, TrainingStage
+from handbook.training.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+
+BETAS = (0.9, 0.95)
+COLD_RATE, WARM_RATE = 2e-3, 1e-3
+"""Peaks of the learning rate, from nothing and from a trained model."""
+LOWEST_SHARE = 0.02
+FRESH_AT_LEAST = 8
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long and how to train; the defaults are those of the shipped model on one H200."""
+
+    minutes: float = 8.0
+    shape: DecoderShape = field(default_factory=DecoderShape)
+    curriculum: tuple[TrainingStage, ...] = CURRICULUM
+    tokens_per_step: int = 98304
+    learning_rate: float = COLD_RATE
+    warmup: float = 0.02
+    weight_decay: float = 0.05
+    text_weight: float = 0.2
+    workers: int = 14
+    tokenizer_texts: int = 1500
+    check_every_seconds: float = 40.0
+    checks: Checks = field(default_factory=Checks)
+    start: Path | None = None
+    compiled: bool = True
+    device: str = "cuda"
+    seed: int = 0
+
+
+class Optimizers:
+    """Muon for the matrices of the layers, AdamW for embedding and norms; one learning rate."""
+
+    def __init__(self, model: LlamaForCausalLM, config: TrainingConfig) -> None:
+        layers = list(model.model.layers.parameters())
+        norms = [p for p in layers if p.ndim == 1]
+        rest = [*model.model.embed_tokens.parameters(), *model.model.norm.parameters(), *norms]
+        self._peak = config.learning_rate
+        self._all = (
+            torch.optim.Muon(
+                [p for p in layers if p.ndim == 2],
+                lr=self._peak,
+                weight_decay=config.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            torch.optim.AdamW(rest, lr=self._peak, betas=BETAS, weight_decay=0.0),
+        )
+
+    def step(self, share: float) -> None:
+        """One update at `share` of the peak learning rate; clears the gradients."""
+        for optimizer in self._all:
+            for group in optimizer.param_groups:
+                group["lr"] = self._peak * share
+            optimizer.step()  # type: ignore[no-untyped-call]
+            optimizer.zero_grad(set_to_none=True)
+
+
+def learning_share(progress: float, warmup: float) -> float:
+    """The share of the peak rate at `progress` in [0, 1]: a linear rise, then half a cosine."""
+    if progress < warmup:
+        return progress / warmup
+    rest = min(1.0, (progress - warmup) / (1 - warmup))
+    return LOWEST_SHARE + (1 - LOWEST_SHARE) * 0.5 * (1 + math.cos(math.pi * rest))
+
+
+def answer_loss(
+    logits: Tensor, targets: Tensor, answers: Tensor, text_weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and the answers' part of it, in nats a token.
+
+    `logits` (rows, length, vocab); `targets` and `answers` (rows, length), ids and bool. Text that
+    is no answer counts `text_weight` as much: it teaches to copy names before answers can.
+    """
+    each = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+    said = answers.flatten().float()
+    of_answers = (each * said).sum() / said.sum().clamp(min=1)
+    of_text = (each * (1 - said)).sum() / (1 - said).sum().clamp(min=1)
+    return of_answers + text_weight * of_text, of_answers.detach()
+
+
+class Trainer:
+    """The model, its optimizers, and the recent batches it may see again."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        torch.manual_seed(config.seed)
+        self._config = config
+        self._rng = random.Random(config.seed)
+        self.model = _decoder(config).to(config.device)
+        self._optimizers = Optimizers(self.model, config)
+        self._recent: collections.deque[tuple[Tensor, Tensor]] = collections.deque(maxlen=256)
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = answer_loss
+        if config.compiled:
+            for layer in self.model.model.layers:
+                layer.compile(dynamic=False)
+            self._loss = torch.compile(answer_loss, dynamic=False)
+
+    def batch(self, feed: Feed) -> tuple[Tensor, Tensor]:
+        """A fresh batch; where the workers are behind, a recent one again."""
+        few = len(self._recent) < FRESH_AT_LEAST
+        rows = feed.next() if few else feed.next_if_ready()
+        if rows is None:
+            return self._recent[self._rng.randrange(len(self._recent))]
+        self._recent.append(self.upload(rows))
+        return self._recent[-1]
+
+    def upload(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Ids (int64) and answer marks (bool) on the device, each (rows, length + 1)."""
+        ids = torch.from_numpy(rows.ids.astype("int64")).to(self._config.device)
+        return ids, torch.from_numpy(rows.answers).to(self._config.device)
+
+    def step(self, ids: Tensor, answers: Tensor, progress: float) -> Tensor:
+        """One update on `ids` (rows, length + 1); the answers' loss, still on the device."""
+        # Most CPUs emulate bfloat16 slowly; there, float32 is the quick way.
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
+            logits = self.model(ids[:, :-1]).logits
+        # A tensor, because a compiled loss would be compiled again for every new number.
+        weight = torch.tensor(self._config.text_weight * (1 - progress), device=ids.device)
+        loss, of_answers = self._loss(logits, ids[:, 1:], answers[:, 1:], weight)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self._optimizers.step(learning_share(progress, self._config.warmup))
+        return of_answers
+
+
+def _decoder(config: TrainingConfig) -> LlamaForCausalLM:
+    if config.start is None:
+        return new_decoder(config.shape)
+    model = load_checkpoint(config.start)
+    model.config.use_cache = False
+    model.train()
+    return model
+
+
+def _keeper(config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> Keeper:
+    return Keeper(config.checks, config.shape, tokenizer, config.device, out)
+
+
+def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
+    """Train as `config` says, leave the best model in `out`; returns the answers' losses seen."""
+    out.mkdir(parents=True, exist_ok=True)
+    if config.start is None:
+        tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)
+        shape = dataclasses.replace(config.shape, vocab_size=tokenizer.get_vocab_size())
+    else:
+        tokenizer, shape = load_tokenizer(config.start), shape_of(config.start)
+    save_tokenizer(tokenizer, out)
+    config = dataclasses.replace(config, shape=shape)
+    feed = Feed(out, config.curriculum, config.tokens_per_step, config.seed)
+    with feed.running(config.workers):
+        trainer, keeper = Trainer(config), _keeper(config, tokenizer, out)
+        losses = _run(config, trainer, keeper, feed, console)
+    assert keeper.best is not None
+    write_card(out, trainer.model, shape, _made(config), keeper.best.table())
+    return losses
+
+
+def _made(config: TrainingConfig) -> str:
+    """The training in words; the number of a GPU's minutes means little without its name."""
+    where = torch.cuda.get_device_name() if config.device == "cuda" else config.device
+    command = f"python -m handbook.training.train --out DIR --minutes {config.minutes:g}"
+    if config.start is None:
+        return f"`{command}` on one {where}"
+    return (
+        f"`{command} --from OLDER` on one {where}, where OLDER\n"
+        "is the same model after 8.2 minutes from nothing on an H200, without tools"
+    )
+
+
+def _run(
+    config: TrainingConfig, trainer: Trainer, keeper: Keeper, feed: Feed, console: Console
+) -> list[float]:
+    start = checked = time.monotonic()
+    losses: list[float] = []
+    step = 0
+    while (progress := (time.monotonic() - start) / (config.minutes * 60)) < 1:
+        feed.advance(progress)
+        loss = trainer.step(*trainer.batch(feed), progress)
+        # Reading a loss waits for the device, so only now and then.
+        if step % 20 == 0:
+            losses.append(loss.item())
+        step += 1
+        if time.monotonic() - checked > config.check_every_seconds:
+            checked = time.monotonic()
+            _tell(console, progress, step, losses, keeper.check(trainer.model))
+    _tell(console, 1.0, step, losses, keeper.check(trainer.model))
+    return losses
+
+
+def _tell(
+    console: Console, progress: float, step: int, losses: list[float], right: Accuracy
+) -> None:
+    recent = losses[-10:]
+    loss = sum(recent) / len(recent)
+    console.print(f"{progress:4.0%}  step {step}  answer loss {loss:.4f}  right: {right.told()}")
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Directory to write the model to.")],
+    minutes: Annotated[float, typer.Option(help="Minutes to train.")] = 8.0,
+    device: Annotated[str, typer.Option(help="cuda, or cpu for patience.")] = "cuda",
+    workers: Annotated[int, typer.Option(help="Processes that write training text.")] = 14,
+    seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="Directory of a model to begin from.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help=f"Its peak; by default {COLD_RATE:g}, or {WARM_RATE:g} with --from."),
+    ] = None,
+) -> None:
+    """Train the handbook model and write it as a Hugging Face directory."""
+    # Compiling pays on an accelerator; on a CPU it needs a C++ compiler that may not be there.
+    compiled = device != "cpu"
+    config = TrainingConfig(
+        minutes=minutes,
+        device=device,
+        workers=workers,
+        seed=seed,
+        compiled=compiled,
+        start=start,
+        learning_rate=learning_rate or (WARM_RATE if start else COLD_RATE),
+        curriculum=WARM_CURRICULUM if start else CURRICULUM,
+    )
+    train(config, out, Console(highlight=False))
+
+
+if __name__ == "__main__":
+    typer.run(main)
