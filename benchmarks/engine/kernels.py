@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +51,7 @@ PREFILLS = [  # rows, new tokens, context
 SMALL_DECODES, SMALL_PREFILLS = [(1, 64), (4, 96)], [(1, 48, 64)]
 GROUPS_OF_FOUR = Forest(groups=16, rows_each=4, of_all=1_024, of_group=3_072, own=256)
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+PLAIN = AttentionVariant(SCALE)
 Batch = tuple[Tensor, Tensor, BatchLayout]  # queries, the pool's keys and values, the layout
 
 
@@ -83,10 +84,22 @@ def mixed_lengths(rows: int, low: int, high: int) -> list[int]:
     return [round(steps[i]) for i in order]
 
 
-def make_batch(lengths: list[int], new: int, device: str = "cuda") -> Batch:
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Of a layer: query heads, KV heads, their size."""
+
+    query: int
+    kv: int
+    dim: int
+
+
+LLAMA = Heads(Q_HEADS, KV_HEADS, HEAD_DIM)
+
+
+def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads = LLAMA) -> Batch:
     """Rows of `lengths` whose blocks lie scattered over the pool."""
     rows, needed = len(lengths), [-(-length // BLOCK) for length in lengths]
-    kv = torch.randn((sum(needed), 2, KV_HEADS, BLOCK, HEAD_DIM), dtype=DTYPE, device=device)
+    kv = torch.randn((sum(needed), 2, heads.kv, BLOCK, heads.dim), dtype=DTYPE, device=device)
     ids = torch.randperm(sum(needed), device=device).int()
     tables = torch.zeros((rows, max(needed)), dtype=torch.int32, device=device)
     for row, own in enumerate(torch.split(ids, needed)):
@@ -101,8 +114,8 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda") -> Batch:
         num_decodes=rows if new == 1 else 0,
         max_context_len=max(lengths),
     )
-    q = torch.randn(rows * new, Q_HEADS, HEAD_DIM, dtype=DTYPE, device=device)
-    return q, kv, with_units(layout, kv, Q_HEADS)
+    q = torch.randn(rows * new, heads.query, heads.dim, dtype=DTYPE, device=device)
+    return q, kv, with_units(layout, kv, heads.query)
 
 
 def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
@@ -114,17 +127,20 @@ def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
     return float(do_bench_cudagraph(call, rep=rep_ms, return_mode="median")) / 1e3
 
 
-def attention(batch: Batch) -> Tensor:
+def attention(
+    batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
+) -> Tensor:
     """By the op that the engine uses on the batch's device."""
-    q, kv, layout = batch
-    return ops_for(q.device).paged_attention(q, kv, layout, AttentionVariant(SCALE), None)
+    return ops_for(batch[0].device).paged_attention(*batch, variant, sinks)
 
 
-def attention_seconds(batch: Batch) -> float:
+def attention_seconds(
+    batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
+) -> float:
     """Of one call."""
     if batch[0].is_cuda:
-        return replayed_seconds(lambda: attention(batch))
-    return seconds_of(lambda: attention(batch), "cpu")
+        return replayed_seconds(lambda: attention(batch, variant, sinks))
+    return seconds_of(lambda: attention(batch, variant, sinks), "cpu")
 
 
 def torch_seconds(rows: int, new: int, context: int, backend: SDPBackend) -> float | None:
