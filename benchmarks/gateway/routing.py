@@ -6,7 +6,8 @@
 `small`     events of one block, as decodes make them
 `<who>`     choosing a replica for one request and noting that it was sent: `nobody` has any of its
             prompt, `few` (one in eight) have a beginning of it, `all` have the same half, `ragged`
-            all have beginnings of their own; `tiers` likewise, a third of each in each tier
+            all have beginnings of their own; `tiers` and `alike`: as `ragged` and as `all`, with a
+            third of each in each tier
 `gone`      forgetting a replica
 `turn`      by how much it makes a turn longer to note and send that 64 sequences have each filled
             a block, encoded
@@ -49,6 +50,7 @@ BLOCK_SIZE = 16  # tokens
 NODE_BLOCKS = 64  # of the engine's tree
 PATH = NamespacePath.single(Namespace(bytes(16)))
 GATEWAY = b"gateway"
+IN_TIERS = ("tiers", "alike")
 UNDER_WAY = 16  # requests that have been sent and have no token yet
 
 
@@ -122,11 +124,12 @@ def measure_routing(fleet: Fleet, requests: int) -> None:
         "all": [blocks // 2] * replicas,
         "ragged": ragged,
         "tiers": ragged,
+        "alike": [blocks // 2] * replicas,
     }
     for case, lengths in cases.items():
         prompt = fleet.keys(blocks)
         for name, length in zip(fleet.names, lengths, strict=True):
-            fleet.tell(name, prompt[: KEY_BYTES * length], in_tiers=case == "tiers")
+            fleet.tell(name, prompt[: KEY_BYTES * length], in_tiers=case in IN_TIERS)
         taken = [1e6 * fleet.route(prompt) for _ in range(requests)]
         p50, p99 = np.percentile(taken, (50, 99)).tolist()
         emit(case, p50_us=p50, p99_us=p99, prompt_tokens=BLOCK_SIZE * blocks, replicas=replicas)

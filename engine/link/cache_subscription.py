@@ -3,7 +3,8 @@
     the number expected          passed on
     a lower one                  was there before: dropped
     a higher one                 passed on if it begins with `Cleared`; else there is a gap: a new
-                                 snapshot is asked for, once, and what comes before it is dropped
+                                 snapshot is asked for, and what comes before it is dropped; where
+                                 one more is missing, which may begin the snapshot, once more
 
 Knows: numbers. Does not know: connections, or what the events are for.
 """
@@ -26,6 +27,7 @@ class CacheSubscription:
         self._listen = listen
         self._send = send
         self._expected = 0
+        self._unheard = 0  # after the last one that came, whether it was passed on or dropped
         self._awaits_snapshot = False
         send(Subscribe())
 
@@ -36,9 +38,10 @@ class CacheSubscription:
         if self._is_usable(events):
             self._expected, self._awaits_snapshot = events.number + 1, False
             self._listen(events)
-        elif not self._awaits_snapshot:
+        elif not self._awaits_snapshot or events.number > self._unheard:
             self._awaits_snapshot = True
             self._send(Subscribe())
+        self._unheard = max(self._unheard, events.number + 1)
         if events.number % TAKEN_EVERY == TAKEN_EVERY - 1:
             self._send(EventsTaken(events.number))
 

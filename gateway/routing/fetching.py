@@ -11,9 +11,11 @@ Knows: blocks, tokens, seconds. Does not know: what moves the bytes, or how a re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource
@@ -46,7 +48,7 @@ class Offer(NamedTuple):
     shared_by: int  # fetches from there, this one included
 
 
-class ChosenFetch(NamedTuple):
+class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
     """What is to be fetched, and how long that takes."""
 
     source: FetchSource
@@ -61,21 +63,28 @@ class FetchChooser:
         self._limits = limits
 
     def offers(
-        self, prompt: Prompt, found: Mapping[str, Found], sources: Sources, loads: Loads
+        self,
+        prompt: Prompt,
+        found: Mapping[str, Found],
+        sources: Sources,
+        loads: Loads,
+        load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
         """The two that have most, so that each replica has one beside itself; the idler of equals.
 
-        `found`: what each replica has of the prompt.
+        `found`: what each replica has of the prompt; `load_s`: the seconds that it takes to load
+        what of this lies in its slower tiers.
         """
         blocks = {one: here.blocks for one, here in found.items() if one in sources}
         chosen = list[str]()
-        while blocks and len(chosen) < 2:
-            most = max(blocks.values())
+        for most in sorted(set(blocks.values()))[:-3:-1]:
             best = [one for one, count in blocks.items() if count == most]
             best.sort(key=lambda one: loads.fetches_from(sources[one]))
             chosen += best[: 2 - len(chosen)]
-            blocks = {one: count for one, count in blocks.items() if count < most}
-        return [self._offer(prompt, one, found[one], sources[one], loads) for one in chosen]
+        return [
+            self._offer(prompt, one, found[one].blocks, sources[one], loads, load_s(one))
+            for one in chosen
+        ]
 
     def chosen(
         self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
@@ -90,28 +99,31 @@ class FetchChooser:
         first, least, margin = offers[0], self._limits.least_tokens, self._limits.margin
         for replica, load, uncached in lacking:
             offer = offers[-1] if replica == first.replica else first
-            tokens, rates = uncached - offer.uncached, load.rates
+            _, source, is_over_tcp, left, begins_s, shared_by = offer
+            tokens, rates = uncached - left, load.rates
             if tokens < least:
                 continue
-            seconds = tokens * rates.fetch[offer.is_over_tcp].per_token * offer.shared_by
-            seconds += offer.begins_s
+            seconds = tokens * rates.fetch[is_over_tcp].per_token * shared_by + begins_s
             if seconds * margin > tokens * rates.compute.per_token:
                 continue
             if rates.may_fetch(namespace, now):
-                fetches[replica] = ChosenFetch(offer.source, tokens, seconds)
+                fetches[replica] = ChosenFetch(source, tokens, seconds)
         return fetches
 
     def _offer(
-        self, prompt: Prompt, replica: str, found: Found, address: str, loads: Loads
+        self,
+        prompt: Prompt,
+        replica: str,
+        blocks: int,
+        address: str,
+        loads: Loads,
+        load_s: float,
     ) -> Offer:
-        rates = loads.of(replica).rates
-        load_s = prompt.tokens_of(found.host) * rates.host.per_token
-        load_s += prompt.tokens_of(found.disk) * rates.disk.per_token
         return Offer(
             replica=replica,
-            source=FetchSource(address, prompt.tokens_of(found.blocks)),
+            source=FetchSource(address, prompt.tokens_of(blocks)),
             is_over_tcp=is_tcp(address),
-            uncached=prompt.uncached(found.blocks),
+            uncached=prompt.uncached(blocks),
             begins_s=self._limits.setup_s + load_s,
             shared_by=1 + loads.fetches_from(address),
         )

@@ -13,11 +13,12 @@ Knows: how the parts go together. Does not know: which replicas are ready.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import Generate, Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
-from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking
+from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking, Offer
 from gateway.routing.index import NOTHING, CacheIndex, Found
 from gateway.routing.loads import Loads
 from gateway.routing.prompt import Prompt, prompt_of
@@ -48,13 +49,16 @@ class FirstTokenRouter:
         prompt = self._prompt(request)
         looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
         found = self._index.find(prompt.keys, looked_at)
-        offers = self._fetching.offers(prompt, found, sources, self._loads) if sources else ()
+        load_s = partial(self._load_s, prompt, found)
+        offers: Sequence[Offer] = ()
+        if sources:
+            offers = self._fetching.offers(prompt, found, sources, self._loads, load_s)
         lacking = self._lacking(prompt, ready, found)
         fetches = self._fetching.chosen(lacking, offers, prompt.namespace, self._clock())
-        candidates = _candidates(prompt, lacking, found, fetches)
+        candidates = _candidates(lacking, found, fetches)
         cache_tokens = self._cache_tokens(prompt, ready)
-        chosen = choose_replica([*candidates.values()], cache_tokens, self._balance)
-        return self._choice(candidates[chosen], fetches.get(chosen))
+        chosen = choose_replica([*candidates.values()], cache_tokens, self._balance, load_s)
+        return self._choice(candidates[chosen], fetches.get(chosen), load_s(chosen))
 
     def sent(self, replica: str, request: Generate) -> None:
         """As `Router.sent`."""
@@ -104,12 +108,12 @@ class FirstTokenRouter:
         self, prompt: Prompt, ready: Sequence[str], found: Mapping[str, Found]
     ) -> list[Lacking]:
         """What each replica will have to compute or fetch that has what was found."""
-        marks, lacking = prompt.marks(), list[Lacking]()
+        load_of, lacking = self._loads.of, list[Lacking]()
         for replica in ready:
-            load, here = self._loads.of(replica), found.get(replica)
+            load, here = load_of(replica), found.get(replica)
             cached = 0 if here is None else here.blocks
             if load.queued:
-                cached = max(cached, load.expected.blocks(marks))
+                cached = max(cached, load.expected.blocks(prompt.marks()))
             uncached = prompt.uncached(cached) if cached else prompt.tokens
             lacking.append((replica, load, uncached))
         return lacking
@@ -120,33 +124,38 @@ class FirstTokenRouter:
         held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
         return max(held, self._balance.least_prompts * prompt.tokens)
 
-    def _choice(self, chosen: Candidate, fetch: ChosenFetch | None) -> Choice:
+    def _load_s(self, prompt: Prompt, found: Mapping[str, Found], replica: str) -> float:
+        """How long the replica loads what it has of the prompt in slower tiers."""
+        here, rates = found.get(replica, NOTHING), self._loads.of(replica).rates
+        if not here.is_lower:
+            return 0.0
+        host, disk = self._index.lower(replica, prompt.keys, here.blocks)
+        load_s = prompt.tokens_of(host) * rates.host.per_token
+        return load_s + prompt.tokens_of(disk) * rates.disk.per_token
+
+    def _choice(self, chosen: Candidate, fetch: ChosenFetch | None, load_s: float) -> Choice:
         computes = round(chosen.compute_s / self._loads.of(chosen.replica).rates.compute.per_token)
         source = None if fetch is None else fetch.source
-        return Choice(chosen.replica, source, computes, chosen.first_token_s)
+        return Choice(chosen.replica, source, computes, chosen.first_token_s + load_s)
 
 
 def _candidates(
-    prompt: Prompt,
     lacking: Sequence[Lacking],
     found: Mapping[str, Found],
     fetches: Mapping[str, ChosenFetch],
 ) -> dict[str, Candidate]:
-    """The replicas by their names, with what each would take."""
+    """The replicas by their names, with what each would take, but for loads."""
     candidates: dict[str, Candidate] = {}
     for replica, load, uncached in lacking:
-        per_token, here, copied_s = load.rates.compute.per_token, found.get(replica), 0.0
+        per_token, copied_s = load.rates.compute.per_token, 0.0
         compute = uncached * per_token
         first_token = load.queued * per_token
         if (fetch := fetches.get(replica)) is not None:
             copied_s = fetch.tokens * per_token
             compute -= copied_s
             first_token += fetch.seconds
-        first_token += compute
-        if here is not None and (here.host or here.disk):
-            first_token += prompt.tokens_of(here.host) * load.rates.host.per_token
-            first_token += prompt.tokens_of(here.disk) * load.rates.disk.per_token
+        loads = (here := found.get(replica)) is not None and here.is_lower
         candidates[replica] = Candidate(
-            replica, first_token, compute, load.running, load.given, copied_s
+            replica, first_token + compute, compute, load.running, load.given, copied_s, loads
         )
     return candidates

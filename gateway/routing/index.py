@@ -4,7 +4,7 @@ A replica that has a block has all blocks before it, and none before it in a slo
 much of a prompt it has is found by a binary search over the prompt's block keys:
 
     keys of the prompt   k0  k1  k2  k3  k4  k5  k6  k7
-    one replica has       device     | host  | -  -  -         Found(4, 2, 0)
+    one replica has       device     | host  | -  -  -         Found(6), Lower(2, 0)
 
 That holds for what an engine has told in full. Within a snapshot, or where a collision of keys has
 mixed two blocks up, an answer may be too long or too short: that costs a miss, or a copy, and
@@ -16,8 +16,10 @@ Knows: names, keys, tiers. Does not know: tokens, tenants, or what a tier costs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from engine.link.cache_events import CacheEvents, Cleared, Removed, TierName
 from gateway.routing.prompt import SHORT, Keys, keys_of
@@ -30,17 +32,18 @@ _STEPS = 64  # of a prompt
 _FEW_BYTES = 32 * KEY_BYTES  # of keys that are shortened sooner one by one
 
 
-class Found(NamedTuple):
-    """What a replica has of a prompt, in blocks from its beginning on and in this order."""
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """What a replica has of a prompt: its first `blocks` blocks, in whichever tiers."""
 
-    device: int = 0
-    host: int = 0
-    disk: int = 0
+    blocks: int = 0
+    is_lower: bool = False  # some lie in slower tiers than the device: `CacheIndex.lower`
 
-    @property
-    def blocks(self) -> int:
-        """In whichever tier."""
-        return self.device + self.host + self.disk
+
+class Lower(NamedTuple):
+    """Of the blocks that were found, how many are in slower tiers; they are the last ones."""
+
+    host: int
+    disk: int
 
 
 NOTHING = Found()
@@ -82,45 +85,49 @@ class CacheIndex:
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, Found]:
         """What each of the replicas has of a prompt; those that have nothing are left out.
 
-        Where a slower tier begins is told to a 64th of the prompt: it makes a small part of a small
-        difference. The answer of the replica before is tried first: they often have the same.
+        The answer of the replica before is tried first: they often have the same.
         """
-        found: dict[str, Found] = {}
-        if not keys:
-            return found
-        first, backwards, here = keys[0], keys[::-1], Found(1)
-        step = max(len(keys) // _STEPS, 1)  # blocks
-        for replica in replicas:
-            levels = self._levels.get(replica)
-            if levels is not None and first in levels:
-                if not _has_just(levels, keys, here.device):
-                    here = Found(len(keys) - _missing(levels, backwards))
-                on_device = levels[keys[here.device - 1]] == _ON_DEVICE  # as a rule
-                found[replica] = here if on_device else _by_tier(levels, keys, step, here.device)
-        return found
+        first, levels_of = keys[0] if keys else None, self._levels.get
+        having = [
+            (replica, levels)
+            for replica in replicas
+            if (levels := levels_of(replica)) is not None and first in levels
+        ]
+        return _found(keys, having) if having else {}
+
+    def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
+        """How many of the first `blocks` blocks, which `find` has found, are in slower tiers.
+
+        Told to a 64th of the prompt, since it makes a small part of a small difference, and asked
+        of few replicas. A part is in the slowest tier of its blocks.
+        """
+        level_of = self._levels[replica].__getitem__
+        step = max(len(keys) // _STEPS, 1)
+        ends = keys[step - 1 : blocks : step]
+        on_device = bisect_right(ends, _ON_DEVICE, key=level_of)
+        lower = blocks - step * on_device
+        if level_of(keys[blocks - 1]) < _ON_DISK:
+            return Lower(lower, 0)
+        disk = blocks - step * bisect_right(ends, _ON_DISK - 1, on_device, key=level_of)
+        return Lower(lower - disk, disk)
 
 
-def _has_just(levels: Levels, keys: Keys, blocks: int) -> bool:
-    """Whether the block before this place is there, and the one after it is not."""
-    return keys[blocks - 1] in levels and (blocks == len(keys) or keys[blocks] not in levels)
+def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, Found]:
+    """What these replicas have of a prompt, all of which have its first block.
 
-
-def _missing(levels: Levels, backwards: Keys) -> int:
-    """How many of a prompt's blocks are not there, whose keys come from the last one on."""
-    return bisect_left(backwards, True, key=levels.__contains__)
-
-
-def _by_tier(levels: Levels, keys: Keys, step: int, blocks: int) -> Found:
-    """Where the first `blocks` blocks lie, all of which are there; looks at the last of each step.
-
-    A step is in the slowest tier of its blocks.
+    In one function, and with what `bisect` does by itself: there is a turn for each replica, and
+    calls would take as long as the search.
     """
-    ends = keys[step - 1 : blocks : step]
-    device = step * bisect_right(ends, _ON_DEVICE, key=levels.__getitem__)
-    if levels[keys[blocks - 1]] < _ON_DISK:
-        return Found(device, blocks - device)
-    upper = step * bisect_right(ends, _ON_DISK - 1, device // step, key=levels.__getitem__)
-    return Found(device, upper - device, blocks - upper)
+    total, backwards = len(keys), keys[::-1]
+    found: dict[str, Found] = {}
+    blocks, here, lower = 1, Found(1), Found(1, is_lower=True)  # of the replica before
+    for replica, levels in having:
+        has_more = blocks < total and keys[blocks] in levels
+        if has_more or keys[blocks - 1] not in levels:
+            blocks = total - bisect_left(backwards, True, key=levels.__contains__)
+            here, lower = Found(blocks), Found(blocks, is_lower=True)
+        found[replica] = here if levels[keys[blocks - 1]] == _ON_DEVICE else lower
+    return found
 
 
 def _shortened(block_keys: bytes) -> list[int]:

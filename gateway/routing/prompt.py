@@ -51,8 +51,8 @@ class Prompt:
 
     def uncached(self, cached: int) -> int:
         """How many tokens are to be computed, at least one, if `cached` blocks are there."""
-        left = self.tokens - self.tokens_of(cached)
-        return left if left > 1 else 1  # for each replica, and `max` takes longer
+        left = self.tokens - self.tokens * cached // self.blocks if cached else self.tokens
+        return left if left > 1 else 1  # for each replica, and calls take longer
 
     def marks(self) -> list[tuple[int, int]]:
         """Some beginnings of the prompt, in blocks, and the key of the last block of each.

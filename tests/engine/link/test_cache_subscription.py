@@ -53,6 +53,20 @@ def test_after_a_gap_a_snapshot_is_asked_for_once_and_nothing_passed_on_before_i
     assert ends.sent == [Subscribe()] * 3
 
 
+def test_a_snapshot_whose_beginning_is_lost_is_asked_for_again() -> None:
+    """Nothing else would ever begin it: the engine has sent it."""
+    ends = Ends()
+    ends.receive_snapshot(0)
+    ends.receive(2, 3)
+    assert ends.sent == [Subscribe()] * 2
+    ends.receive(5)  # 4 may have begun the snapshot
+    assert ends.sent == [Subscribe()] * 3
+    ends.receive(6, 6, 5)
+    assert ends.sent == [Subscribe()] * 3, "without another gap it is on its way"
+    ends.receive_snapshot(7)
+    assert ends.passed_on == [0, 7]
+
+
 def test_a_snapshot_that_comes_unasked_bridges_a_gap() -> None:
     ends = Ends()
     ends.receive_snapshot(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.routing.choose import Balance, Candidate, choose_replica
 
@@ -16,31 +17,40 @@ def one(
     return Candidate(name, seconds, compute, running, given)
 
 
+def chosen(candidates: list[Candidate], cache_tokens: float, balance: Balance) -> str:
+    """The choice where nothing is loaded."""
+    return choose_replica(candidates, cache_tokens, balance, never_asked)
+
+
+def never_asked(replica: str) -> float:
+    raise AssertionError(f"{replica} loads nothing")
+
+
 def test_the_soonest_first_token_is_chosen() -> None:
-    assert choose_replica([one("a", 0.9), one("b", 0.5), one("c", 0.7)], 1e6, PLAIN) == "b"
+    assert chosen([one("a", 0.9), one("b", 0.5), one("c", 0.7)], 1e6, PLAIN) == "b"
 
 
 def test_about_as_soon_is_no_difference_and_the_idlest_is_chosen() -> None:
     both = [one("a", 1.0, running=3), one("b", 1.01, running=2)]
-    assert choose_replica(both, 1e6, PLAIN) == "b"
-    assert choose_replica([one("a", 1.0, running=3), one("b", 1.1, running=2)], 1e6, PLAIN) == "a"
-    assert choose_replica([one("a", given=9), one("b", given=5)], 1e6, PLAIN) == "b"
-    assert choose_replica([one("b"), one("a")], 1e6, PLAIN) == "a"
+    assert chosen(both, 1e6, PLAIN) == "b"
+    assert chosen([one("a", 1.0, running=3), one("b", 1.1, running=2)], 1e6, PLAIN) == "a"
+    assert chosen([one("a", given=9), one("b", given=5)], 1e6, PLAIN) == "b"
+    assert chosen([one("b"), one("a")], 1e6, PLAIN) == "a"
 
 
 def test_what_has_computed_more_is_dearer_for_what_it_would_have_to_compute() -> None:
     ahead = one("a", 0.8, compute=0.8, given=200)  # it has the block that all have in common
     behind = one("b", 1.0, compute=1.0, given=0)
-    assert choose_replica([ahead, behind], 1000.0, PLAIN) == "b"
-    assert choose_replica([ahead, behind], 100_000.0, PLAIN) == "a"  # little of what a cache holds
+    assert chosen([ahead, behind], 1000.0, PLAIN) == "b"
+    assert chosen([ahead, behind], 100_000.0, PLAIN) == "a"  # little of what a cache holds
     has_all = one("a", 0.1, compute=0.1, given=200)
-    assert choose_replica([has_all, behind], 1000.0, PLAIN) == "a"
+    assert chosen([has_all, behind], 1000.0, PLAIN) == "a"
 
 
 def test_one_that_runs_far_more_than_the_others_is_left_out() -> None:
     idle = [one(name, 1.0) for name in "bcd"]
-    assert choose_replica([one("a", 0.0, running=6), *idle], 1e6, PLAIN) == "a"  # some are no herd
-    assert choose_replica([one("a", 0.0, running=7), *idle], 1e6, PLAIN) == "b"
+    assert chosen([one("a", 0.0, running=6), *idle], 1e6, PLAIN) == "a"  # some are no herd
+    assert chosen([one("a", 0.0, running=7), *idle], 1e6, PLAIN) == "b"
 
 
 CANDIDATES = st.lists(
@@ -52,6 +62,7 @@ CANDIDATES = st.lists(
         st.integers(0, 100),
         st.integers(0, 10**9),
         st.floats(0, 100),
+        st.booleans(),
     ),
     min_size=1,
     max_size=8,
@@ -63,6 +74,44 @@ CANDIDATES = st.lists(
 def test_there_is_always_a_choice_and_the_order_does_not_matter(
     candidates: list[Candidate], cache_tokens: float
 ) -> None:
-    name = choose_replica(candidates, cache_tokens, PLAIN)
+    name = choose_replica(candidates, cache_tokens, PLAIN, load_s)
     assert name in {candidate.replica for candidate in candidates}
-    assert choose_replica(candidates[::-1], cache_tokens, PLAIN) == name
+    assert choose_replica(candidates[::-1], cache_tokens, PLAIN, load_s) == name
+
+
+def load_s(replica: str) -> float:
+    return 7.0 * (ord(replica) % 4)
+
+
+@given(CANDIDATES, st.floats(0, 1e9))
+def test_it_is_as_if_all_that_load_had_been_asked_before(
+    candidates: list[Candidate], cache_tokens: float
+) -> None:
+    asked = [
+        replace(one, first_token_s=one.first_token_s + load_s(one.replica), loads=False)
+        if one.loads
+        else one
+        for one in candidates
+    ]
+    either = {  # sums are made in another order
+        chosen(asked, cache_tokens, Balance(alike=PLAIN.alike + rounding))
+        for rounding in (-1e-9, 0.0, 1e-9)
+    }
+    assert choose_replica(candidates, cache_tokens, PLAIN, load_s) in either
+
+
+def test_who_cannot_be_chosen_is_not_asked_what_it_loads() -> None:
+    asked = list[str]()
+
+    def noted(replica: str) -> float:
+        asked.append(replica)
+        return 0.5
+
+    soon, later = loading("a", 1.0), loading("b", 1.4)
+    assert choose_replica([soon, later, loading("c", 1.6), one("d", 1.7)], 1e6, PLAIN, noted) == "a"
+    assert sorted(set(asked)) == ["a", "b"]
+    assert choose_replica([soon, one("b", 1.2)], 1e6, PLAIN, noted) == "b", "it counts"
+
+
+def loading(name: str, seconds: float) -> Candidate:
+    return replace(one(name, seconds), loads=True)

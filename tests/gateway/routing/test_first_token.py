@@ -21,7 +21,7 @@ from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.choose import Balance
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.rates import COMPUTE_S, ReplicaRates
+from gateway.routing.rates import COMPUTE_S, DISK_S, HOST_S, ReplicaRates
 from tests.gateway.routing.requests import (
     BLOCK,
     cached,
@@ -71,6 +71,17 @@ def test_what_lies_in_a_slower_tier_is_worth_less() -> None:
     assert one.choose(request("r", *range(110)), READY).replica == "b"
     one.heard("c", cached(*range(99)))
     assert one.choose(request("r", *range(110)), READY).replica == "c"
+
+
+def test_what_is_predicted_has_the_load_in_it() -> None:
+    one, asked = router(), request("r", *range(100))
+    one.heard("a", cached(*range(100)))
+    one.heard("b", cached(*range(100), tier="host"))
+    one.heard("c", cached(*range(100), tier="disk"))
+    predicted = [one.choose(asked, (name,)).first_token_s for name in READY]
+    tokens = BLOCK * 100 + 1
+    loads = [tokens * load_s for load_s in (0.0, HOST_S, DISK_S)]
+    assert predicted == pytest.approx([COMPUTE_S + load_s for load_s in loads])
 
 
 def test_a_long_queue_outweighs_what_is_cached() -> None:

@@ -17,7 +17,7 @@ from engine import cache_feed
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import Added, CacheEvents, Cleared, Moved, Removed
 from engine.link.cache_subscription import CacheSubscription
-from gateway.routing.index import NOTHING, CacheIndex, Found
+from gateway.routing.index import NOTHING, TIERS, CacheIndex, Found
 from gateway.routing.prompt import keys_of
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
@@ -32,14 +32,24 @@ PROMPTS += [tokens(*([1] * 24)), tokens(*([1] * 12 + [2] * 12)), tokens(*range(1
 PATHS = (path("published", "tenant"), path("other"))
 
 
-def literal(listener: CacheListener, block_keys: bytes) -> Found:
-    """What it has of a prompt, block by block until the first that it has not."""
+def literal(listener: CacheListener, block_keys: bytes) -> tuple[int, int, int]:
+    """What it has of a prompt by tier, block by block until the first that it has not."""
     counts = {"device": 0, "host": 0, "disk": 0}
     for key in split_keys(block_keys):
         if key not in listener.held:
             break
         counts[listener.held[key]] += 1
-    return Found(**counts)
+    return counts["device"], counts["host"], counts["disk"]
+
+
+def by_tier(index: CacheIndex, block_keys: bytes, replica: str) -> tuple[int, int, int]:
+    """What a replica has, as a router asks it: blocks in device, host and disk."""
+    keys = keys_of(block_keys)
+    found = index.find(keys, [replica]).get(replica, NOTHING)
+    if not found.is_lower:
+        return found.blocks, 0, 0
+    host, disk = index.lower(replica, keys, found.blocks)
+    return found.blocks - host - disk, host, disk
 
 
 class Wire:
@@ -161,7 +171,9 @@ class Chaos(RuleBasedStateMachine):
                     got = found.get(name, NOTHING)
                     assert 0 <= got.blocks <= len(block_keys) // KEY_BYTES
                     if is_closed(wire.listener, block_keys):
-                        assert got == literal(wire.listener, block_keys)
+                        exact = literal(wire.listener, block_keys)
+                        assert (got.blocks, got.is_lower) == (sum(exact), any(exact[1:]))
+                        assert by_tier(self.index, block_keys, name) == exact
 
 
 def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
@@ -202,10 +214,12 @@ def test_blocks_are_counted_by_their_tiers() -> None:
     index, keys = CacheIndex(), chained(*range(10))
     index.apply("r", events(Added("device", keys)))
     index.apply("r", events(Moved("host", keys[4 * KEY_BYTES :]), Moved("disk", keys[-KEY_BYTES:])))
-    assert index.find(keys_of(keys), ["r"]) == {"r": Found(4, 5, 1)}
-    assert index.find(keys_of(keys[: 6 * KEY_BYTES]), ["r"]) == {"r": Found(4, 2)}
+    assert index.find(keys_of(keys), ["r"]) == {"r": Found(10, is_lower=True)}
+    assert by_tier(index, keys, "r") == (4, 5, 1)
+    assert by_tier(index, keys[: 6 * KEY_BYTES], "r") == (4, 2, 0)
+    assert index.find(keys_of(keys[: 4 * KEY_BYTES]), ["r"]) == {"r": Found(4)}
     index.apply("r", events(Removed(keys[8 * KEY_BYTES :])))
-    assert index.find(keys_of(keys), ["r"]) == {"r": Found(4, 4)}
+    assert by_tier(index, keys, "r") == (4, 4, 0)
     index.apply("r", events(Cleared()))
     assert index.find(keys_of(keys), ["r"]) == {}
 
@@ -216,10 +230,10 @@ def test_of_a_long_prompt_tiers_are_told_to_a_part_of_it() -> None:
         lower = keys[device * KEY_BYTES :]
         index.apply("r", events(Cleared(), Added("device", keys), Moved("host", lower)))
         index.apply("r", events(Moved("disk", lower[host * KEY_BYTES :])))
-        found = index.find(keys_of(keys), ["r"])["r"]
-        assert found.blocks == 640, "that is told to the block"
-        assert device - step < found.device <= device
-        assert device + host - step < found.device + found.host <= device + host
+        on_device, in_host, on_disk = by_tier(index, keys, "r")
+        assert on_device + in_host + on_disk == 640, "that is told to the block"
+        assert device - step < on_device <= device
+        assert device + host - step < on_device + in_host <= device + host
         assert index.find(keys_of(keys[: 555 * KEY_BYTES]), ["r"])["r"].blocks == 555
 
 
@@ -228,7 +242,7 @@ def test_of_a_long_prompt_tiers_are_told_to_a_part_of_it() -> None:
 def test_all_lengths_are_found(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 40))
     keys = chained(*range(total))
-    index, expected = CacheIndex(), {}
+    index, expected = CacheIndex(), dict[str, tuple[int, int, int]]()
     for number in range(6):
         ends = sorted(data.draw(st.tuples(*[st.integers(0, total)] * 3)))
         at = [KEY_BYTES * end for end in ends]
@@ -237,8 +251,33 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
         index.apply(name, events(Added("host", keys[at[0] : at[1]])))
         index.apply(name, events(Added("disk", keys[at[1] : at[2]])))
         if ends[2]:
-            expected[name] = Found(ends[0], ends[1] - ends[0], ends[2] - ends[1])
-    assert index.find(keys_of(keys), [str(number) for number in range(6)]) == expected
+            expected[name] = ends[0], ends[1] - ends[0], ends[2] - ends[1]
+    found = index.find(keys_of(keys), [str(number) for number in range(6)])
+    assert found == {name: Found(sum(exact), any(exact[1:])) for name, exact in expected.items()}
+    assert {name: by_tier(index, keys, name) for name in found} == expected
+
+
+@settings(max_examples=200, derandomize=True)
+@given(st.data())
+def test_where_blocks_are_missing_in_between_an_answer_ends_at_one_that_is_there(
+    data: st.DataObject,
+) -> None:
+    """As within a snapshot. Which of the ends is told is not; the engine finds out."""
+    total = data.draw(st.integers(1, 30))
+    contents, index = [*range(total)], CacheIndex()
+    keys = split_keys(chained(*contents))
+    held = data.draw(st.lists(st.sets(st.sampled_from(keys)), min_size=1, max_size=5))
+    for number, some in enumerate(held):
+        tier = data.draw(st.sampled_from(TIERS))
+        index.apply(str(number), events(Added(tier, b"".join(some))))
+    found = index.find(keys_of(b"".join(keys)), [str(number) for number in range(len(held))])
+    for number, some in enumerate(held):
+        assert (str(number) in found) is (keys[0] in some)
+        blocks = found.get(str(number), NOTHING).blocks
+        assert not blocks or keys[blocks - 1] in some
+        assert blocks == total or keys[blocks] not in some
+        device, host, disk = by_tier(index, b"".join(keys), str(number))
+        assert min(device, host, disk) >= 0
 
 
 @given(st.binary(max_size=100))
