@@ -41,6 +41,7 @@ class Launches:
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds
         self._settled_at = 0.0  # when the last step was settled
         self._ended_at: float | None = 0.0  # when it ended; None: before the host looked
+        self._began_at: float | None = None  # the first under way, by prediction, if not seen
         self._num_refused = 0  # steps in a row for which the device had no memory
 
     def __len__(self) -> int:
@@ -53,6 +54,8 @@ class Launches:
             launched = self._launched(scheduled)
         except self._components.out_of_memory:
             return False
+        took = self._components.clock() - launched_at
+        self._components.times.launched(StepShape.of(scheduled.step.rows), took)
         self._num_refused = 0
         self._components.settler.begin(scheduled)
         self._under_way.append((scheduled, launched, launched_at))
@@ -131,9 +134,14 @@ class Launches:
         is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
         # What a step took that was held up says nothing of the device, and would hold up the next.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
-        if started_at is not None and not is_held:
-            learn = self._components.times.settled if is_end_seen else self._components.times.missed
-            learn(StepShape.of(step.rows), now - started_at)
+        began_at = self._began_at if started_at is None else started_at
+        shape, times = StepShape.of(step.rows), self._components.times
+        self._began_at = None
+        if began_at is not None and not is_end_seen and (takes := times.seconds(shape)):
+            self._began_at = min(began_at + takes, now)
+        if began_at is not None and not is_held:
+            learn = times.settled if is_end_seen else times.missed
+            learn(shape, now - began_at)
         seconds = now - max(launched_at, self._settled_at)
         self._settled_at, self._ended_at = now, now if is_end_seen else None
         self._components.counters.steps += 1

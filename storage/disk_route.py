@@ -116,12 +116,16 @@ class DiskRoute:
             passage = self._writes.popleft()
             passage.buffer = self._buffers.take()
             going.append(passage)
+        if not going:
+            return
         slots = np.array([passage.move.source for passage in going], np.int64)
         runs = runs_of(self._buffers.pool.tensor, self._device, _buffers_of(going), slots)
         self._copy(CopyDirection.DOWN, going, runs, ended)
 
     def _bring(self, arrived: list[_Passage], ended: Completed) -> None:
         """Copy blocks that have been read from disk from their buffers to the device."""
+        if not arrived:
+            return
         slots = np.array([passage.move.target for passage in arrived], np.int64)
         runs = runs_of(self._device, self._buffers.pool.tensor, slots, _buffers_of(arrived))
         self._copy(CopyDirection.UP, arrived, runs, ended)
@@ -129,8 +133,6 @@ class DiskRoute:
     def _copy(
         self, direction: CopyDirection, passages: list[_Passage], runs: Runs, ended: Completed
     ) -> None:
-        if not passages:
-            return
         mark = max(passages, key=lambda passage: passage.turn).mark
         try:
             event = self._copies.copy(direction, runs, mark)

@@ -9,7 +9,8 @@ Every sequence in a step waits until the whole step has ended. From the predicte
     a flow that may return       a part of the time that its own prompt takes, since its next
                                  request may arrive at any moment
 
-Of two sizes that fit, the one with the cheaper tokens is chosen. A step reads all weights for its
+Of two sizes that fit, the one with the cheaper tokens is chosen; of sizes that cost about the same,
+the smaller one if most sequences decode. A step reads all weights for its
 decodes anyway, and a waiting prompt is not yet one of these decodes. So a part of the decodes' time
 is not charged to the prompts: the share of decodes among all present sequences. Beside many decodes
 this favours small steps of a captured size; while many prompts wait for few decodes, large steps.
@@ -34,7 +35,8 @@ PART_OF_RETURNING = 1 / 8  # of what the prompt of a flow that may return takes
 FEWEST_TIMES = 2.5  # what a step takes without prompts: no bound is below
 WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will have many steps
 LEAST = 64  # tokens, where more fit
-ALIKE = 0.02  # sizes whose prices differ by less are alike: the largest of them is taken
+ALIKE = 0.05  # sizes whose prices differ by less are alike
+MOSTLY = 1 / 2  # of who is present: if more decode, the smallest of such sizes is taken
 ADAPTS = 0.5  # weight of the prompt that was admitted last among those before
 
 
@@ -139,14 +141,16 @@ class PrefillBudget:
     ) -> int:
         """Of steps of these sizes, the one with the cheapest tokens.
 
-        `part`: the share of decodes among the present sequences.
+        `part`: the share of decodes among the present sequences. Where they are the most, of alike
+        sizes the smallest is chosen, since all of them wait for the step; else the largest.
         """
         anyway = part * self._times.seconds(decodes)
         prices = {
             size: (takes - anyway) / min(size, max(wanted, 1.0)) for size, takes in sizes.items()
         }
         least = min(prices.values())
-        return max(size for size, price in prices.items() if price <= least + ALIKE * abs(least))
+        alike = [size for size, price in prices.items() if price <= least + ALIKE * abs(least)]
+        return min(alike) if part > MOSTLY else max(alike)
 
     def _seconds(self, decodes: StepShape, new: int) -> float:
         shape = StepShape(decodes.decodes, decodes.keys, new, new * self._context)

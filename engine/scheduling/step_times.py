@@ -6,8 +6,10 @@ The seconds of `rows` are a curve, with a point for each size that steps are cap
 another for steps that are too large to be captured: some sizes cost hardly more than smaller ones.
 When a step took longer or shorter than predicted, the terms of its prediction are corrected in
 proportion to their size: the first time in full, since a size that is wrongly taken to be dear is
-not tried again, then less and less. A point of the curve that has not been measured is derived from
-the nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
+not tried again, then less and less. A step that was over before the host looked took no longer, and
+one that is not captured takes at least as long as the host needs to launch it. A point of the curve
+that has not been measured is derived from the nearest one that has, by rough constants (`WEIGHTS`,
+`KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
 step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
@@ -45,6 +47,7 @@ LEARNS = 0.3  # the part of an error that is corrected at once, after the first 
 MEASURED_TOKENS = 64  # of prompts; fewer say little about the cost of a prompt's token
 NUM_REMEMBERED = 8  # steps, for by how much one may be shorter than predicted
 MISSED = 7 / 8  # of the time until the host looked: what a step that was over by then counts as
+HIDDEN = 1.2  # times as long as its launch: a step that took no longer says little of the device
 SHORTEST_CONTEXT = 256  # tokens, of those whose rates are reported
 
 
@@ -91,10 +94,11 @@ class StepTimes:
         self._met = Counter[int]()  # how often a rate was corrected: such have one of their own
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # to what was predicted
         self._longest = SHORTEST_CONTEXT
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # of steps not captured
 
     def settled(self, shape: StepShape, seconds: float) -> None:
         """A step of this shape took `seconds`."""
-        if seconds <= 0.0:
+        if seconds <= 0.0 or self._is_hidden(shape, seconds):
             return
         terms = self._terms(shape)
         if not self._met:
@@ -109,14 +113,25 @@ class StepTimes:
             self._longest = max(self._longest, int(shape.pairs / shape.new))
 
     def missed(self, shape: StepShape, most: float) -> None:
-        """A step was over before the host looked, after `most` seconds."""
+        """A step was over before the host looked, after `most` seconds: it took no longer."""
         predicted = self.seconds(shape)
-        if predicted:
+        if predicted > most:
+            self.settled(shape, most)
+        elif predicted:
             self._ratios.append(min(MISSED * most / predicted, 1.0))
 
+    def launched(self, shape: StepShape, seconds: float) -> None:
+        """The host took so long to launch a step of this shape."""
+        if not self._is_captured(shape):
+            self._launches.append(seconds)
+
     def seconds(self, shape: StepShape) -> float:
-        """What a step of this shape takes; 0 as long as nothing is known."""
-        return sum(units * self._rates[place] for place, units in self._terms(shape))
+        """What a step of this shape takes; 0 as long as nothing is known.
+
+        One that is not captured takes at least as long as the host needs to launch it.
+        """
+        device = self._device_seconds(shape)
+        return max(device, self._launch_seconds(shape)) if device else device
 
     def least(self, shape: StepShape) -> float | None:
         """What it takes if as short, beside its prediction, as any of the last; None: unknown."""
@@ -147,6 +162,19 @@ class StepTimes:
             )
             context *= 2
         return rates
+
+    def _device_seconds(self, shape: StepShape) -> float:
+        return sum(units * self._rates[place] for place, units in self._terms(shape))
+
+    def _is_captured(self, shape: StepShape) -> bool:
+        return not 0 < self._most_captured < shape.new
+
+    def _launch_seconds(self, shape: StepShape) -> float:
+        return 0.0 if self._is_captured(shape) else min(self._launches, default=0.0)
+
+    def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
+        """Whether the host took as long to launch it: then this says little of the device."""
+        return self._device_seconds(shape) < seconds < HIDDEN * self._launch_seconds(shape)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
         """Divide what is learned of an error among parts of a step, the larger ones more."""

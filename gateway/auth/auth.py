@@ -67,13 +67,13 @@ class Authenticator(SecurityBase):
 
     async def __call__(self, request: Request) -> Caller:
         """The tenant that calls; raises Unauthenticated or Forbidden."""
-        key = credential(request)
-        caller = await self._keyring.identify(key)
+        digest = self._keyring.digest_of_issued(credential(request))
+        caller = await self._keyring.check(digest)
         if self._running is not None:
             running = running_request(request.scope)
             running.tenant_id, running.key_id = caller.tenant_id, caller.key_id
             running.route = route_of(request.scope)
-            self._running.add(self._keyring.digest(key), running)
+            self._running.add(digest, running)
         is_operator = self._operator is not None and self._operator.vouches_for(request)
         return replace(caller, is_operator=True) if is_operator else caller
 

@@ -186,9 +186,13 @@ class Keyring:
         (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
         disabled tenant; Unavailable if the store does not answer and the key is not remembered.
         """
+        return await self.check(self.digest_of_issued(key))
+
+    def digest_of_issued(self, key: str) -> bytes:
+        """The digest of a key that may be one of ours; Unauthenticated for a malformed one."""
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
-        return await self.check(self.digest(key))
+        return self.digest(key)
 
     async def check(self, digest: bytes) -> Caller:
         """Who calls with the key that has this digest; raises what `identify` does."""

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from engine.errors import EngineError
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, from_engine
 from gateway.http.cors import Cors
+from gateway.http.direct import DirectRoutes, direct_routes
 from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.openapi import JSON, complete, flattened
 from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
@@ -60,8 +61,10 @@ class GatewayApp(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """FastAPI's stack, inside the middleware that gives a request its id and may cut it off."""
         stack = super().build_middleware_stack()
+        routes, handlers = direct_routes(self.routes), self.exception_handlers
+        direct = DirectRoutes(stack, routes, handlers)
         # Leaves event streams as they are, and compresses large answers in a thread.
-        inner = GZipMiddleware(stack, minimum_size=_WORTH_GZIP, compresslevel=_LEVEL)
+        inner = GZipMiddleware(direct, minimum_size=_WORTH_GZIP, compresslevel=_LEVEL)
         return RequestHead(inner, self._dialects, self._cors, self._access_log)
 
     def openapi(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
 from gateway.turn_formats.pieces import Piece
 from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import NamespacePath
+from prefix_cache.namespace import Namespace, NamespacePath
 
 T = TypeVar("T")
 
@@ -225,20 +225,22 @@ class Admission:
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=param_of(prompt))
             marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
-            prepared.append(self._prepared(found, prompt, caller, wanted, welcome, marks))
+            own = asked.namespace
+            prepared.append(self._prepared(found, prompt, own, caller, wanted, welcome, marks))
         return prepared
 
     def _prepared(
         self,
         found: Tokenised,
         prompt: Prompt,
+        own: Namespace,
         caller: Caller,
         wanted: GenerationRequest,
         welcome: Welcome,
         marks: tuple[Mark, ...],
     ) -> _Prepared:
         token_ids, size = found.token_ids, welcome.block_size
-        path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
+        path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)

@@ -1,9 +1,9 @@
 """Threads for work that would hold up the event loop, shared fairly by tenants.
 
-Work is a generator: at every `yield` the next tenant gets the thread. Tenants take turns, and the
-work of one tenant is done in order of arrival. Large work has threads of its own, at a lower
-priority, so that a small prompt never waits for a large one. One event loop calls, and alone
-decides who is next.
+Work is a generator: at every `yield` the next tenant gets the thread, if one waits. Tenants take
+turns, and the work of one tenant is done in order of arrival. Large work has threads of its own, at
+a lower priority, so that a small prompt never waits for a large one. One event loop calls, and
+alone decides who is next.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -91,18 +92,29 @@ class _Lane:
             if queue:
                 self._waiting[tenant_id] = queue  # after the others
             self._free -= 1
-            step = asyncio.get_running_loop().run_in_executor(self.pool, _step, job.work)
-            step.add_done_callback(partial(self._end_step, job))
+            steps = asyncio.get_running_loop().run_in_executor(self.pool, self._steps, job)
+            steps.add_done_callback(partial(self._end_steps, job))
 
-    def _end_step(self, job: _Job, step: asyncio.Future[_Done[Any] | None]) -> None:
+    def _steps(self, job: _Job) -> _Done[Any] | None:
+        """Steps of a job until another one waits; None if there are more. Runs in a thread.
+
+        Going back to the event loop between two steps takes longer than many a step.
+        """
+        while True:
+            done = _step(job.work)
+            if done is not None or self._waiting or job.result.done():
+                return done
+            time.sleep(0)  # the event loop goes first, if it waits for the interpreter
+
+    def _end_steps(self, job: _Job, steps: asyncio.Future[_Done[Any] | None]) -> None:
         """The step of a request that was cancelled has kept its thread until now."""
         self._free += 1
-        error = None if step.cancelled() else step.exception()
-        if job.result.done() or step.cancelled():
+        error = None if steps.cancelled() else steps.exception()
+        if job.result.done() or steps.cancelled():
             pass
         elif error is not None:
             job.result.set_exception(error)
-        elif (done := step.result()) is not None:
+        elif (done := steps.result()) is not None:
             job.result.set_result(done.value)
         else:  # work that has begun is the first of its tenant
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)

@@ -23,6 +23,7 @@ from gateway.prompts.text_memory import Owner, TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.splicing import SplicedChat
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
+from prefix_cache.namespace import Namespace
 
 INLINE_SIZE = 4096  # characters; a longer prompt is tokenised in another thread
 _TAIL = 4  # pieces of a rendered chat: what may open the answer's reasoning
@@ -33,14 +34,14 @@ class Asked:
     """For whom, and for what context, a prompt is tokenised."""
 
     tenant_id: str
-    namespace: bytes  # of what it does not share with everyone
+    namespace: Namespace  # of what it does not share with everyone
     most: int  # tokens of a prompt
     room: int  # tokens up to `most` that must be left where turns are put back
     vocab_size: int
     ends: tuple[int, ...]  # tokens at which the model stops
 
     @classmethod
-    def of(cls, welcome: Welcome, tenant_id: str, namespace: bytes, room: int) -> Asked:
+    def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> Asked:
         """For the whole context of an engine."""
         most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
         return cls(tenant_id, namespace, most, room, vocab, tuple(ends))

@@ -129,6 +129,17 @@ class Namespaces:
     ) -> NamespacePath:
         """The namespaces along a prompt; ScopeMissing if the caller's scope is incomplete."""
         own = self.own(caller, salt, fingerprint)
+        return self.path_to(own, caller, token_ids, fingerprint, block_size)
+
+    def path_to(
+        self,
+        own: Namespace,
+        caller: Caller,
+        token_ids: TokenIds,
+        fingerprint: bytes,
+        block_size: int,
+    ) -> NamespacePath:
+        """The namespaces along a prompt of `caller`, of which `own` is the last."""
         match = self._published.match(token_ids, caller.group_id, block_size)
         if match is None:
             return NamespacePath.single(own)

@@ -31,6 +31,7 @@ from gateway.state.store import UsageStore
 
 INTERVAL_S = 1.0
 _ROWS_AT_ONCE = 500
+_DAY_S = 86400
 
 _DECODER = msgspec.json.Decoder(tuple[str, str, str])
 _LOG = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class UsageAggregator:
         self._clock = clock
         self._counted: dict[UsageKey, Counters] = {}
         self._batches: dict[str, list[UsageRow]] = {}  # by name
+        self._today = (-1, "")  # days since the epoch, and the day as it is written
         self._has_dropped = False  # what came with a label that is none of ours
 
     def add(self, caller: Caller, used: Counters) -> None:
@@ -116,7 +118,10 @@ class UsageAggregator:
             await self._store_the_rest()
 
     def _row_of(self, caller: Caller) -> UsageKey:
-        return UsageKey(day_of(self._clock()), caller.tenant_id, caller.key_id)
+        now = self._clock()
+        if self._today[0] != now // _DAY_S:
+            self._today = (int(now // _DAY_S), day_of(now))
+        return UsageKey(self._today[1], caller.tenant_id, caller.key_id)
 
     def _add_to(self, label: str, used: Counters) -> None:
         """Count by a label; one that no gateway of this release made is dropped."""

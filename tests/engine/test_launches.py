@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.link.messages import Generate
-from engine.scheduling.step_times import MEASURED_TOKENS
+from engine.scheduling.step_times import MEASURED_TOKENS, StepShape
 from tests.engine.rigs.rig import Rig, generate
 
 
@@ -51,6 +51,18 @@ class TestMeasuring:
         rig.run()
         assert list(waits) == []
         assert not rig.core.components.times.is_measured
+
+    def test_it_began_when_the_one_before_is_predicted_to_have_ended(self) -> None:
+        """A long launch hides the end of a short step; the long one is learned all the same."""
+        rig = ahead()
+        times = rig.core.components.times
+        times.settled(StepShape.prompt(0, 64), 0.004)
+        waits = iter((0.0, 0.03, 0.0, 0.03))
+        rig.runner.waits = lambda: rig.wait(next(waits))
+        rig.submit(prompt_of(4 * 64))
+        rig.run()
+        assert list(waits) == []
+        assert times.prefill(0, 64) > 0.015
 
 
 class TestOutOfMemory:

@@ -16,6 +16,7 @@ from gateway.dialects.anthropic.replies import MessageReply, StreamEvent, TokenC
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
+from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.limits.permits import Permit
 from gateway.prompts.fair_executor import Steps
@@ -29,9 +30,7 @@ def messages_router(parts: RouteParts) -> APIRouter:
     reader = MessagesReader(parts.card, parts.bounds, answering.admission)
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
-    @router.post(
-        "/v1/messages", openapi_extra=described(MessageReply, MessagesRequest, event=StreamEvent)
-    )
+    @direct(router, "/v1/messages", described(MessageReply, MessagesRequest, event=StreamEvent))
     async def messages(request: Request, permit: PermitOf) -> Response:
         asked, stream = await reader.messages(request, permit)
         return await asked.respond(answering, stream=stream)

@@ -27,6 +27,7 @@ from gateway.dialects.dialect_request import (
     DialectRequest,
     json_response,
     read_wire,
+    work_in,
 )
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
@@ -53,6 +54,7 @@ from gateway.dialects.openai.tokenize import detokenize, tokenize, tokens_in
 from gateway.dialects.openai_shape import limit_headers
 from gateway.generation.answering import Answering
 from gateway.http.body import Body, Part
+from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
@@ -92,7 +94,9 @@ class Reader:
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
         wanted = await self._understood(
-            permit, lambda bounds: request_of_chat(wire, request_id, bounds, self.card.defaults)
+            permit,
+            permit.body.size // BYTES_PER_CHARACTER,
+            lambda bounds: request_of_chat(wire, request_id, bounds, self.card.defaults),
         )
         reply = ChatReply(
             id=f"chatcmpl-{request_id}",
@@ -109,6 +113,7 @@ class Reader:
         context = (await self.admission.engine()).max_model_len
         wanted = await self._understood(
             permit,
+            work_in(bytes(wire.prompt)),
             lambda bounds: request_of_completion(
                 wire, request_id, bounds, context, self.card.defaults
             ),
@@ -138,8 +143,9 @@ class Reader:
         return wire
 
     async def _understood(
-        self, permit: Permit, understand: Callable[[Bounds], GenerationRequest]
+        self, permit: Permit, size: int, understand: Callable[[Bounds], GenerationRequest]
     ) -> GenerationRequest:
+        """What `understand` makes of a request; `size` is how much work that is."""
         bounds = self.bounds
         if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -148,7 +154,6 @@ class Reader:
             yield from ()
             return understand(bounds)
 
-        size = permit.body.size // BYTES_PER_CHARACTER
         return await self.admission.off_the_loop(permit.caller, work(), size)
 
     def _reply_fields(self, wire: Generating) -> dict[str, Any]:
@@ -174,18 +179,16 @@ def _add_generation(
     """Chat and text completions."""
     PermitOf = Annotated[Permit, Depends(permitted)]
 
-    @router.post(
+    @direct(
+        router,
         "/v1/chat/completions",
-        openapi_extra=described(ChatCompletion, ChatRequest, event=ChatChunk),
+        described(ChatCompletion, ChatRequest, event=ChatChunk),
     )
     async def chat_completions(request: Request, permit: PermitOf) -> Response:
         asked, stream = await reader.chat(request, permit)
         return await asked.respond(answering, stream=stream)
 
-    @router.post(
-        "/v1/completions",
-        openapi_extra=described(Completion, CompletionRequest, event=Completion),
-    )
+    @direct(router, "/v1/completions", described(Completion, CompletionRequest, event=Completion))
     async def completions(request: Request, permit: PermitOf) -> Response:
         asked, stream = await reader.completion(request, permit)
         return await asked.respond(answering, stream=stream)

@@ -33,6 +33,7 @@ from gateway.dialects.responses.stored import (
 )
 from gateway.errors import BadRequest
 from gateway.http.body_memory import BodyMemory
+from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.limits.permits import Permit
@@ -117,7 +118,7 @@ class Keeping:
 def _add_creation(router: APIRouter, parts: RouteParts, creation: ResponsesCreation) -> None:
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
-    @router.post("", openapi_extra=described(ResponseReply, ResponsesRequest, event=ResponseEvent))
+    @direct(router, "", described(ResponseReply, ResponsesRequest, event=ResponseEvent))
     async def create_response(request: Request, permit: PermitOf) -> Response:
         asked, stream = await creation.response(request, permit)
         return await asked.respond(parts.answering, stream=stream)

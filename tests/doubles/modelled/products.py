@@ -19,16 +19,16 @@ from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
 from tests.doubles.modelled.device import StepModel
 
 # Microseconds of a layer's four products: what is left of the steps of *multiturn*, eight times
-# with several bounds, once the rest of this model is taken away. For seconds on end the machine
-# computes at its power limit, so these are up to 15 % above what the products take alone,
-# cold. At 112, 128 and 256 rows, of which there were no steps, between the two.
+# with several bounds, and of *agents*, once the rest of this model is taken away. For seconds on
+# end the machine computes at its power limit, so these are up to 15 % above what the products take
+# alone, cold. At 112, 128 and 256 rows, of which there were no steps, between the two.
 ROWS = (
     *(1, 8, 16, 24, 32, 40, 64, 112, 128, 192, 256, 320),
-    *(384, 512, 640, 768, 1024, 1392, 2729, 3113, 8192),
+    *(384, 512, 640, 768, 1024, 1552, 2080, 2580, 3113, 8192),
 )
 PRODUCTS_US = (
     *(108, 113, 122, 126, 129, 133, 134, 146, 153, 195, 232, 266),
-    *(306, 369, 448, 518, 636, 1060, 1752, 2050, 4850),
+    *(306, 369, 448, 518, 636, 978, 1318, 1610, 1900, 4900),
 )
 LAYERS = 32
 

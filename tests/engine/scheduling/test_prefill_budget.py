@@ -101,6 +101,30 @@ class TestBesideDecodes:
         assert of_others(budget(), MANY, WaitingPrompts(0, 0, 4), most=0) == 0
 
 
+class EvenTimes(KnownTimes):
+    """A token costs 20 us in a step of any size, beside 10 ms that decodes take."""
+
+    def seconds(self, shape: StepShape) -> float:
+        return (0.01 if shape.decodes else 0.0) + 20e-6 * shape.new
+
+
+class TestAlike:
+    """Of sizes that cost the same, who waits for the step decides."""
+
+    def chosen(self, decodes: StepShape, queued: int) -> int:
+        made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), EvenTimes())
+        made.admitted(4_000, 0)
+        return of_others(made, decodes, WaitingPrompts(0, 0, queued))
+
+    def test_the_smallest_where_most_decode(self) -> None:
+        assert 64 <= self.chosen(MANY, 1) <= 1024
+        assert self.chosen(MANY, 1) < self.chosen(MANY, 200)
+
+    def test_the_largest_where_most_wait(self) -> None:
+        assert self.chosen(MANY, 200) == WHOLE
+        assert self.chosen(StepShape(), 4) == WHOLE
+
+
 class TestNewcomers:
     def test_they_have_as_much_as_fits(self) -> None:
         new = budget().of_newcomers(MANY, WHOLE)

@@ -8,6 +8,7 @@ import pytest
 
 from engine.scheduling.step_builder import row_of
 from engine.scheduling.step_times import (
+    HIDDEN,
     LARGE,
     MEASURED_TOKENS,
     MISSED,
@@ -121,6 +122,54 @@ class TestLeast:
         times = taught()
         times.missed(STEP, 0.06)
         assert times.least(STEP) == pytest.approx(0.02)
+
+    def test_a_size_that_was_thought_dear_costs_no_more_than_it_can_have_taken(self) -> None:
+        """Else it would not be tried again, and nothing would be learned of it."""
+        times = taught()
+        for _ in range(12):
+            times.missed(STEP, 0.005)
+        assert times.seconds(STEP) == pytest.approx(0.005, rel=0.1)
+        times.missed(STEP, 0.06)
+        assert times.seconds(STEP) < 0.006
+
+
+class TestLaunches:
+    TOO_LARGE = StepShape(new=2 * MOST_NEW)
+
+    def known(self, took: float = 0.01) -> StepTimes:
+        """Of a model whose step the device is done with in 10 ms, and the host in 25."""
+        times = taught(self.TOO_LARGE, 0.01)
+        times.launched(self.TOO_LARGE, 0.025)
+        times.settled(self.TOO_LARGE, took)
+        return times
+
+    def test_a_step_takes_at_least_its_launch(self) -> None:
+        assert self.known().seconds(self.TOO_LARGE) == 0.025
+        assert self.known().seconds(StepShape(new=MOST_NEW)) < 0.01
+
+    def test_what_is_captured_is_launched_at_once(self) -> None:
+        times = taught(StepShape(new=MOST_NEW), 0.01)
+        times.launched(StepShape(new=MOST_NEW), 0.025)
+        assert times.seconds(StepShape(new=MOST_NEW)) == pytest.approx(0.01)
+
+    def test_without_graphs_the_host_is_part_of_what_is_measured(self) -> None:
+        times = StepTimes(0)
+        times.settled(STEP, 0.01)
+        times.launched(STEP, 0.025)
+        assert times.seconds(STEP) == pytest.approx(0.01)
+
+    def test_the_shortest_of_the_last_counts(self) -> None:
+        times = self.known()
+        times.launched(self.TOO_LARGE, 0.4)
+        assert times.seconds(self.TOO_LARGE) == 0.025
+
+    @pytest.mark.parametrize("took", [0.025, 0.06])
+    def test_what_the_host_took_is_not_taken_to_be_the_devices(self, took: float) -> None:
+        beside_many_keys = self.TOO_LARGE._replace(keys=10**7)  # so that it takes 30 ms and more
+        before = self.known().seconds(beside_many_keys)
+        assert before > 0.025
+        is_hidden = took < HIDDEN * 0.025
+        assert (self.known(took).seconds(beside_many_keys) == before) is is_hidden
 
 
 class TestPrompts:

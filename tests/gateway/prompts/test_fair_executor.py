@@ -55,6 +55,21 @@ async def test_a_neighbour_waits_for_one_step(pool: FairExecutor) -> None:
     assert work.done[:4] == ["long", "short", "long", "short"]
 
 
+async def test_without_neighbours_work_goes_on_while_the_loop_is_busy(pool: FairExecutor) -> None:
+    last = threading.Event()
+
+    def steps() -> Steps[str]:
+        yield
+        yield
+        last.set()
+        return "done"
+
+    alone = asyncio.create_task(pool.run("a", steps(), 0))
+    await asyncio.sleep(0)
+    assert last.wait(10)  # the event loop stands still here
+    assert await alone == "done"
+
+
 async def test_one_tenants_work_is_done_in_order(pool: FairExecutor) -> None:
     work = Work()
     first = asyncio.create_task(pool.run("a", work.steps("first", 4), 0))

@@ -1,0 +1,34 @@
+"""How much work it is to parse a body, which decides whether that is done off the event loop."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gateway.dialects.dialect_request import work_in
+from gateway.http.body import is_flat
+from gateway.prompts.prompt_tokens import INLINE_SIZE
+
+_SAID = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_inline"),
+    [
+        ({"prompt": [100_000] * 32_000}, True),  # 220 KiB, one list
+        ({"prompt": [100_000] * 40_000}, False),
+        ({"prompt": "x" * 200_000}, True),
+        ({"messages": [_SAID] * 32}, True),
+        ({"messages": [_SAID] * 4000}, False),  # 130 KiB, each of them an object
+        ({"prompt": [[1]] * 20_000}, False),
+    ],
+)
+def test_one_long_list_is_less_work_than_many_small_objects(
+    fields: dict[str, object], is_inline: bool
+) -> None:
+    assert (work_in(msgspec.json.encode(fields)) <= INLINE_SIZE) is is_inline
+
+
+def test_brackets_in_texts_count_too() -> None:
+    assert is_flat(b'{"prompt":"' + b"[" * 63 + b'"}')
+    assert not is_flat(b'{"prompt":"' + b"[" * 64 + b'"}')
