@@ -1,10 +1,14 @@
-"""What is shown of a record: its fields of the same names, and what is computed from it."""
+"""What is shown of a record: its fields of the same names, and what is computed from it; and what
+several views have.
+"""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 import msgspec
+
+from engine.link.stats_messages import TierTokens
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -18,3 +22,16 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
         if name in kind.__struct_fields__
     }
     return kind(**(common | computed))
+
+
+class TokensByTier(msgspec.Struct, frozen=True):
+    """Tokens by the tier of the cache that they lie in, or came from."""
+
+    device: int
+    host: int
+    disk: int
+
+    @classmethod
+    def of(cls, tiers: TierTokens) -> TokensByTier:
+        """As the engine counts them."""
+        return cls(tiers.device, tiers.host, tiers.disk)

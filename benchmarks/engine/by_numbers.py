@@ -5,7 +5,7 @@
 Weights are random. Prints a JSON line a figure: bursts of prompts until each has its first token,
 steps that compute a prompt, and steps that decode, with the arithmetic of each as a share of what a
 large matrix product reaches on this device, and of an H100's or H200's data sheet.
-`benchmarks.numbers` has them in a table.
+`docs/inference-by-numbers.md` has them in a table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A mixture of experts' kernels against what the machine can do, and formats beside each other.
 
-    python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4]
-        [--tiles] [--many]
+    python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4] [--many]
 
 The experts of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and of Qwen3-30B-A3B (128 of 768
 columns, 8 a token), random, for several numbers of tokens and in each weight format. First the
@@ -10,10 +9,9 @@ of it; the products' bytes a second, of the matrices of the experts that are met
 the measured copy bandwidth; and TFLOP/s. Of `LAYERS` layers in turn, so that no layer is in the L2
 cache from the time before. A table of all is printed at the end.
 
-`--tiles` times both products with each tile in question instead, of mxfp4 unless --formats int4.
-`--many` times those of many tokens: matrices in four bits unpacked before each product, and while
-products run, and whether both have the same bits; beside them plain matrices. On a CPU, or with
---quick, sizes are small.
+`--many` times both products of many tokens instead: matrices in four bits unpacked before each
+product, and while products run, and whether both have the same bits; beside them plain matrices. On
+a CPU, or with --quick, sizes are small.
 """
 
 from __future__ import annotations
@@ -30,13 +28,12 @@ from benchmarks.engine.kernels import replayed_seconds
 from benchmarks.record import emit, progress
 from kernels.e4m3 import rounded
 from kernels.experts import hopper_four_bit, mixture, order, products, route
-from kernels.experts.four_bit_matrices import MXFP4_GROUP, FourBitMatrix, Kind, int4_scales, shapes
+from kernels.experts.four_bit_matrices import FourBitMatrix, Kind, int4_scales, shapes
 from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
 from kernels.experts.tiles import (
     FOUR_BIT_MANY,
     FOUR_BIT_OVERLAPPED,
-    ExpertTile,
     MixtureTiles,
 )
 from kernels.launch.compile_ahead import compile_ahead
@@ -49,7 +46,7 @@ FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # numbers of tokens whose error is found
 LAYERS = 4  # that take turns
 REP_MS = 15  # of a graph, which is replayed ten times
-INT4_GROUP = 128
+MXFP4_GROUP, INT4_GROUP = 32, 128  # columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
 ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are alike in all formats
 
@@ -93,7 +90,6 @@ def main(
     quick: bool = False,
     model: str = "",
     formats: str = "",
-    tiles: bool = False,
     many: bool = False,
 ) -> None:
     """Print one JSON line for each number of tokens in each format, and a table at the end."""
@@ -105,7 +101,7 @@ def main(
     for name, sizes in (SMALL if small else MODELS).items():
         if not name.startswith(model):
             continue
-        usual = FOUR_BITS[:1] if tiles else ("none", *FOUR_BITS) if many else FORMATS
+        usual = ("none", *FOUR_BITS) if many else FORMATS
         for weights in formats.split(",") if formats else usual:
             if weights == "block" and sizes.hidden % BLOCK:
                 continue
@@ -114,7 +110,7 @@ def main(
                 _emit_reference(drawn(sizes, weights, device), weights)
                 continue
             layers = [drawn(sizes, weights, device) for _ in range(LAYERS)]
-            each = _tiles_of if tiles else _many_of if many else _kernels_of
+            each = _many_of if many else _kernels_of
             table += [f"{name:14} {line}" for line in each(layers, weights, ceilings)]
     for line in table:
         progress(line)
@@ -276,41 +272,6 @@ def _error(steps: Steps) -> float:
     got = whole(mixture.launch(x, routed, layer.gate_up, layer.down, gate), x.dtype).double()
     wanted = mixture.reference(x, routed, layer.gate_up, layer.down, gate).double()
     return float((got - wanted).norm() / wanted.norm())
-
-
-TILED = (1, 32, 64, 256, 2048)  # numbers of tokens whose tiles are in question
-# Rows of pairs, and for these: rows of the matrix, warps, stages.
-IN_QUESTION = {
-    16: ((64, 4, 4), (64, 4, 6), (64, 4, 8), (128, 4, 4), (32, 2, 4), (32, 2, 8), (32, 2, 12)),
-    32: ((64, 4, 4), (128, 4, 3), (128, 8, 4), (64, 2, 4)),
-    64: ((64, 4, 3), (64, 4, 4), (128, 8, 3)),
-    128: ((64, 4, 3), (128, 8, 3), (128, 8, 4)),
-}
-
-
-def candidates(each: float) -> Iterator[ExpertTile]:
-    """The tiles in question for so many pairs an expert."""
-    for rows, others in IN_QUESTION.items():
-        if each / 4 <= rows <= max(4 * each, 16):
-            for features, warps, stages in others:
-                yield ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
-
-
-def _tiles_of(layers: Sequence[Layer], weights: str, _: Ceilings) -> Iterator[str]:
-    sizes = layers[0].sizes
-    tried = [
-        (tokens, Steps(layers, *_inputs(layers[0], tokens), MixtureTiles(tile, tile)))
-        for tokens in TILED
-        for tile in candidates(tokens * sizes.top_k / sizes.experts)
-    ]
-    compile_ahead(lambda: [steps.parts()["down_us"](layers[0]) for _, steps in tried])
-    for tokens, steps in tried:
-        parts, tile = steps.parts(), steps.tiles.gated
-        took = {name: steps.microseconds(parts[name]) for name in ("gated_us", "down_us")}
-        shape = f"{tile.rows} x {tile.features}, {tile.warps} warps, {tile.stages} stages"
-        emit(f"{tokens} tokens, {weights}, {shape}", **took)
-        gated, down = took["gated_us"], took["down_us"]
-        yield f"{weights:8}{tokens:6} tokens {shape:32} gated {gated:9.1f} us, down {down:9.1f}"
 
 
 MANY_TOKENS = (2048, 4096, 8192)

@@ -127,17 +127,20 @@ def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
     return float(do_bench_cudagraph(call, rep=rep_ms, return_mode="median")) / 1e3
 
 
+def attention(
+    batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
+) -> Tensor:
+    """By the op that the engine uses on the batch's device."""
+    return ops_for(batch[0].device).paged_attention(*batch, variant, sinks)
+
+
 def attention_seconds(
     batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
 ) -> float:
-    """Seconds of one call of the op that the engine uses on the batch's device."""
-    q, kv, layout = batch
-    attention = ops_for(q.device).paged_attention
-
-    def call() -> Tensor:
-        return attention(q, kv, layout, variant, sinks)
-
-    return replayed_seconds(call) if q.is_cuda else seconds_of(call, "cpu")
+    """Of one call."""
+    if batch[0].is_cuda:
+        return replayed_seconds(lambda: attention(batch, variant, sinks))
+    return seconds_of(lambda: attention(batch, variant, sinks), "cpu")
 
 
 def torch_seconds(rows: int, new: int, context: int, backend: SDPBackend) -> float | None:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import torch
 import typer
-from torch import Tensor
 
-from benchmarks.engine.ceilings import seconds_of
 from benchmarks.engine.kernels import (
     BLOCK,
     HEAD_DIM,
@@ -21,14 +19,13 @@ from benchmarks.engine.kernels import (
     Q_HEADS,
     SCALE,
     Batch,
+    attention,
+    attention_seconds,
     make_batch,
-    replayed_seconds,
 )
 from benchmarks.record import emit, progress
 from kernels.attention import fp8_kv
-from kernels.attention.variant import AttentionVariant
 from kernels.limits import KV_SCALE_BYTES
-from kernels.ops import ops_for
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8, KvGroup, KvLayout
 from tests.doubles.engine.shared_prefix import with_units
@@ -66,19 +63,6 @@ def in_fp8(batch: Batch) -> Batch:
     return q, narrow, with_units(layout, narrow, Q_HEADS)
 
 
-def attend(batch: Batch) -> Tensor:
-    """By the op that serves on the batch's device."""
-    q, kv, layout = batch
-    return ops_for(q.device).paged_attention(q, kv, layout, AttentionVariant(SCALE), None)
-
-
-def seconds(batch: Batch) -> float:
-    """Of one call."""
-    if batch[0].is_cuda:
-        return replayed_seconds(lambda: attend(batch))
-    return seconds_of(lambda: attend(batch), "cpu")
-
-
 def error(batch: Batch) -> float:
     """Of the first row's last token, relative."""
     q, kv, layout = batch
@@ -89,12 +73,12 @@ def error(batch: Batch) -> float:
     keys, values = both.repeat_interleave(Q_HEADS // KV_HEADS, dim=1)
     scores = torch.einsum("hd,htd->ht", q[last].double(), keys) * SCALE
     truth = torch.einsum("ht,htd->hd", scores.softmax(1), values)
-    return float((attend(batch)[last].double() - truth).norm() / truth.norm())
+    return float((attention(batch)[last].double() - truth).norm() / truth.norm())
 
 
 def _emit(name: str, wide: Batch) -> None:
     narrow = in_fp8(wide)
-    wide_s, narrow_s = seconds(wide), seconds(narrow)
+    wide_s, narrow_s = attention_seconds(wide), attention_seconds(narrow)
     emit(
         name,
         bf16_us=wide_s * 1e6,

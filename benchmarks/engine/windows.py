@@ -22,6 +22,7 @@ from benchmarks.engine.kernels import (
     DTYPE,
     Batch,
     Heads,
+    attention,
     attention_seconds,
     make_batch,
     replayed_seconds,
@@ -31,7 +32,7 @@ from kernels.attention import prefill_attention
 from kernels.attention.tuning import PrefillTuning, hopper_tuning
 from kernels.attention.variant import AttentionVariant
 from kernels.launch.capability import HOPPER, capability
-from kernels.ops import ops_for, torch_ops
+from kernels.ops import torch_ops
 
 DECODES = [(1, 8_192), (64, 8_192), (256, 1_024)]  # rows, context
 PREFILLS = [(1, 2_048, 2_048), (1, 8_192, 8_192), (1, 512, 8_192)]  # rows, new tokens, context
@@ -87,7 +88,7 @@ def _computed(layer: Layer, device: torch.device) -> tuple[AttentionVariant, Ten
 def _emit_ways(name: str, layer: Layer, batch: Batch) -> None:
     q, kv, layout = batch
     variant, sinks = _computed(layer, q.device)
-    wanted = ops_for(q.device).paged_attention(*batch, variant, sinks).float()
+    wanted = attention(batch, variant, sinks).float()
     for tuning in _ways(batch, variant):
         out = torch.empty_like(q)
 
@@ -129,7 +130,7 @@ def _error(batch: Batch, variant: AttentionVariant, sinks: Tensor | None) -> flo
     q, _, layout = batch
     if q.shape[0] * layout.max_context_len > MOST_SCORES:
         return None
-    got = ops_for(q.device).paged_attention(*batch, variant, sinks).float()
+    got = attention(batch, variant, sinks).float()
     wanted = torch_ops().paged_attention(*batch, variant, sinks).float()
     return float((got - wanted).norm() / wanted.norm())
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.errors import ServerRefused
 from cli.operating.admin_client import TENANTS, AdminClient, with_admin
 from cli.operating.deleted import folded, name_of
 from cli.options.options import AdminFlags
@@ -20,9 +21,24 @@ STATS = "/admin/cache/stats"
 EVICTIONS = "/admin/cache/evictions"
 FLUSH = "/admin/cache/flush"
 _GIB = 1 << 30
+_NO_ENGINE = 503
 _EXTENT = ("total", "free", "used", "evictable", "leased")
 _TENANT = ("requests", "prompt_tokens", "blocks_held", "evictions_caused", "evictions_suffered")
 Cells = tuple[object, ...]
+
+
+async def stats_of(client: AdminClient) -> dict[str, Any] | None:
+    """The answer of GET /admin/cache/stats; None where no engine answers.
+
+    Raises as `AdminClient.call` for everything else.
+    """
+    try:
+        stats: dict[str, Any] = await client.call("GET", STATS)
+    except ServerRefused as refused:
+        if refused.status != _NO_ENGINE:
+            raise
+        return None
+    return stats
 
 
 def stats(

@@ -13,7 +13,7 @@ import typer
 
 from cli.errors import BadSetting, CliError
 from cli.operating.admin_client import AdminClient, running_in, with_admin
-from cli.operating.engine_stats import stats_of
+from cli.operating.cache import stats_of
 from cli.options.options import AdminFlags
 from cli.output import print_answer
 from cli.serving.watch import RESTART_SIGNAL

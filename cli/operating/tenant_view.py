@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
-from cli.operating.engine_stats import stats_of
+from cli.operating.cache import stats_of
 from cli.operating.tenant_keys import KEY_COLUMNS, key_row
 from cli.operating.tenant_limits import TenantArgument, described, quota_of
 from cli.operating.tenants import state_of

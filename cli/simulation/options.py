@@ -111,11 +111,6 @@ class SimulatedReplicaFlags:
     max_step_ms: float = replica_field(
         60.0, "Milliseconds of a step that also decodes, about, as of 'ratoon serve'.", min=1.0
     )
-    balance_plot: Path | None = replica_field(
-        None,
-        "Write a plot of what the busiest replica computes, as times of the mean, against size, "
-        "for each router, as SVG.",
-    )
 
 
 @dataclass(frozen=True, slots=True)

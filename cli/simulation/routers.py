@@ -5,11 +5,11 @@ Knows: which replays are beside each other, and what is compared. Does not know:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from cli.charts import Curve, draw_curves
+from cli.charts import draw_curves
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.progress import Advance
@@ -30,7 +30,6 @@ from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 
 ONE_CACHE = "one cache"
 _SEED = 1
-_ACROSS = "tokens in all tiers of a replica (millions)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,23 +267,15 @@ def _row(one: RoutedTrace) -> tuple[str, ...]:
 
 def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:
     """A curve for each router: tokens of a replica across, hit rate in percent up."""
-    curves = _curves(points, lambda one: 100 * one.token_hit_rate)
-    return draw_curves(curves, title=title, across=_ACROSS, up="cached input tokens (%)")
-
-
-def draw_imbalance(points: Sequence[RoutedPoint], title: str) -> bytes:
-    """Likewise; up is what the busiest replica computes, as times of the mean."""
-    curves = _curves(points, lambda one: one.imbalance)
-    return draw_curves(curves, title=title, across=_ACROSS, up="busiest replica / mean")
-
-
-def _curves(
-    points: Sequence[RoutedPoint], up: Callable[[RoutedPoint], float]
-) -> Mapping[str, Curve]:
     curves: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(points, key=lambda one: one.tokens):
-        curves.setdefault(one.router, []).append((one.tokens / 1e6, up(one)))
-    return curves
+        curves.setdefault(one.router, []).append((one.tokens / 1e6, 100 * one.token_hit_rate))
+    return draw_curves(
+        curves,
+        title=title,
+        across="tokens in all tiers of a replica (millions)",
+        up="cached input tokens (%)",
+    )
 
 
 def _times(summary: Summary) -> tuple[str, str]:

@@ -40,7 +40,6 @@ from cli.simulation.routers import (
     RoutedReport,
     compare,
     draw_hit_rates,
-    draw_imbalance,
     show_routed,
     variants,
 )
@@ -85,8 +84,7 @@ def simulate(
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
     _check_for_one(replicas)
-    is_drawn = bool(output.plot or replicas.balance_plot)
-    totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn)
+    totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn=bool(output.plot))
     each = [sizes.scaled(total) for total in totals]
     if replicas.replicas > 1:
         common = _replicas(read, replicas, tiers, shape, machine, partition)
@@ -127,8 +125,6 @@ def _by_router(
     title = f"{replicas.count} replicas"
     if output.plot:
         write_chart(output.plot, draw_hit_rates(by_size, f"{title}: hit rate against size"))
-    if flags.balance_plot:
-        write_chart(flags.balance_plot, draw_imbalance(by_size, f"{title}: the busiest"))
     together = make_report(chosen, replicas.costs.shape, replicas.costs.machine, [])
     report = RoutedReport(replicas.count, chosen_one, compared[0].routed, by_size, together)
     print_result(report, show_routed, as_json=output.json)
@@ -159,8 +155,6 @@ def _check_for_one(flags: SimulatedReplicaFlags) -> None:
     """BadSetting for what would say nothing of one replica alone."""
     if flags.replicas > 1:
         return
-    if flags.balance_plot:
-        raise BadSetting("--balance-plot", "with one replica there is no balance; see --replicas")
     for flag, value in (
         ("--prefill-replicas", flags.prefill_replicas),
         ("--fetch-gb-s", flags.fetch_gb_s),

@@ -10,9 +10,9 @@ from typing import Any
 
 from cli.operating.deleted import folded, name_of
 from cli.tables import TableText
-from cli.watching.fill import TIER_COLUMNS, tier_rows
 
 Stats = Mapping[str, Any]
+TIER_COLUMNS = ("tier", "used", "total", "full")
 _TENANT_COUNTS = ("requests", "prompt_tokens", "hit_tokens", "generated_tokens")
 _MAX_TENANTS = 20  # more than a screen has lines
 
@@ -113,8 +113,7 @@ def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
     queried = _grown("queried_tokens", window, earlier)
     hits, hits_before = now["tiers"]["hit_tokens"], before and before["tiers"]["hit_tokens"]
     return [
-        (*row, _share(_grown(str(row[0]), hits, hits_before), queried))
-        for row in tier_rows(dict(now))
+        (*row, _share(_grown(str(row[0]), hits, hits_before), queried)) for row in tier_rows(now)
     ]
 
 
@@ -153,3 +152,17 @@ def _per_s(count: int, seconds: float) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole > 0 else "-"
+
+
+def tier_rows(stats: Stats) -> list[tuple[object, ...]]:
+    """A row of each tier in the answer of GET /admin/cache/stats, in blocks."""
+    pool = stats["pool"]["blocks"]
+    lower = stats["tiers"]["lower"].items()
+    return [
+        _row("device", pool["used"], pool["total"]),
+        *(_row(name, tier["used_blocks"], tier["total_blocks"]) for name, tier in lower),
+    ]
+
+
+def _row(tier: str, used: int, total: int) -> tuple[object, ...]:
+    return tier, used, total, f"{used / total:.0%}" if total else "-"

@@ -7,11 +7,10 @@ from typing import Any, TypeAlias
 import typer
 
 from cli.operating.admin_client import AdminClient, admin_target, with_admin
-from cli.operating.engine_stats import stats_of
+from cli.operating.cache import stats_of
 from cli.options.options import AdminFlags
 from cli.output import print_result, print_table
-from cli.watching.fill import TIER_COLUMNS, tier_rows
-from cli.watching.rates import num_ranks, ranks_of
+from cli.watching.rates import TIER_COLUMNS, num_ranks, ranks_of, tier_rows
 
 Row: TypeAlias = tuple[str, str, str]
 _SERVES = ("ready", "disk_full")  # with a full disk requests are served

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cli.operating.admin_client import AdminClient, with_admin
-from cli.operating.engine_stats import STATS
+from cli.operating.cache import STATS
 from cli.options.options import AdminFlags
 from cli.output import print_json
 from cli.tables import TableText

@@ -25,8 +25,11 @@ from engine.step import Bitmask, Row
 
 
 @dataclass(frozen=True, slots=True)
-class GivingSampler(Sampler):
-    """Rank 0's: samples, and gives the tokens to all."""
+class RanksSampler(Sampler):
+    """Rank 0's samples, and gives the tokens to all; another's takes them.
+
+    What a step reports is not to be read from another's.
+    """
 
     group: RankGroup
 
@@ -38,7 +41,9 @@ class GivingSampler(Sampler):
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """As `Sampler.launch`."""
+        """As `Sampler.launch`; on another rank than 0 nothing is sampled."""
+        if self.group.rank:
+            return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
         return self._given(self._alone.launch(logits, rows, inputs, allowed))
 
     @torch.inference_mode()
@@ -51,7 +56,9 @@ class GivingSampler(Sampler):
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """As `Sampler.launch_masked`."""
+        """As `Sampler.launch_masked`, and as `launch`."""
+        if self.group.rank:
+            return self._taken(tokens)
         return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))
 
     @property
@@ -61,39 +68,6 @@ class GivingSampler(Sampler):
     def _given(self, launched: LaunchedSample) -> LaunchedSample:
         self.group.share(launched.tokens)
         return launched
-
-
-@dataclass(frozen=True, slots=True)
-class TakingSampler(Sampler):
-    """Another rank's: takes rank 0's tokens. What a step reports is not to be read from it."""
-
-    group: RankGroup
-
-    @torch.inference_mode()
-    def launch(
-        self,
-        logits: Tensor,
-        rows: Sequence[Row],
-        inputs: Tensor,
-        allowed: Sequence[Bitmask | None] = (),
-    ) -> LaunchedSample:
-        """As `Sampler.launch`, but for log-probabilities; nothing is sampled here."""
-        del inputs, allowed
-        return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
-
-    @torch.inference_mode()
-    def launch_masked(
-        self,
-        logits: Tensor,
-        rows: Sequence[Row],
-        draw: Randomness[HostArray],
-        allowed: Sequence[Bitmask | None],
-        tokens: Tensor,
-        finite: Tensor,
-    ) -> LaunchedSample:
-        """As `launch`."""
-        del logits, rows, draw, allowed, finite
-        return self._taken(tokens)
 
     def _taken(self, tokens: Tensor) -> LaunchedSample:
         self.group.share(tokens)
@@ -105,5 +79,4 @@ def ranks_sampler(sampler: Sampler, group: RankGroup | None) -> Sampler:
     """The sampler of this rank of a group; as it is where there is one rank alone."""
     if group is None:
         return sampler
-    kind = TakingSampler if group.rank else GivingSampler
-    return kind(sampler.planner, sampler.ops, sampler.tables, group)
+    return RanksSampler(sampler.planner, sampler.ops, sampler.tables, group)

@@ -15,24 +15,16 @@ from gateway.errors import BudgetSpent, GatewayError, LimitReached
 from gateway.http.error_dialect import RenderedError
 from gateway.limits.limits import Allowance, RateStatus
 from gateway.usage.request_metrics import Usage
+from gateway.views import TokensByTier
 
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 
 _TYPES = {403: "permission_error", 429: "requests"}  # by status
 
 
-class CachedByTier(msgspec.Struct, frozen=True):
-    """Cached tokens by the tier they came from; the sum is `cached_tokens`."""
-
-    device: int
-    host: int
-    disk: int
-
-
-def cached_by_tier(usage: Usage) -> CachedByTier | UnsetType:
-    """The cached tokens by tier, for those who see them."""
-    tiers = usage.tiers
-    return UNSET if tiers is None else CachedByTier(tiers.device, tiers.host, tiers.disk)
+def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
+    """The cached tokens by tier, for those who see them; the sum is `cached_tokens`."""
+    return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

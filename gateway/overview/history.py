@@ -25,18 +25,11 @@ from gateway.overview.percentiles import Percentiles, percentiles
 from gateway.periodic import repeated
 from gateway.replicas.joined_views import each_overview
 from gateway.telemetry.metrics import GatewayMetrics, Latencies
+from gateway.views import TokensByTier
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
 ENGINES = 256  # remembered: one may not answer for a while, and then go on counting
-
-
-class TokensByTier(msgspec.Struct, frozen=True):
-    """Prompt tokens that were found, by the tier that they lay in."""
-
-    device: int
-    host: int
-    disk: int
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from engine.link.interface import ReplicaHealth
 from engine.link.view_messages import NodeView
-from gateway.overview.history import TokensByTier
 from gateway.overview.namespace_names import ShownNamespaceNames
 from gateway.overview.tenant_names import PUBLISHED, TenantNames
 from gateway.sharing.published import Published
+from gateway.views import TokensByTier
 
 TEXT_TOKENS = 500  # of a published prefix that are shown
 TEXTS = 1000  # remembered

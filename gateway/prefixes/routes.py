@@ -25,7 +25,6 @@ from gateway.http.request_head import running_request, until_gone
 from gateway.limits.permits import Permit
 from gateway.prefixes.reader import RequestReader
 from gateway.prefixes.views import (
-    ByTier,
     CachePrefix,
     CachePrefixDeleted,
     CachePrefixList,
@@ -34,6 +33,7 @@ from gateway.prefixes.views import (
     RequestOf,
     prefix_id,
 )
+from gateway.views import TokensByTier
 
 
 def prefixes_router(parts: RouteParts) -> APIRouter:
@@ -61,7 +61,7 @@ def _add_prompts(
             prompt_tokens=admitted.prompt_tokens,
             cached_tokens=found.tiers.total,
             saved_ms=None if found.saved_seconds is None else 1000 * found.saved_seconds,
-            tiers=ByTier.of(found.tiers) if permit.caller.sees_tiers else msgspec.UNSET,
+            tiers=TokensByTier.of(found.tiers) if permit.caller.sees_tiers else msgspec.UNSET,
         )
         return await _replied(shown, permit)
 

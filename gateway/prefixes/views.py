@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from engine.link.query_messages import MarkedPrefix
-from engine.link.stats_messages import TierTokens
+from gateway.views import TokensByTier
 
 _ID = "prefix_"
 
@@ -24,19 +24,6 @@ class RequestOf(Struct, frozen=True, kw_only=True):
     )
 
 
-class ByTier(Struct, frozen=True):
-    """Tokens by the tier of the cache that they lie in."""
-
-    device: int
-    host: int
-    disk: int
-
-    @classmethod
-    def of(cls, tiers: TierTokens) -> ByTier:
-        """As the engine counts them."""
-        return cls(tiers.device, tiers.host, tiers.disk)
-
-
 class CacheProbe(Struct, frozen=True, kw_only=True):
     """What the request would find in the cache if it were sent now.
 
@@ -48,7 +35,7 @@ class CacheProbe(Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     saved_ms: float | None
-    tiers: ByTier | UnsetType = UNSET
+    tiers: TokensByTier | UnsetType = UNSET
 
 
 class CacheWarmed(Struct, frozen=True, kw_only=True):
@@ -69,7 +56,7 @@ class CachePrefix(Struct, frozen=True, kw_only=True):
     cached_tokens: int
     ttl_s: float
     expires_in_s: float
-    tiers: ByTier | UnsetType = UNSET
+    tiers: TokensByTier | UnsetType = UNSET
 
     @classmethod
     def of(cls, prefix: MarkedPrefix, *, sees_tiers: bool) -> CachePrefix:
@@ -80,7 +67,7 @@ class CachePrefix(Struct, frozen=True, kw_only=True):
             cached_tokens=prefix.tiers.total,
             ttl_s=prefix.seconds,
             expires_in_s=round(prefix.left, 3),
-            tiers=ByTier.of(prefix.tiers) if sees_tiers else UNSET,
+            tiers=TokensByTier.of(prefix.tiers) if sees_tiers else UNSET,
         )
 
 

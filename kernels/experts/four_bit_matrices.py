@@ -26,7 +26,6 @@ Kind = Literal["mxfp4", "int4"]
 SPAN = INT4_SPAN  # columns
 IN_WORD = 4  # numbers
 STRIDE = SPAN // IN_WORD  # columns between those of a word
-MXFP4_GROUP = 32  # columns that share a power of two
 ZERO_BITS = 0xFF  # of a scale's word in int4
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _EXPONENT_BIAS = 127

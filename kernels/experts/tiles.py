@@ -55,8 +55,7 @@ def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]
     return MixtureTiles(of_gated, of_down)
 
 
-# Chosen by `python -m benchmarks.engine.experts --tiles` on an H100. So few pairs are bound by how
-# much is on its way from memory.
+# Measured on an H100 (decision 143). So few pairs are bound by how much is on its way from memory.
 LONE_PAIRS = 16
 FOUR_BIT_LONE = _four_bit(16, (64, 4, 6), (64, 4, 6))
 FOUR_BIT_FEW = _four_bit(16, (64, 4, 4), (64, 4, 4))

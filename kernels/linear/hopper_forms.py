@@ -8,7 +8,7 @@ More rows in a program read the weight fewer times, more shares use more multipr
 more parts for the next kernel to add. Registers are as few as the compiler can do with: beside a
 program there is room for one of the kernel before, so the weight is read while that runs.
 
-Which forms are best, and what is the library's, was measured (`benchmarks.engine.fp8_products`).
+Which forms are best, and what is the library's, was measured (decision 163).
 """
 
 from __future__ import annotations

@@ -135,12 +135,12 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
     return out
 
 
-def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling, most_warps: int = FP8_WARPS) -> Fp8Rows:
+def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
     """As `reference_fp8`, on the device. A scale of a whole row takes a program a row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)
-    _launch(gate_up, gate, out.values, out.scales, columns, by, most_warps)
+    _launch(gate_up, gate, out.values, out.scales, columns, by)
     return out
 
 
@@ -151,7 +151,6 @@ def _launch(
     scales: Tensor,
     columns: int,
     by: Scaling | None,
-    most_warps: int = FP8_WARPS,
 ) -> None:
     tokens, size = out.shape
     if tokens:
@@ -169,7 +168,7 @@ def _launch(
             LIMIT=gate.limit or 0.0,
             ALPHA=gate.alpha,
             FAST=by is not None and _is_fast(gate_up, gate),
-            num_warps=row_warps(columns, most_warps),
+            num_warps=row_warps(columns, FP8_WARPS),
             **dependent_launch(gate_up.device),
         )
 

@@ -26,11 +26,20 @@ from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
-from engine.models.weight_formats.compressed_tensors import read_compressed_tensors
-from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_fp8
-from engine.models.weight_formats.int4_checkpoints import PLANNED_INT4, read_awq, read_gptq
+from engine.models.weight_formats.fp8_checkpoints import (
+    ONLINE_FP8,
+    read_float_quantized,
+    read_fp8,
+)
+from engine.models.weight_formats.int4_checkpoints import (
+    PLANNED_INT4,
+    read_awq,
+    read_gptq,
+    read_pack_quantized,
+)
 from engine.models.weight_formats.mxfp4 import MXFP4, Mxfp4Format, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainFormat
+from engine.models.weight_formats.quantization_config import refuse_unless
 
 
 class Architecture(Protocol):
@@ -69,6 +78,19 @@ class ServedModels:
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
     # One of each kind, for plans: what a model would weigh in it.
     planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
+
+
+COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # by `format`
+    "float-quantized": read_float_quantized,
+    "pack-quantized": read_pack_quantized,
+}
+
+
+def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
+    """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    given = quantization.get("format")
+    refuse_unless(given in COMPRESSED_TENSORS, "format", given, " or ".join(COMPRESSED_TENSORS))
+    return COMPRESSED_TENSORS[str(given)](quantization)
 
 
 SERVED = ServedModels(

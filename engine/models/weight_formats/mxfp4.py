@@ -22,6 +22,7 @@ import msgspec
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN, PlainLinear, packed_biases
+from engine.models.weight_formats.quantization_config import FIELD, converted
 from kernels.limits import INT4_SPAN
 from storage.kv_layout import ITEM_BYTES
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from kernels.experts.four_bit_matrices import FourBitMatrix
 
-FIELD = "quantization_config"
 NAME = "mxfp4"
 GROUP = 32  # columns that share a scale
 LARGEST_SCALE = 128  # as kernels multiply by it: 2 to the power of 1
@@ -46,10 +46,7 @@ class _Raw(msgspec.Struct):
 
 def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
     """Of `quant_method` mxfp4; raises BadConfig."""
-    try:
-        raw = msgspec.convert(quantization, _Raw)
-    except msgspec.ValidationError as error:
-        raise BadConfig(f"{FIELD}: {error}") from error
+    raw = converted(quantization, _Raw)
     for pattern in raw.modules_to_not_convert or ():
         try:
             re.compile(pattern)

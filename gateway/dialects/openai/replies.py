@@ -7,8 +7,8 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.dialects.explaining import RatoonReply
-from gateway.dialects.openai_shape import CachedByTier
 from gateway.generation.choice import EndReason
+from gateway.views import TokensByTier
 
 FinishReason = Literal[EndReason, "tool_calls"]
 ServedTier = Literal["default", "flex"]
@@ -22,7 +22,7 @@ class PromptDetails(Struct, frozen=True):
 
     cached_tokens: int
     cache_write_tokens: int
-    ratoon: CachedByTier | UnsetType = UNSET
+    ratoon: TokensByTier | UnsetType = UNSET
 
 
 class CompletionDetails(Struct, frozen=True):

@@ -11,8 +11,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.openai_cache import PromptCacheOptions, Retention
-from gateway.dialects.openai_shape import CachedByTier
 from gateway.dialects.responses.schema import ReasoningOptions, TextOptions
+from gateway.views import TokensByTier
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -70,7 +70,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
     cached_tokens: int
     cache_write_tokens: int  # that were put there to be retained
-    ratoon: CachedByTier | UnsetType = UNSET
+    ratoon: TokensByTier | UnsetType = UNSET
 
 
 class OutputDetails(Struct, frozen=True):

@@ -5,9 +5,7 @@ import { time } from "./core/format.js";
 import { useLive } from "./core/live.js";
 import { hrefOf, useRoute } from "./core/router.js";
 import { joined } from "./core/samples.js";
-import { useSession } from "./core/session.js";
-import { SignIn } from "./parts/sign_in.js";
-import { Trouble } from "./parts/states.js";
+import { SignedIn } from "./parts/signed_in.js";
 import { Cache } from "./views/cache.js";
 import { Health } from "./views/health.js";
 import { Overview } from "./views/overview.js";
@@ -27,20 +25,6 @@ const VIEWS = [
 ];
 
 const api = apiOf("/admin/session");
-
-function App() {
-  const { state, signedIn, signOut, retry } = useSession(api);
-  if (state === "asking") return null;
-  if (state === "in") return html`<${Page} signOut=${signOut} />`;
-  if (state === "unreachable") {
-    return html`<main class="sign-in" id="main">
-      <h1><span class="brand">Ratoon</span></h1>
-      <${Trouble} error=${{ message: "The gateway does not answer." }} again=${retry} />
-    </main>`;
-  }
-  return html`<${SignIn} api=${api} done=${signedIn} ended=${state === "ended"} whose="Operator's key"
-    where="RATOON_ADMIN_KEY of the server, or in keys.env in its data directory." />`;
-}
 
 function Page({ signOut }) {
   const [view, ...rest] = useRoute();
@@ -102,4 +86,5 @@ function Down({ live: { data } }) {
   </div>`;
 }
 
-show(html`<${App} />`);
+show(html`<${SignedIn} api=${api} page=${Page} whose="Operator's key"
+  where="RATOON_ADMIN_KEY of the server, or in keys.env in its data directory." />`);

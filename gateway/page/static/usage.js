@@ -3,28 +3,13 @@ import { apiOf } from "./core/api.js";
 import { html, show } from "./core/html.js";
 import { time } from "./core/format.js";
 import { useLive } from "./core/live.js";
-import { useSession } from "./core/session.js";
-import { SignIn } from "./parts/sign_in.js";
-import { Shown, Trouble } from "./parts/states.js";
+import { SignedIn } from "./parts/signed_in.js";
+import { Shown } from "./parts/states.js";
 import { Usage } from "./views/usage.js";
 
 const EVERY_MS = 5000;
 
 const api = apiOf("/usage/session");
-
-function App() {
-  const { state, signedIn, signOut, retry } = useSession(api);
-  if (state === "asking") return null;
-  if (state === "in") return html`<${Page} signOut=${signOut} />`;
-  if (state === "unreachable") {
-    return html`<main class="sign-in" id="main">
-      <h1><span class="brand">Ratoon</span></h1>
-      <${Trouble} error=${{ message: "The gateway does not answer." }} again=${retry} />
-    </main>`;
-  }
-  return html`<${SignIn} api=${api} done=${signedIn} ended=${state === "ended"} whose="Your API key"
-    where="The one with which you send requests. This page only reads." />`;
-}
 
 function Page({ signOut }) {
   const live = useLive((signal) => api.get("/usage/data", signal), EVERY_MS);
@@ -44,4 +29,5 @@ function Page({ signOut }) {
   `;
 }
 
-show(html`<${App} />`);
+show(html`<${SignedIn} api=${api} page=${Page} whose="Your API key"
+  where="The one with which you send requests. This page only reads." />`);

@@ -174,28 +174,18 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
         assert word in printed
 
 
-def test_plots_have_a_curve_for_each_router(
+def test_a_plot_has_a_curve_for_each_router(
     console: Console, sessions: Path, tmp_path: Path
 ) -> None:
-    plots = [tmp_path / "hits.svg", tmp_path / "balance.svg"]
-    words = (
-        "--block-size",
-        "10",
-        "--device-tokens",
-        "400",
-        "--sizes",
-        "200,400",
-        "--replicas",
-        "2",
-    )
-    drawn = ("--plot", str(plots[0]), "--balance-plot", str(plots[1]))
-    assert console.type("simulate", str(sessions), *words, *drawn).status == 0
-    for plot in plots:
-        assert ElementTree.fromstring(plot.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
-        assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
+    plot = tmp_path / "hits.svg"
+    sizes = ("--block-size", "10", "--device-tokens", "400", "--sizes", "200,400")
+    words = (*sizes, "--replicas", "2", "--plot", str(plot))
+    assert console.type("simulate", str(sessions), *words).status == 0
+    assert ElementTree.fromstring(plot.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
+    assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
 
 
-@pytest.mark.parametrize("flag", ["--balance-plot", "--fetch-gb-s", "--prefill-replicas"])
+@pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas"])
 def test_what_says_nothing_of_one_replica_is_refused(
     console: Console, sessions: Path, flag: str
 ) -> None:

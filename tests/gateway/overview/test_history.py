@@ -8,9 +8,10 @@ from engine.link.stats_messages import TierTokens
 from engine.link.view_messages import Overview
 from gateway.bounded_engine import BoundedEngine
 from gateway.overview import history as module
-from gateway.overview.history import INTERVAL_S, KEPT_S, History, TokensByTier
+from gateway.overview.history import INTERVAL_S, KEPT_S, History
 from gateway.replicas.joined_views import joined_overview
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.views import TokensByTier
 from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import OperatedEngine, some_overview
 
