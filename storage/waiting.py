@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Protocol
 
-
 MOST_S = (2**31 - 1) // 1000  # that `poll` takes, in milliseconds
 
 
@@ -29,7 +28,8 @@ def wait_for_any(
 ) -> list[int]:
     """Wait until one can be read, or written, or has ended; `timeout_s` None: without end.
 
-    So does one of more than 24 days, which `poll` takes no number for. Returns the descriptors of those that can be.
+    One of more than 24 days is without end, too: `poll` takes no such number. Returns the
+    descriptors of those that can be.
     """
     poll = select.poll()
     for one in readable:
