@@ -28,8 +28,8 @@ def wait_for_any(
 ) -> list[int]:
     """Wait until one can be read, or written, or has ended; `timeout_s` None: without end.
 
-    One of more than 24 days is without end, too: `poll` takes no such number. Returns the
-    descriptors of those that can be.
+    So does one of more than 24 days, which `poll` takes no number for. Returns the descriptors of
+    those that can be.
     """
     poll = select.poll()
     for one in readable:

@@ -27,8 +27,8 @@ import zmq
 
 from engine.link.address import address
 from engine.link.binding import bind, make_way
-from engine.link.curve import LinkKey, Socket, connect_with, only_holders, read_link_key
-from engine.link.strangers import Strangers
+from engine.link.tcp.curve import LinkKey, Socket, connect_with, only_holders, read_link_key
+from engine.link.tcp.strangers import Strangers
 
 HEARTBEAT_S = 0.5
 PATIENCE_S = 5.0  # of a health check
