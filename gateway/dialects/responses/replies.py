@@ -138,6 +138,13 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     ratoon: RatoonReply | UnsetType = UNSET
 
 
+class InputTokens(Struct, frozen=True):
+    """How long the prompt of a request is, as `usage.input_tokens` of its response says."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
 class DeletedResponse(Struct, frozen=True):
     """A stored response that is no more."""
 

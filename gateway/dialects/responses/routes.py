@@ -24,19 +24,26 @@ from gateway.dialects.responses.listing import a_page
 from gateway.dialects.responses.reader import ResponsesReader
 from gateway.dialects.responses.reading import Understood
 from gateway.dialects.responses.rendering import ResponseRendering
-from gateway.dialects.responses.replies import DeletedResponse, InputItemList, ResponseReply
+from gateway.dialects.responses.replies import (
+    DeletedResponse,
+    InputItemList,
+    InputTokens,
+    ResponseReply,
+)
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import (
     Content,
     StoredResponses,
     listed,
 )
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, NotFound
 from gateway.http.body_memory import BodyMemory
 from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.limits.permits import Permit
+from gateway.prompts.fair_executor import Steps
+from gateway.prompts.tokenizer import TokenIds
 from gateway.usage.request_metrics import Usage
 
 _REQUEST = msgspec.json.Decoder(ResponsesRequest)
@@ -47,7 +54,9 @@ def responses_router(parts: RouteParts) -> APIRouter:
     router = APIRouter(prefix="/v1/responses")
     stored = StoredResponses(parts.responses, parts.bounds, time.time)
     reader = ResponsesReader(parts, stored)
-    _add_creation(router, parts, ResponsesCreation(reader, BodyMemory(parts.bounds)))
+    creation = ResponsesCreation(reader, BodyMemory(parts.bounds))
+    _add_creation(router, parts, creation)
+    _add_counting(router, parts, creation)
     _add_stored(router, parts, stored)
     return router
 
@@ -61,13 +70,10 @@ class ResponsesCreation:
 
     async def response(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """What a request asks for, and whether the answer is a stream."""
-        parts = self.reader.parts
-        wire = await read_wire(request, permit, _REQUEST, parts.bounds, parts.answering.admission)
-        request_id = request_id_of(request.scope)
-        asked = await self.reader.understood(wire, permit, request_id)
+        wire, asked = await self._understood(request, permit)
         begun = self._begun(asked)
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
-        rendering = ResponseRendering(request_id, begun, asked.count)
+        rendering = ResponseRendering(request_id_of(request.scope), begun, asked.count)
         keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)
         dialect_request = DialectRequest(
             asked.generation_request,
@@ -78,6 +84,22 @@ class ResponsesCreation:
             error_event=rendering.failed,
         )
         return dialect_request, bool(wire.stream)
+
+    async def input_tokens(self, request: Request, permit: Permit) -> InputTokens:
+        """How long the prompt of a request is; refuses what a response is refused for."""
+        _, asked = await self._understood(request, permit)
+        wanted, admission = asked.generation_request, self.reader.parts.answering.admission
+        [prompt] = wanted.prompts
+        return await admission.tokenize(
+            prompt, permit.caller, _count, add_special_tokens=False, salt=wanted.salt
+        )
+
+    async def _understood(
+        self, request: Request, permit: Permit
+    ) -> tuple[ResponsesRequest, Understood]:
+        parts = self.reader.parts
+        wire = await read_wire(request, permit, _REQUEST, parts.bounds, parts.answering.admission)
+        return wire, await self.reader.understood(wire, permit, request_id_of(request.scope))
 
     async def _hold(
         self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
@@ -122,6 +144,29 @@ def _add_creation(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
     async def create_response(request: Request, permit: PermitOf) -> Response:
         asked, stream = await creation.response(request, permit)
         return await asked.respond(parts.answering, stream=stream)
+
+
+def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreation) -> None:
+    PermitOf = Annotated[Permit, Depends(parts.permitted())]
+
+    @router.post("/input_tokens", openapi_extra=described(InputTokens, ResponsesRequest))
+    async def count_input_tokens(request: Request, permit: PermitOf) -> Response:
+        counted = await creation.input_tokens(request, permit)
+        await permit.give_back()
+        return json_response(msgspec.json.encode(counted), limit_headers(permit.standing))
+
+    @router.post("/compact", include_in_schema=False)
+    async def compact(permit: PermitOf) -> Response:
+        del permit  # who has no key is told nothing
+        raise NotFound(
+            "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
+            code="unknown_url",
+        )
+
+
+def _count(token_ids: TokenIds) -> Steps[InputTokens]:
+    yield from ()
+    return InputTokens(len(token_ids))
 
 
 def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -> None:

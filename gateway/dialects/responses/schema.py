@@ -82,7 +82,7 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
 
 
 class ResponsesRequest(Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/responses`."""
+    """The body of `POST /v1/responses`, and of `POST /v1/responses/input_tokens`."""
 
     model: str
     input: str | list[Item] | None = None

@@ -58,6 +58,43 @@ def test_usage(client: openai.OpenAI, engine: FakeEngine) -> None:
         assert usage.total_tokens == 57 + 19
 
 
+def test_input_tokens_are_those_of_the_usage(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.script = saying("ok")
+    said = client.responses.create(model=MODEL, input="My name is Ada.")
+    answered = len(engine.requests)
+    asked: list[dict[str, Any]] = [
+        {"input": "hi"},
+        {"input": "hi", "instructions": "Be brief", "tools": [CLOCK], "tool_choice": "required"},
+        {"input": "Who am I?", "previous_response_id": said.id, "reasoning": {"effort": "low"}},
+        {"input": [{"type": "item_reference", "id": said.output[0].id}]},
+    ]
+    for fields in asked:
+        counted = client.responses.input_tokens.count(model=MODEL, **fields)
+        assert len(engine.requests) == answered
+        assert counted.object == "response.input_tokens"
+        usage = client.responses.create(model=MODEL, **fields).usage
+        answered = len(engine.requests)
+        assert usage is not None
+        assert counted.input_tokens == usage.input_tokens
+
+
+def test_input_tokens_of_a_prompt_beyond_the_context(client: openai.OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model=MODEL, input="x" * 5000)
+    assert counted.input_tokens > 5000
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.responses.input_tokens.count(model="other", input="x")
+    assert refused.value.code == "model_not_found"
+
+
+def test_a_conversation_is_not_compacted(client: openai.OpenAI, engine: FakeEngine) -> None:
+    with pytest.raises(openai.NotFoundError, match="summary of it with /v1/responses") as refused:
+        client.responses.compact(model=MODEL, input="x")
+    assert (refused.value.code, refused.value.type) == ("unknown_url", "invalid_request_error")
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="sk-nobody").responses.compact(model=MODEL, input="x")
+    assert engine.requests == []
+
+
 def test_items_of_every_kind_reach_the_prompt(client: openai.OpenAI, engine: FakeEngine) -> None:
     items: Any = [
         {"role": "developer", "content": "rules"},
@@ -305,13 +342,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+COUNTED = ("too much", "too long")  # wrong of an answer alone: one may ask by how much
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_named(client: openai.OpenAI, engine: FakeEngine, name: str) -> None:
     changes, param = WRONG[name]
     body: dict[str, Any] = {"model": MODEL, "input": "x", **changes}
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.post("/responses", cast_to=object, body=body)
-    assert refused.value.param == param
+    for path in ("/responses", "/responses/input_tokens")[: 1 if name in COUNTED else 2]:
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.post(path, cast_to=object, body=body)
+        assert refused.value.param == param
     assert engine.requests == []
 
 
