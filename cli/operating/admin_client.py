@@ -18,7 +18,7 @@ import msgspec
 
 from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
 from cli.options.gateway_options import GATEWAY_DEFAULTS
-from cli.options.options import AdminFlags, TargetFlags
+from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.output import print_answer
 from cli.serving.address import ServerAddress, running_server
 from cli.serving.compose import admin_url, base_url
@@ -206,23 +206,23 @@ PREFIXES = ResourceKind("prefix", "prefixes")
 
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
-    """URL and key of the admin routes; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or _admin_url(flags)
+    """URL and key of the admin routes; BadSetting where one is missing or malformed."""
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
-    return checked_url(url), _checked_key("--admin-key", key)
+    key = _checked_key("--admin-key", key)
+    return checked_url(flags.url or _admin_url(flags)), key
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
-    """URL and key of the server to load; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or service_url(flags)
+    """URL and key of the server to load; BadSetting where one is missing or malformed."""
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
-    return checked_url(url), _checked_key("--key", key)
+    key = _checked_key("--key", key)
+    return checked_url(flags.url or service_url(flags)), key
 
 
 def _admin_url(flags: AdminFlags) -> str:
     """Where the variables of a server say that it listens; if none does, where one runs."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
-    if given == (None,) * 4 and (running := running_in(flags.data_dir)):
+    if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
     return admin_url(
         flags.host or GATEWAY_DEFAULTS.host,
@@ -234,12 +234,23 @@ def _admin_url(flags: AdminFlags) -> str:
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
     """Where tenants reach the server: as its variables say; if none does, where one runs."""
-    if (flags.host, flags.port) == (None, None) and (running := running_in(flags.data_dir)):
+    if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(
         flags.host or GATEWAY_DEFAULTS.host,
         flags.port or GATEWAY_DEFAULTS.port,
     )
+
+
+def _found(data_dir: Path) -> ServerAddress | None:
+    """The server that runs in the directory; None where that says nothing of a server.
+
+    BadSetting where one ran: its keys are not for whoever listens at the default address now.
+    """
+    running = running_in(data_dir)
+    if running is None and (data_dir != DEFAULT_DATA_DIR or (data_dir / KEYS_FILE).exists()):
+        raise BadSetting("--data-dir", f"no server runs in {data_dir}; --url names one elsewhere")
+    return running
 
 
 def running_in(data_dir: Path) -> ServerAddress | None:

@@ -1,4 +1,6 @@
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ from cli.operating.admin_client import (
     service_url,
     with_admin,
 )
-from cli.options.options import AdminFlags, TargetFlags
+from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.serving.address import ADDRESS_FILE, ServerAddress, address_told
 from cli.serving.installation import first_start
+from gateway.auth.first_start import KEYS_FILE
 from tests.cli.console import Console
 from tests.cli.http_double import served
 
@@ -116,12 +119,9 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 def test_keys_come_from_the_data_directory(data_dir: Path) -> None:
-    assert admin_target(AdminFlags(data_dir=data_dir)) == (
-        "http://127.0.0.1:8000",
-        "the-admin-key-of-this-place",
-    )
-    url, key = load_target(TargetFlags(data_dir=data_dir))
-    assert url == "http://127.0.0.1:8000"
+    admin = AdminFlags(data_dir=data_dir, url="http://x")
+    assert admin_target(admin) == ("http://x", "the-admin-key-of-this-place")
+    _, key = load_target(TargetFlags(data_dir=data_dir, url="http://x"))
     assert f"export RATOON_DEMO_KEY={key}\n" in (data_dir / "keys.env").read_text()
 
 
@@ -148,7 +148,28 @@ def test_a_server_that_runs_in_the_data_directory_is_found(data_dir: Path) -> No
         assert admin_target(replace(admin, port=83))[0] == "http://127.0.0.1:83"
         assert load_target(replace(target, host="10.0.0.1"))[0] == "http://10.0.0.1:8000"
         assert admin_target(replace(admin, url="http://x"))[0] == "http://x"
-    assert admin_target(admin)[0] == "http://127.0.0.1:8000", "it runs no more"
+    for ask in (partial(admin_target, admin), partial(load_target, target)):
+        with pytest.raises(
+            BadSetting, match=f"no server runs in {re.escape(str(data_dir))}; --url"
+        ):
+            ask()
+
+
+def test_the_default_address_is_only_for_a_key_that_was_given(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no data directory, and none named. The keys of one whose server has ended stay here."""
+    monkeypatch.chdir(data_dir)
+    asked = AdminFlags(admin_key="given"), TargetFlags(key="given")
+    assert admin_target(asked[0]) == load_target(asked[1]) == ("http://127.0.0.1:8000", "given")
+    for named in (Path("x"), data_dir):
+        with pytest.raises(BadSetting, match="no server runs in"):
+            admin_target(replace(asked[0], data_dir=named))
+    DEFAULT_DATA_DIR.mkdir()
+    (data_dir / KEYS_FILE).rename(DEFAULT_DATA_DIR / KEYS_FILE)
+    with pytest.raises(BadSetting, match=r"no server runs in \.ratoon"):
+        load_target(TargetFlags())
+    assert load_target(TargetFlags(port=8000))[0] == "http://127.0.0.1:8000", "the control"
 
 
 def test_a_file_that_others_may_change_sends_no_key_anywhere(data_dir: Path) -> None:
