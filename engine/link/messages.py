@@ -139,6 +139,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     writer: str = ""
     marks: tuple[Mark, ...] = ()  # in order of their tokens
     source: FetchSource | None = None  # where to fetch from what of the prompt is not cached here
+    is_counted: bool = True  # the prompt, as looked up; False: the engine that answers counts it
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):

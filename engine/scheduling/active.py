@@ -140,13 +140,17 @@ class ActiveSequences:
         lease = lease_of(sequence)
         if sequence.admitted is None:
             sequence.admitted = now
-            self._counters.admitted(
-                sequence.flow, sequence.prompt_len, sequence.found, now, fetched=sequence.fetched
-            )
+            if sequence.is_counted:
+                self._count(sequence, now)
         builder.moves.extend(lease.moves)
         builder.started.append(sequence)
         charge_cached(self._queue, sequence, sequence.num_computed)
         charge_row(self._queue, builder.add(sequence))
+
+    def _count(self, sequence: Sequence, now: float) -> None:
+        self._counters.admitted(
+            sequence.flow, sequence.prompt_len, sequence.found, now, fetched=sequence.fetched
+        )
 
 
 def who_gives(

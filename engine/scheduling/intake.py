@@ -81,6 +81,7 @@ class Intake:
             tokens=tokens,
             num_tokens=len(prompt),
             use_cache=request.use_cache,
+            is_counted=request.is_counted,
             loads=request.loads,
             marks=request.marks,
             source=request.source if request.use_cache else None,

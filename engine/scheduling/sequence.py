@@ -42,6 +42,7 @@ class Sequence:
     writer: str = ""  # the label of what it writes into the cache
     priority: Priority = "interactive"
     use_cache: bool = True
+    is_counted: bool = True  # its prompt, as looked up
     num_computed: int = 0
     loads: Loads = "auto"  # whether lower blocks are loaded for it
     constraint: TokenConstraint | None = None  # has been given every generated token

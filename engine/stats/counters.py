@@ -2,7 +2,7 @@
 
 A prompt is looked up once, at its first admission: `queried` is its length, `hit` what the cache
 had of it and `fetched` what another engine had sent. `computed` is the work done, including work
-repeated after a preemption.
+repeated after a preemption, and for prompts that another engine answers, which counts the rest.
 """
 
 from __future__ import annotations

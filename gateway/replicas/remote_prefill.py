@@ -4,7 +4,8 @@
     attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
 
 It is a hint made true: whatever becomes of it, the answering engine computes what has not
-come. So its errors reach nobody. It ends with its request at the latest.
+come. So its errors reach nobody. It ends with its request at the latest. The prompt is counted as
+looked up by the answering engine alone.
 
 What its engine computes for the request was not cached, though it is fetched: `own_reuse` says so.
 
@@ -52,6 +53,7 @@ class RemotePrefill:
             sampling=_PROMPT_ALONE,
             writer="",
             source=source,
+            is_counted=False,
         )
         self.error: EngineError | None = None
         self.says_it_stops = False  # its engine

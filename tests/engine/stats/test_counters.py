@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,18 @@ class TestFlows:
         assert x.blocks_held + y.blocks_held == pool.used
         assert pool.used == pool.evictable + pool.leased
         assert pool.total == pool.free + pool.used == 8
+
+    def test_a_prompt_that_another_engine_counts_is_only_computed(self) -> None:
+        rig = Rig()
+        for name, first, is_counted in (("a", 0, False), ("b", 16, True)):
+            asked = generate(name, range(first, first + 16), max_tokens=1)
+            rig.submit(msgspec.structs.replace(asked, is_counted=is_counted))
+            rig.run()
+            stats = rig.core.stats()
+            queried = 16 * is_counted
+            assert stats.windows["all"] == window(queried, 0, 16 + queried)
+            flow = stats.flows["flow"]
+            assert (flow.requests, flow.prompt_tokens) == (is_counted, queried)
 
     def test_the_report_is_a_copy(self) -> None:
         counters = EngineCounters(started=0.0)

@@ -27,6 +27,7 @@ async def test_a_prompt_is_computed_on_one_engine_and_answered_on_the_other() ->
     assert told(fleet, "a") == ["r0-0~p"]
     assert fleet["a"].requests[0].sampling.max_tokens == 1
     assert told(fleet, "b") == ["r0-0"]
+    assert [fleet[name].requests[0].is_counted for name in "ab"] == [False, True]
     source = fleet["b"].requests[0].source
     assert source is not None
     assert (source.address, source.request_id, source.num_tokens) == ("/exchange/a", "r0-0~p", 20)

@@ -95,6 +95,12 @@ def computed(server: Server) -> dict[str, int]:
     }
 
 
+def looked_up(server: Server) -> dict[str, int]:
+    """Prompt tokens that all engines together have looked up."""
+    window: dict[str, int] = server.stats()["windows"]["all"]
+    return {name: window[name] for name in ("queried_tokens", "hit_tokens", "fetched_tokens")}
+
+
 def used(server: Server, key: str) -> dict[str, int]:
     with server.client(key) as client:
         days = client.get("/v1/usage").json()["usage"]
@@ -118,8 +124,11 @@ def pinned_in(server: Server, name: str) -> int:
 def test_prompts_are_computed_on_one_engine_and_answered_on_the_others(fleet: Server) -> None:
     roles = {name: one.get("role") for name, one in replicas(fleet).items()}
     assert roles == {"0": "prefill", "1": "decode", "2": "decode"}
-    key, before = fleet.new_tenant(), computed(fleet)
+    key, before, looked = fleet.new_tenant(), computed(fleet), looked_up(fleet)
     answers = all_answers(fleet, key)
+    once = {name: count - looked[name] for name, count in looked_up(fleet).items()}
+    assert once["queried_tokens"] == PROMPTS * LENGTH, "not by both engines of a prompt"
+    assert once["hit_tokens"] < PROMPTS * LENGTH / 10 < once["fetched_tokens"]
     assert remote_prefills(fleet) >= PROMPTS - 1, "the control: they were computed there"
     done = {name: count - before[name] for name, count in computed(fleet).items()}
     assert done["0"] > (PROMPTS - 1) * LENGTH / 2
