@@ -44,7 +44,7 @@ from cli.serving.screen import StderrScreen, greeting
 from cli.serving.serving_state import GATEWAY, ChildName, ChildPatience, Policy
 from cli.serving.watch import Watch, WatchedChild
 from engine.config import EngineConfig
-from engine.link.address import is_tcp
+from engine.link.address import host_and_port, is_tcp
 from gateway.auth.private_file import PrivateFileError
 from gateway.config import GatewayConfig
 
@@ -91,6 +91,7 @@ def serve(
         if gateway.find_engines:
             config = replace(config, link_key_file=key_of_found_engines(None, model.data_dir))
         alone = engine_config(source, model.data_dir, socket, engine)
+        check_node_port(alone)
         check_one_engine(alone, count)
         alone = with_node_key(alone, None, model.data_dir)
         lines = commands(alone, config, count, machine(), prefill=replicas.prefill_replicas)
@@ -173,9 +174,9 @@ def engine(
     source = checked_source(model.model, engine, of=machine())
     place = meeting_place(model, socket)
     given = socket.link_key_file
-    config = with_node_key(
-        engine_config(source, model.data_dir, place, engine), given, model.data_dir
-    )
+    config = engine_config(source, model.data_dir, place, engine)
+    check_node_port(config)
+    config = with_node_key(config, given, model.data_dir)
     if is_tcp(place) or config.node_key_file is None:
         key_file = link_key_file(place, given, model.data_dir, make=True)
         config = replace(config, link_key_file=key_file)
@@ -213,6 +214,13 @@ def check_ports(gateway: GatewayFlags) -> None:
     check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", "--admin-host", gateway.admin_host, gateway.admin_port)
+
+
+def check_node_port(config: EngineConfig) -> None:
+    """BadSetting if other machines could not come: the address is not of this one, or taken."""
+    if config.node_address is not None:
+        host, port = host_and_port(config.node_address)
+        check_port_free("--node-address", "--node-address", host.strip("[]"), port)
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:

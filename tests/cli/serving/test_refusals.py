@@ -24,6 +24,7 @@ from engine.offload.placement import GIB, place
 from engine.startup.decoder import weight_sizes
 from tests.cli.console import Console
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.ports import free_port, two_free_ports
 
 Spoil = Callable[[Path], object]
 MISTRAL = {"architectures": ["MistralForCausalLM"]}
@@ -340,3 +341,24 @@ def test_flags_of_an_engine_that_would_do_nothing_are_refused(
     printed = console.type("engine", *where, *flags)
     assert (printed.status, printed.err.count("\n")) == (2, 1)
     assert says in printed.err
+
+
+@pytest.mark.parametrize(
+    ("command", "stops_later", "says"),
+    [
+        ("serve", ("--replicas", "2"), "--nnodes: is for one engine"),
+        ("engine", ("--role", "prefill"), "--role: prefill needs --exchange"),
+    ],
+)
+def test_an_address_of_another_machine_is_the_flags_fault(
+    console: Console, model_dir: Path, command: str, stops_later: tuple[str, ...], says: str
+) -> None:
+    words = (command, "--model", str(model_dir), "--pipeline-parallel", "2", "--nnodes", "2")
+    place = ("--port", str(free_port())) if command == "serve" else ()
+    ours, other = f"tcp://127.0.0.1:{two_free_ports()}", "tcp://203.0.113.7:7400"
+    control = console.type(*words, *place, "--node-address", ours, *stops_later)
+    assert control.status == 2
+    assert says in control.err
+    printed = console.type(*words, *place, "--node-address", other, *stops_later)
+    assert printed.status == 2
+    assert "--node-address: cannot listen on 203.0.113.7:7400: Cannot assign" in printed.err
