@@ -172,6 +172,7 @@ BEYOND_SCHEMAS = [
     r"a name must be printable",
     r"the cache has no such node",
     r"the model's chat template (refuses|cannot render) these messages",
+    r"the last message is not in the rendered chat",
 ]
 
 
