@@ -14,7 +14,16 @@ import typer
 
 from cli.cluster.actor import EngineReport
 from cli.cluster.front import Look, gateway_beside
-from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
+from cli.cluster.placing import (
+    drain,
+    engine_names,
+    has_ended,
+    machines,
+    place,
+    ray_at,
+    remove,
+    reports,
+)
 from cli.cluster.registry import make_state
 from cli.cluster.scaler import Scaler
 from cli.cluster.settings import ClusterSettings, read_settings
@@ -67,8 +76,7 @@ def up(file: SettingsFile) -> None:
         with gateway_beside(settings) as look_at_gateway:
             _watch(ray, settings, stop, look_at_gateway)
         if settings.ray_address is None:
-            typer.echo("stopping: what engines have begun may finish")
-            _end(ray, engine_names(ray), settings.engine.grace_s)
+            end_here(ray, settings.engine.grace_s)
 
 
 def status(ray_address: RayAddress = "auto", json: Json = False) -> None:
@@ -102,6 +110,20 @@ def check_machines(settings: ClusterSettings, found: Set[str]) -> None:
     """BadSetting where engines would register in a file that is not their gateways'."""
     if settings.is_one_machine and len(found) > 1:
         raise BadSetting("redis_url", f"Ray has {len(found)} machines, which need one to share")
+
+
+def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
+    """End the engines of a Ray that was started here, unless it was asked to end as well.
+
+    It is, where a signal goes to all processes of a group or of systemd's unit. `settle_s`: what
+    it needs to end, in seconds.
+    """
+    time.sleep(settle_s)
+    if has_ended(ray):
+        typer.echo("stopping: Ray was asked to end as well, and its engines end with it")
+        return
+    typer.echo("stopping: what engines have begun may finish")
+    _end(ray, engine_names(ray), grace_s)
 
 
 def _make_files(settings: ClusterSettings) -> None:

@@ -59,6 +59,15 @@ def ray_at(address: str | None) -> Iterator[Ray]:
         ray.shutdown()
 
 
+def has_ended(ray: Ray) -> bool:
+    """Whether nobody answers: Ray would try for a minute then, and end this process."""
+    try:
+        _check_answers(ray.get_runtime_context().gcs_address)
+    except NoRay:
+        return True
+    return False
+
+
 def machines(ray: Ray) -> set[str]:
     """The addresses of the machines that Ray has now."""
     return {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}

@@ -270,6 +270,33 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
         assert "Ended 1 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
 
 
+def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: Path) -> None:
+    """As systemd sends it to a unit: Ray ends as well, and nobody waits for it."""
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    settings, log = tmp_path / "cluster.yaml", tmp_path / "up.log"
+    said = {
+        "model": str(model), "load_format": "dummy", "max_model_len": 1024, "num_threads": 1,
+        "data_dir": str(tmp_path / "data"), "engine_port": two_free_ports(), "engines": 1,
+        "cache_tokens": 8192, "host_cache_tokens": 0, "disk_cache_gib": 0,
+    }  # fmt: skip
+    settings.write_text(yaml.safe_dump(said))
+    with log.open("ab") as output:
+        command = subprocess.Popen(
+            [*COMMAND, "cluster", "up", str(settings)],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **RAY_VARIABLES},
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: "engine 0: ready" in log.read_text(), START_S)
+        os.killpg(command.pid, signal.SIGTERM)
+        assert command.wait(40) == 0, "Ray gives up after 60 s, with an error"
+        assert "Ray was asked to end as well" in log.read_text()
+    finally:
+        command.kill()
+
+
 def is_gateway(pid: int) -> bool:
     """Whether it is `python -m gateway`, and not a part of Ray."""
     return b"\0-m\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -74,12 +74,16 @@ class FakeRay:
 
     groups: dict[str, FakeGroup] = field(default_factory=dict)
     connected_to: list[str] = field(default_factory=list)
+    gcs_address: str = ""
 
     def init(self, *, address: str, **_: Any) -> None:
         self.connected_to.append(address)
 
     def shutdown(self) -> None:
         pass
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address=self.gcs_address)
 
     @property
     def util(self) -> Any:

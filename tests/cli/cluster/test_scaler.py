@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.cluster import check_machines
+from cli.cluster.cluster import check_machines, end_here
 from cli.cluster.placing import NoRay, drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
@@ -144,6 +144,26 @@ def test_a_ray_that_nobody_listens_at_is_refused_before_ray_looks_for_it(
             with ray_at(one):
                 pass
     assert ray.connected_to == [address, "auto"]
+
+
+def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray's own calls would wait for it for a minute, and end the process with an error."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text("engines: 1")
+    ray = FakeRay()
+    place(ray, read_settings(path), 0)
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        ray.gcs_address = f"127.0.0.1:{head.getsockname()[1]}"
+        end_here(ray, 0.0, settle_s=0.0)
+        assert ray.get_actor("engine-0").drains == 0
+        assert "Ray was asked to end as well" in capsys.readouterr().out
+        head.listen()
+        end_here(ray, 0.0, settle_s=0.0)
+    assert ray.actors == {}, "the control"
+    assert capsys.readouterr().out == "stopping: what engines have begun may finish\n"
 
 
 def test_engines_on_several_machines_need_a_state_that_all_reach(tmp_path: Path) -> None:
