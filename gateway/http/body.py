@@ -36,8 +36,8 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 _PLAIN = {"", "identity"}
 _MAX_CONTAINERS = 1 << 16  # millions would take seconds to build
 _MAX_VALUES = 150_000  # more than a context of 128k token ids
-# A subnormal number takes 6 us to be read, a thousand times as long as others. It has an exponent of
-# three digits, or many zeros.
+# A subnormal number takes 6 us to be read, a thousand times as long as others. It has an exponent
+# of three digits, or many zeros.
 _MAX_TINY = 256
 _ZEROS = b"0" * 99
 _TINY = re.compile(rb"[0-9.][eE]-0*[1-9][0-9]{2}|0{99,}")
