@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import zmq
@@ -88,11 +88,12 @@ def told_meanwhile(engine: str, key: LinkKey | None) -> Iterator[Callable[[str],
         if key is not None:
             opened.enter_context(only_holders(context, key))
         publisher = context.socket(zmq.PUB)
-        if key is not None:
-            opened.callback(Strangers(publisher, engine, names_key=False).close)
-        bind(publisher, place.heartbeat, key)
-        opened.enter_context(closing(Heartbeat(publisher, lambda: said[-1])))
-        yield said.append
+        strangers = None if key is None else Strangers(publisher, engine, names_key=False)
+        # It is closed before the heartbeat, which closes the socket.
+        with nullcontext() if strangers is None else closing(strangers):
+            bind(publisher, place.heartbeat, key)
+            opened.enter_context(closing(Heartbeat(publisher, lambda: said[-1])))
+            yield said.append
 
 
 class HeartbeatListener:
