@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,15 +15,13 @@ import pytest
 import zmq
 
 from engine.link.address import address
-from engine.link.curve import LinkKey, Socket
 from engine.link.heartbeat import (
     Heartbeat,
     HeartbeatListener,
     is_alive,
-    told_meanwhile,
 )
+from engine.link.tcp.curve import Socket
 from tests.doubles.engine.engine_thread import EngineThread
-from tests.doubles.ports import two_free_ports
 
 ROOT = Path(__file__).parents[3]
 LOOKS = 400  # at most: a bound on hanging, not a measurement
@@ -147,16 +144,3 @@ class TestIsAlive:
                 listener.bind(str(name))
                 listener.listen()
             assert not is_alive(path, patience_s=0.2)
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_an_engine_that_waits_for_a_node_goes_on_whoever_is_connected(attempt: int) -> None:
-    """Who watches the port is done with the socket before it is closed, or libzmq aborts."""
-    port, key = two_free_ports(), LinkKey(zmq.curve_keypair()[1])
-    with ExitStack() as connected:
-        with told_meanwhile(f"tcp://127.0.0.1:{port}", key) as waits_for:
-            waits_for(f"attempt {attempt}")
-            for _ in range(20):
-                there = socket.create_connection(("127.0.0.1", port + 1))
-                connected.enter_context(there)
-        assert "engine-strangers" not in {one.name for one in threading.enumerate()}

@@ -21,8 +21,8 @@ from collections.abc import Callable
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from engine.link.curve import Socket
-from engine.link.open_connections import OpenConnections, most_open
+from engine.link.tcp.curve import Socket
+from engine.link.tcp.open_connections import OpenConnections, most_open
 
 TOLD_EVERY_S = 600.0
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
