@@ -86,7 +86,7 @@ class ResponsesCreation:
         return dialect_request, bool(wire.stream)
 
     async def input_tokens(self, request: Request, permit: Permit) -> InputTokens:
-        """How long the prompt of a request is; refuses what a response is refused for."""
+        """How long the prompt of a request is; a body that is wrong is refused as by `response`."""
         _, asked = await self._understood(request, permit)
         wanted, admission = asked.generation_request, self.reader.parts.answering.admission
         [prompt] = wanted.prompts
