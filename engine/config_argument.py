@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.core_dumps import prevent_core_dumps
-from engine.link.open_connections import allow_open_files
+from engine.link.tcp.open_connections import allow_open_files
 
 C = TypeVar("C", bound=msgspec.Struct)
 

@@ -134,7 +134,9 @@ class Launches:
         is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
         # What a step took that was held up says nothing of the device, and would hold up the next.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
-        began_at = self._began_at if started_at is None else started_at
+        began_at = started_at
+        if began_at is None and self._began_at is not None:
+            began_at = max(self._began_at, launched_at)
         shape, times = StepShape.of(step.rows), self._components.times
         self._began_at = None
         if began_at is not None and not is_end_seen and (takes := times.seconds(shape)):

@@ -19,9 +19,9 @@ from engine.core import EngineCore
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
-from engine.link.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.heartbeat import told_meanwhile
 from engine.link.socket_link import Link, SocketLink
+from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Protocol
 
+MOST_S = (2**31 - 1) // 1000  # that `poll` takes, in milliseconds
+
 
 class HasFileno(Protocol):
     """A socket, or another open file."""
@@ -26,12 +28,14 @@ def wait_for_any(
 ) -> list[int]:
     """Wait until one can be read, or written, or has ended; `timeout_s` None: without end.
 
-    Returns the descriptors of those that can be.
+    So does one of more than 24 days, which `poll` takes no number for. Returns the descriptors of
+    those that can be.
     """
     poll = select.poll()
     for one in readable:
         poll.register(one, select.POLLIN)
     for one in writable:
         poll.register(one, select.POLLIN | select.POLLOUT)
-    found = poll.poll(None if timeout_s is None else ceil(max(timeout_s, 0.0) * 1e3))
+    is_endless = timeout_s is None or timeout_s > MOST_S
+    found = poll.poll(None if is_endless else ceil(max(timeout_s or 0.0, 0.0) * 1e3))
     return [descriptor for descriptor, _ in found]

@@ -36,8 +36,8 @@ from engine.exchange.block_memory import memory_of
 from engine.exchange.exchange import Exchange, OpenedExchange, open_exchange
 from engine.exchange.peer_pool import HANDLE_BYTES
 from engine.exchange.wire import PoolHandle
-from engine.link.curve import LinkKey, read_link_key
 from engine.link.messages import FetchSource, SamplingParams
+from engine.link.tcp.curve import LinkKey, read_link_key
 from engine.link.waker import Waker
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache

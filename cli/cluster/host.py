@@ -26,7 +26,7 @@ from cli.serving.child import Child, OnLine, python_command
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.link.client import EngineClient
-from engine.link.curve import read_link_key
+from engine.link.tcp.curve import read_link_key
 from gateway.errors import NotFound, Unavailable
 from gateway.state.records import RegisteredEngine
 from gateway.state.store import EngineRegistry

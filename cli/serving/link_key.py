@@ -1,7 +1,7 @@
 """The key of a link over TCP: where its file is, and who makes it.
 
 The engine makes it at its first start; the operator copies it to the gateways' machines. Knows:
-the file. Does not know: what the key protects (`engine/link/curve.py`).
+the file. Does not know: what the key protects (`engine/link/tcp/curve.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from engine.config import EngineConfig
 from engine.link.address import is_tcp
-from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.tcp.curve import BadLinkKey, read_link_key
 from gateway.auth.private_file import PrivateFileError, create_private
 
 LINK_KEY_NAME = "link.key"

@@ -42,8 +42,8 @@ from engine.exchange.wire import (
 from engine.link import pieces
 from engine.link.address import is_tcp
 from engine.link.binding import bind, make_way
-from engine.link.curve import LinkKey, Socket, only_holders
-from engine.link.strangers import Strangers
+from engine.link.tcp.curve import LinkKey, Socket, only_holders
+from engine.link.tcp.strangers import Strangers
 from engine.link.waker import Waker
 
 GONE_S = 5.0  # without a word

@@ -43,8 +43,8 @@ from engine.exchange.wire import (
     window_of,
 )
 from engine.link.address import address, is_tcp
-from engine.link.curve import LinkKey, Socket, connect_with
 from engine.link.pieces import in_pieces
+from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.waker import Waker
 
 SILENCE_S = 2.0  # of an engine that is alive and answers

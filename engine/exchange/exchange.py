@@ -20,8 +20,8 @@ from engine.exchange.recent_flushes import FlushScope
 from engine.exchange.source import RunningRequest, Source
 from engine.exchange.wire import PoolHandle
 from engine.link.address import is_tcp
-from engine.link.curve import LinkKey
 from engine.link.stats_messages import ExchangeStats
+from engine.link.tcp.curve import LinkKey
 from engine.link.waker import Waker
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zmq
 
-from engine.link.curve import LinkKey, Socket, serve_with
+from engine.link.tcp.curve import LinkKey, Socket, serve_with
 
 
 def make_way(path: Path) -> None:

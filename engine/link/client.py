@@ -32,7 +32,6 @@ from engine.link.cache_events import CacheEvents
 from engine.link.cache_subscription import CacheSubscription, Listener
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
-from engine.link.curve import FailedHandshakes, LinkKey, Socket
 from engine.link.event_queue import EventQueue
 from engine.link.flush_telling import FlushTelling, ReadFlushes, log_failure
 from engine.link.interface import OnEnd, ReplicaHealth
@@ -52,6 +51,7 @@ from engine.link.messages import (
 )
 from engine.link.queries import EngineQueries
 from engine.link.query_messages import Query
+from engine.link.tcp.curve import FailedHandshakes, LinkKey, Socket
 
 _log = logging.getLogger(__name__)
 

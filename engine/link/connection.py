@@ -24,10 +24,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from engine.link.address import address
 from engine.link.codec import Codec, DecodeError
-from engine.link.curve import LinkKey, Socket, connect_with
 from engine.link.heartbeat import HEARTBEAT_S, MISSED, HeartbeatListener
 from engine.link.messages import FromEngine, Hello, ToEngine, Welcome
 from engine.link.pieces import in_pieces
+from engine.link.tcp.curve import LinkKey, Socket, connect_with
 
 RECONNECT_MS = 50
 # The step loop always turns between two steps, so these are bounds on what one step may take.

@@ -27,8 +27,8 @@ import zmq
 
 from engine.link.address import address
 from engine.link.binding import bind, make_way
-from engine.link.curve import LinkKey, Socket, connect_with, only_holders, read_link_key
-from engine.link.strangers import Strangers
+from engine.link.tcp.curve import LinkKey, Socket, connect_with, only_holders, read_link_key
+from engine.link.tcp.strangers import Strangers
 
 HEARTBEAT_S = 0.5
 PATIENCE_S = 5.0  # of a health check
@@ -55,9 +55,13 @@ class Heartbeat:
 
     def close(self) -> None:
         """End the thread and close the socket."""
+        self.stop()
+        self._socket.close(linger=0)
+
+    def stop(self) -> None:
+        """End the thread: the socket is its caller's again. May be repeated."""
         self._is_over.set()
         self._thread.join()
-        self._socket.close(linger=0)
 
     def _run(self) -> None:
         while not self._is_over.wait(self._every_s):
@@ -88,11 +92,14 @@ def told_meanwhile(engine: str, key: LinkKey | None) -> Iterator[Callable[[str],
         if key is not None:
             opened.enter_context(only_holders(context, key))
         publisher = context.socket(zmq.PUB)
-        if key is not None:
-            opened.callback(Strangers(publisher, engine, names_key=False).close)
-        bind(publisher, place.heartbeat, key)
-        opened.enter_context(closing(Heartbeat(publisher, lambda: said[-1])))
-        yield said.append
+        watch = None if key is None else Strangers(publisher, engine, names_key=False)
+        with ExitStack() as bound:
+            if watch is not None:
+                bound.callback(watch.close)
+            bind(publisher, place.heartbeat, key)
+            heartbeat = opened.enter_context(closing(Heartbeat(publisher, lambda: said[-1])))
+            bound.callback(heartbeat.stop)  # then the watch, and then the socket is closed
+            yield said.append
 
 
 class HeartbeatListener:

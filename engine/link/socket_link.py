@@ -17,11 +17,11 @@ import zmq
 from engine.link.address import address
 from engine.link.binding import bind, make_way
 from engine.link.codec import Codec
-from engine.link.curve import LinkKey, Socket, only_holders
 from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, ToEngine
 from engine.link.pieces import MAX_FRAME_BYTES
-from engine.link.strangers import Strangers
+from engine.link.tcp.curve import LinkKey, Socket, only_holders
+from engine.link.tcp.strangers import Strangers
 from engine.link.waker import Waker
 
 # So that a flood cannot keep the engine from computing: messages of one turn, and their bytes. To

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.exchange.exchange import OpenedExchange, open_exchange
-from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.tcp.curve import BadLinkKey, read_link_key
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.follower import Follower, RankParts
-from engine.ranks.groups import meet
+from engine.ranks.meeting.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
 from engine.ranks.slices.rank_exchange import address_of

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.ranks.collectives import Meeting, RankLeft
-from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks, RankGone
-from engine.ranks.meeting_place import MeetingPlace, meeting_place
+from engine.ranks.meeting.groups import RankGroups, meet
+from engine.ranks.meeting.place import MeetingPlace, meeting_place
 from engine.ranks.messages import ENCODER, Close, Joined, NotStarted, Start, Started
 from engine.ranks.process import END_S, ChildProcess, RankProcess, RanksWatch, RelayProcess
 from engine.ranks.ring import RingWriter

@@ -40,8 +40,7 @@ from operator import attrgetter
 
 from engine.errors import QueueFull
 from engine.link.messages import Priority
-from engine.scheduling.admission_rate import AdmissionRate
-from engine.scheduling.flow_queue import FlowQueue
+from engine.scheduling.flow_queue import AdmissionRate, FlowQueue
 from engine.scheduling.priority_classes import PriorityClasses
 from engine.scheduling.sequence import Sequence
 

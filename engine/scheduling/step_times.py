@@ -47,6 +47,7 @@ LEARNS = 0.3  # the part of an error that is corrected at once, after the first 
 MEASURED_TOKENS = 64  # of prompts; fewer say little about the cost of a prompt's token
 NUM_REMEMBERED = 8  # steps, for by how much one may be shorter than predicted
 MISSED = 7 / 8  # of the time until the host looked: what a step that was over by then counts as
+FORGETS = 1000  # captured steps after which launches of others are forgotten: one may have stalled
 HIDDEN = 1.2  # times as long as its launch: a step that took no longer says little of the device
 SHORTEST_CONTEXT = 256  # tokens, of those whose rates are reported
 
@@ -95,6 +96,7 @@ class StepTimes:
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # to what was predicted
         self._longest = SHORTEST_CONTEXT
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # of steps not captured
+        self._captured = 0  # steps launched since the last of these
 
     def settled(self, shape: StepShape, seconds: float) -> None:
         """A step of this shape took `seconds`."""
@@ -123,7 +125,12 @@ class StepTimes:
     def launched(self, shape: StepShape, seconds: float) -> None:
         """The host took so long to launch a step of this shape."""
         if not self._is_captured(shape.new):
+            self._captured = 0
             self._launches.append(seconds)
+            return
+        self._captured += 1
+        if self._captured >= FORGETS:  # while they seem dear none is launched, nor measured
+            self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
         """What the host needs to launch a step of so many prompt tokens; 0 if it is captured."""

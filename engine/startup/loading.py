@@ -24,8 +24,8 @@ from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.errors import PoolTooSmall
 from engine.offload.host_layers import HostLayers
-from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
+from engine.ranks.meeting.groups import RankGroups
 from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.models.errors import OtherFiles
-from engine.ranks.groups import RankGroups
+from engine.ranks.meeting.groups import RankGroups
 from engine.startup.device import dtype_name
 from engine.startup.fingerprint import (
     DIGEST_BYTES,

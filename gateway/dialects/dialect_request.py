@@ -83,6 +83,11 @@ def work_in(spelled: Body) -> int:
     return len(spelled) // each
 
 
+def work_with(prompt: Body, body_bytes: int) -> int:
+    """How much work is a parsed body of `body_bytes`, whose `prompt` is read by itself."""
+    return work_in(prompt) + max(body_bytes - len(prompt), 0) // BYTES_PER_CHARACTER
+
+
 Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 
 

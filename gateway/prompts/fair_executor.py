@@ -50,8 +50,8 @@ class FairExecutor:
 
     def close(self) -> None:
         """End the threads when they have done their step."""
-        self._small.pool.shutdown()
-        self._large.pool.shutdown()
+        self._small.close()
+        self._large.close()
 
 
 @dataclass(eq=False, slots=True)
@@ -67,6 +67,7 @@ class _Lane:
     def __init__(self, pool: ThreadPoolExecutor, threads: int) -> None:
         self.pool = pool
         self._free = threads
+        self._is_over = False
         self._waiting: dict[str, deque[_Job]] = {}  # in the order of their turns
 
     async def run(self, tenant_id: str, work: Steps[T]) -> T:
@@ -82,6 +83,11 @@ class _Lane:
         except asyncio.CancelledError:
             self._leave(job)
             raise
+
+    def close(self) -> None:
+        """End the threads when they have done their step."""
+        self._is_over = True
+        self.pool.shutdown()
 
     def _begin_steps(self) -> None:
         """Give every free thread the first job of the next tenant."""
@@ -102,7 +108,7 @@ class _Lane:
         """
         while True:
             done = _step(job.work)
-            if done is not None or self._waiting or job.result.done():
+            if done is not None or self._waiting or self._is_over or job.result.done():
                 return done
             time.sleep(0)  # the event loop goes first, if it waits for the interpreter
 
@@ -118,7 +124,8 @@ class _Lane:
             job.result.set_result(done.value)
         else:  # work that has begun is the first of its tenant
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
-        self._begin_steps()
+        if not self._is_over:
+            self._begin_steps()
 
     def _leave(self, job: _Job) -> None:
         queue = self._waiting.get(job.tenant_id, deque())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from engine.link.address import address, is_tcp
 from engine.link.client import EngineClient
-from engine.link.curve import LinkKey, read_link_key
 from engine.link.interface import Engine
+from engine.link.tcp.curve import LinkKey, read_link_key
 from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.flushes import FlushReader

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from engine.link.address import TCP
-from engine.link.curve import BadLinkKey
+from engine.link.tcp.curve import BadLinkKey
 from gateway.errors import Unavailable
 from gateway.periodic import repeated
 from gateway.replicas.engine_set import EngineSet

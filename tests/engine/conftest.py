@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.doubles.engine.interpreter import prepared_once  # noqa: F401 (a fixture)
+from tests.doubles.kernels.interpreter import prepared_once  # noqa: F401 (a fixture)
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 
 MakeCheckpoint = Callable[[str], Checkpoint]

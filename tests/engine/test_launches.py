@@ -64,6 +64,18 @@ class TestMeasuring:
         assert list(waits) == []
         assert times.prefill(0, 64) > 0.015
 
+    def test_it_did_not_begin_before_it_was_launched(self) -> None:
+        """Of many short steps the host sees no end; that it was slow is not the next step's."""
+        rig, seen = ahead(), 30
+        times = rig.core.components.times
+        times.settled(StepShape.prompt(0, 64), 0.0005)
+        waits = iter((*[0.0] * seen, 0.01))
+        rig.runner.waits = lambda: rig.wait(next(waits, 0.0))
+        rig.submit(generate("a", range(1), max_tokens=seen + 1))
+        rig.run()
+        assert not list(waits), "the control: one end was seen"
+        assert times.seconds(StepShape(decodes=1, keys=seen)) < 0.02
+
 
 class TestOutOfMemory:
     def test_once_is_survived_by_all(self) -> None:

@@ -28,8 +28,8 @@ from engine.step import PREFILL, Bitmask, Forward, Launched, Row, Runner, Sample
 from kernels.ops import torch_ops
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
-from tests.doubles.engine.sharing_checker import SharingChecker
 from tests.doubles.engine.welcomes import welcome_of
+from tests.doubles.kernels.sharing_checker import SharingChecker
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     BLOCK_SIZE,

@@ -9,7 +9,7 @@ import pytest
 import triton
 
 from kernels.ops import Ops, torch_ops, triton_ops
-from tests.doubles.engine.interpreter import prepared_once  # noqa: F401 (a fixture)
+from tests.doubles.kernels.interpreter import prepared_once  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(params=["reference", "kernel"])

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from tests.doubles.engine.interpreter import Prepare, PreparedOnce, Replaced
+from tests.doubles.kernels.interpreter import Prepare, PreparedOnce, Replaced
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.alternating_architecture import (
+from tests.doubles.models.alternating_architecture import (
     SERVED,
     SERVED_WITHOUT_WINDOWS,
     WINDOW,

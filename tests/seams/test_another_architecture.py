@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.odd_architecture import SERVED, make_odd_checkpoint, truth
+from tests.doubles.models.odd_architecture import SERVED, make_odd_checkpoint, truth
 from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 

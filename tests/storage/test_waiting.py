@@ -20,6 +20,7 @@ def test_what_can_be_read_or_written_or_has_ended_is_found_whatever_its_number()
             assert wait_for_any([high], 0.0) == []
             assert wait_for_any([high], 0.0, [high]) == [high]
             far.send(b"x")
+            assert wait_for_any([high], 30 * 86400.0) == [high], "more than `poll` has a number for"
             assert wait_for_any([near, high], None) == [near.fileno(), high]
             assert near.recv(1) == b"x"
             assert wait_for_any([high], 0.01) == []

@@ -6,7 +6,7 @@ import logging
 import sys
 
 from engine.config_argument import begun_with
-from engine.link.curve import BadLinkKey
+from engine.link.tcp.curve import BadLinkKey
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START
 from engine.ranks.nodes.config import NodeConfig
 from engine.ranks.nodes.joining import JoinRefused, serve

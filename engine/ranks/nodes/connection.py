@@ -10,7 +10,7 @@ from __future__ import annotations
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from engine.link.curve import LinkKey, Socket, connect_with
+from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.ranks.nodes.listener import LINGER_MS, notice_silence
 from engine.ranks.nodes.wire import (
     MAX_FRAME_BYTES,

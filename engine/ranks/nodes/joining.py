@@ -22,7 +22,7 @@ import zmq
 from msgspec.structs import replace
 
 from engine.link.address import TCP, address, host_and_port, is_tcp
-from engine.link.curve import LinkKey, Socket, read_link_key
+from engine.link.tcp.curve import LinkKey, Socket, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
 from engine.ranks.nodes.connection import GONE, NodeConnection

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import zmq
 
 from engine.link.binding import bind
-from engine.link.curve import LinkKey, Socket, only_holders, serve_with
-from engine.link.strangers import Strangers
+from engine.link.tcp.curve import LinkKey, Socket, only_holders, serve_with
+from engine.link.tcp.strangers import Strangers
 from engine.ranks.nodes.wire import (
     FROM_NODE,
     MAX_REPORT_BYTES,

@@ -26,7 +26,7 @@ import zmq
 
 from engine.config import EngineConfig
 from engine.link.address import address
-from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.tcp.curve import BadLinkKey, read_link_key
 from engine.models.grid import RankGrid
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_STOPPED
 from engine.ranks.child import tie_to

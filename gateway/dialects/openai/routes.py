@@ -27,7 +27,7 @@ from gateway.dialects.dialect_request import (
     DialectRequest,
     json_response,
     read_wire,
-    work_in,
+    work_with,
 )
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
@@ -113,7 +113,7 @@ class Reader:
         context = (await self.admission.engine()).max_model_len
         wanted = await self._understood(
             permit,
-            work_in(bytes(wire.prompt)),
+            work_with(bytes(wire.prompt), permit.body.size),
             lambda bounds: request_of_completion(
                 wire, request_id, bounds, context, self.card.defaults
             ),

@@ -23,8 +23,8 @@ from engine.models.modules import LinearConfig
 from storage.kv_layout import FP8
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
-from tests.doubles import int8_weights
 from tests.doubles.engine.shapes import SHAPES
+from tests.doubles.models import int8_weights
 from tests.engine.rigs.int4_checkpoints import AWQ
 
 TABLES = 2 * 2 * 128256 * 4096  # bytes of embedding and head

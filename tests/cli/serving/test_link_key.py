@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.serving.link_key import LINK_KEY_NAME, key_of_found_engines, link_key_file, with_node_key
-from engine.link.curve import read_link_key
+from engine.link.tcp.curve import read_link_key
 
 TCP = "tcp://127.0.0.1:7300"
 

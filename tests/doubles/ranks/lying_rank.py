@@ -8,7 +8,7 @@ from pathlib import Path
 import zmq
 
 from engine.exchange.wire import Ask, Block, Ended, ExchangeCodec, Found
-from engine.link.curve import Socket
+from engine.link.tcp.curve import Socket
 from engine.link.waker import Waker
 
 

@@ -39,7 +39,7 @@ from engine.exchange.wire import (
     ToSource,
     window_of,
 )
-from engine.link.curve import Socket
+from engine.link.tcp.curve import Socket
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
 from tests.doubles.waiting import wait_for

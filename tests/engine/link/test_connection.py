@@ -15,10 +15,10 @@ import zmq.asyncio
 from engine.link.address import address
 from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
-from engine.link.curve import Socket
 from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, Hello, ToEngine
 from engine.link.query_messages import StatsQuery
+from engine.link.tcp.curve import Socket
 from tests.doubles.engine.fake_engine import WELCOME
 
 BEAT_S = 0.2

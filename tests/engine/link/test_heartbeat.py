@@ -15,12 +15,12 @@ import pytest
 import zmq
 
 from engine.link.address import address
-from engine.link.curve import Socket
 from engine.link.heartbeat import (
     Heartbeat,
     HeartbeatListener,
     is_alive,
 )
+from engine.link.tcp.curve import Socket
 from tests.doubles.engine.engine_thread import EngineThread
 
 ROOT = Path(__file__).parents[3]

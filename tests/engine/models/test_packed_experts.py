@@ -16,7 +16,7 @@ from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PLAIN
 from kernels.experts.gate import Gate
 from kernels.ops import torch_ops
-from tests.doubles.alternating_architecture import MIXTURE
+from tests.doubles.models.alternating_architecture import MIXTURE
 
 HIDDEN = 48
 

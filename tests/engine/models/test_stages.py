@@ -26,8 +26,8 @@ from engine.startup.decoder import weight_sizes
 from kernels.ops import torch_ops
 from storage.device_pool import DevicePool
 from storage.stage import Stage
-from tests.doubles.alternating_architecture import SERVED as ALTERNATING
-from tests.doubles.alternating_architecture import make_alternating_checkpoint
+from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
+from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 
 CPU = torch.device("cpu")

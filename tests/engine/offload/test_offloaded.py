@@ -17,8 +17,8 @@ from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.offload.host_layers import HostLayers
 from engine.offload.prefetch import LayerPrefetch, PlainLayerCopies
 from engine.startup.decoder import weight_sizes
-from tests.doubles.alternating_architecture import SERVED as ALTERNATING
-from tests.doubles.alternating_architecture import make_alternating_checkpoint
+from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
+from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint

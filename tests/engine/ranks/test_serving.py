@@ -13,7 +13,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.process import EXIT_BROKEN
 from engine.ranks.collectives import LOOPBACK, Meeting
-from engine.ranks.groups import meet
+from engine.ranks.meeting.groups import meet
 from engine.ranks.messages import ENCODER, REPORTS, NotStarted, Start
 from engine.ranks.process import NOT_STARTED
 from engine.ranks.ring import RingWriter

@@ -24,8 +24,8 @@ from engine.ranks.collectives import Collectives
 from engine.startup.activation import largest_batch
 from kernels.ops import Ops, torch_ops
 from storage.device_pool import DevicePool
-from tests.doubles.alternating_architecture import SERVED as ALTERNATING
-from tests.doubles.alternating_architecture import make_alternating_checkpoint
+from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
+from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.doubles.ranks.gathering_norms import GatheringNorms
 from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.conftest import MakeCheckpoint

@@ -15,8 +15,8 @@ import torch
 from engine.config import EngineConfig
 from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
-from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
+from engine.ranks.meeting.groups import RankGroups, meet
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.serving import opened_rank

@@ -8,6 +8,7 @@ import pytest
 
 from engine.scheduling.step_builder import row_of
 from engine.scheduling.step_times import (
+    FORGETS,
     HIDDEN,
     LARGE,
     MEASURED_TOKENS,
@@ -162,6 +163,15 @@ class TestLaunches:
         times = self.known()
         times.launched(self.TOO_LARGE, 0.4)
         assert times.seconds(self.TOO_LARGE) == 0.025
+
+    def test_a_launch_that_stalled_is_forgotten_though_none_is_tried_meanwhile(self) -> None:
+        times = taught(self.TOO_LARGE, 0.01)
+        times.launched(self.TOO_LARGE, 5.0)
+        for _ in range(FORGETS - 1):
+            times.launched(StepShape(decodes=8), 0.001)
+        assert times.seconds(self.TOO_LARGE) == 5.0
+        times.launched(StepShape(decodes=8), 0.001)
+        assert times.seconds(self.TOO_LARGE) == pytest.approx(0.01)
 
     @pytest.mark.parametrize("took", [0.025, 0.06])
     def test_what_the_host_took_is_not_taken_to_be_the_devices(self, took: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.models.errors import OtherFiles
 from engine.ranks.collectives import Collectives
-from engine.ranks.groups import RankGroups
+from engine.ranks.meeting.groups import RankGroups
 from engine.startup.origin import origin_of
 from engine.startup.outline import outline_model
 from tests.engine.conftest import MakeCheckpoint

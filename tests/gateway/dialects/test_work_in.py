@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.dialects.dialect_request import work_in
+from gateway.dialects.dialect_request import work_in, work_with
 from gateway.http.body import is_flat
 from gateway.prompts.prompt_tokens import INLINE_SIZE
 
@@ -32,3 +32,10 @@ def test_one_long_list_is_less_work_than_many_small_objects(
 def test_brackets_in_texts_count_too() -> None:
     assert is_flat(b'{"prompt":"' + b"[" * 63 + b'"}')
     assert not is_flat(b'{"prompt":"' + b"[" * 64 + b'"}')
+
+
+def test_a_short_prompt_makes_no_long_schema_little_work() -> None:
+    ids = msgspec.json.encode([100_000] * 32_000)
+    assert work_with(ids, len(ids) + 1000) <= INLINE_SIZE
+    assert work_with(b'"x"', 1 << 20) > INLINE_SIZE, "choices, a schema, ..."
+    assert work_with(b'"x"', 0) == 0, "a body that is given back"

@@ -198,6 +198,21 @@ def test_commas_within_strings_are_no_values() -> None:
         assert parsed.user.count(",") == 160_000
 
 
+@pytest.mark.parametrize(
+    "tiny", [b"1e-310", b"0.000E-299", b"12.5e-000308", b"1.e-100", b"0." + b"0" * 310 + b"1"]
+)
+def test_numbers_that_take_long_to_read_are_counted_outside_of_strings(tiny: bytes) -> None:
+    def with_numbers(number: bytes, many: int) -> bytes:
+        return GOOD[:-1] + b', "zzz": [' + b",".join([number] * many) + b"]}"
+
+    with pytest.raises(BadRequest, match="256 numbers of 1e-100 or less") as refused:
+        parse(CHAT, with_numbers(tiny, 257), 64)
+    assert refused.value.code == "invalid_json"
+    assert parse(CHAT, with_numbers(b'"' + tiny + rb'\\"', 1000), 64), "the control: texts"
+    assert parse(CHAT, with_numbers(b"1.5e-09", 1000), 64)
+    assert parse(CHAT, with_numbers(b"0.0001e-99", 1000), 64)
+
+
 def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
     good = b'{"model": "m", "prompt": [' + NUMBERS + b'], "stop": ["a"]}'
     assert parse(COMPLETION, good, 64, prompt_in).stop == ["a"]

@@ -70,6 +70,25 @@ async def test_without_neighbours_work_goes_on_while_the_loop_is_busy(pool: Fair
     assert await alone == "done"
 
 
+async def test_its_end_waits_for_a_step_and_not_for_all_of_the_work() -> None:
+    pool, has_begun, is_over = FairExecutor(1), threading.Event(), threading.Event()
+
+    def endless() -> Steps[None]:
+        while not is_over.is_set():
+            has_begun.set()
+            yield
+
+    task = asyncio.create_task(pool.run("a", endless(), 0))
+    while not has_begun.is_set():  # noqa: ASYNC110 (a thread says so)
+        await asyncio.sleep(0)
+    try:
+        await asyncio.wait_for(asyncio.to_thread(pool.close), 10)
+        assert not task.done(), "the control: there was more"
+    finally:
+        is_over.set()
+        task.cancel()
+
+
 async def test_one_tenants_work_is_done_in_order(pool: FairExecutor) -> None:
     work = Work()
     first = asyncio.create_task(pool.run("a", work.steps("first", 4), 0))

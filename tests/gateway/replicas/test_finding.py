@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from engine.link.curve import BadLinkKey
 from engine.link.messages import FlowQuota
+from engine.link.tcp.curve import BadLinkKey
 from gateway.errors import Unavailable
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import LEASE_S, FoundEngines

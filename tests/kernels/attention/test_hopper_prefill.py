@@ -15,7 +15,7 @@ from kernels.attention import hopper_prefill, hopper_warps, prefill_attention
 from kernels.attention.tuning import LEAST_HOPPER_WINDOW, hopper_tuning, prefill_tuning
 from kernels.attention.variant import AttentionVariant
 from kernels.launch.capability import HOPPER
-from tests.doubles.engine.torch_gluon import gluon_in_torch
+from tests.doubles.kernels.torch_gluon import gluon_in_torch
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
 GPT_OSS = Geometry(16, 2, 64, dtype=torch.float16)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernels.attention.split_sizes import SplitSizes, best_split, possible_splits, split_sizes
 from kernels.attention.tuning import DecodeTuning, decode_tuning, shared_tuning
 from tests.doubles.engine.shared_prefix import with_units
-from tests.doubles.engine.splits_checker import check_units
+from tests.doubles.kernels.splits_checker import check_units
 from tests.kernels.cases import Geometry, make_case
 from tests.kernels.test_shared_prefix import grow
 

@@ -17,7 +17,7 @@ from kernels.experts.gate import GELU_TANH, SILU, Activation, Gate
 from kernels.experts.tiles import FOUR_BIT_MANY, FOUR_BIT_OVERLAPPED, four_bit_tiles_for
 from kernels.launch.capability import HOPPER
 from kernels.norms import gate_mul
-from tests.doubles.engine.torch_gluon import gluon_in_torch
+from tests.doubles.kernels.torch_gluon import gluon_in_torch
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn
 

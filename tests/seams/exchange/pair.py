@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from engine.exchange.fetch import Patience
-from engine.link.curve import LinkKey
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.stats_messages import FetchStats
+from engine.link.tcp.curve import LinkKey
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.tier_mover import block_bytes_of

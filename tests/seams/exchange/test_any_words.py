@@ -12,7 +12,7 @@ import zmq
 
 from engine.exchange.seal import name_of
 from engine.exchange.wire import Ask, Ended, ExchangeCodec, Found, Leave, Taken, ToSource
-from engine.link.curve import Socket
+from engine.link.tcp.curve import Socket
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import BOUNDS, PROMPT, SIZE, WHOLE, A, B, Pair, pair_of
 

@@ -15,9 +15,9 @@ import pytest
 import zmq
 
 from engine.exchange.fetch import Patience
-from engine.link.curve import LinkKey
 from engine.link.messages import Cancel, FetchSource
 from engine.link.stats_messages import FetchStats
+from engine.link.tcp.curve import LinkKey
 from engine.scheduling.sequence import Sequence
 from tests.doubles.forks.process import ForkedProcess
 from tests.engine.rigs.checkpoints import Checkpoint

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
-from engine.link.curve import LinkKey
+from engine.link.tcp.curve import LinkKey
 from engine.startup.lower_tiers import GIB
 from engine.startup.warm_up import warm_up
 from prefix_cache.namespace import NamespacePath

@@ -11,7 +11,7 @@ import zmq
 
 from engine.exchange.seal import name_of
 from engine.exchange.wire import Ask, ExchangeCodec, Leave
-from engine.link.curve import Socket
+from engine.link.tcp.curve import Socket
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, SIZE, WHOLE, A, B
 from tests.seams.support.real_engine import ExchangeAt, RealEngine

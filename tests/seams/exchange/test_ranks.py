@@ -13,9 +13,9 @@ import pytest
 import zmq
 
 from engine.exchange.fetch import Patience
-from engine.link.curve import LinkKey
 from engine.link.messages import Cancel
 from engine.link.query_messages import Flush
+from engine.link.tcp.curve import LinkKey
 from engine.ranks.slices.lending import RanksAnswering
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.ranks.lying_rank import LyingRank

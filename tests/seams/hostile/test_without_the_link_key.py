@@ -18,10 +18,10 @@ import zmq
 from engine.exchange.answering import Asked, ExchangeAnswering, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
-from engine.link.curve import LinkKey, Socket, connect_with
-from engine.link.open_connections import allow_open_files, most_open
 from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
 from engine.link.socket_link import SocketLink
+from engine.link.tcp.curve import LinkKey, Socket, connect_with
+from engine.link.tcp.open_connections import allow_open_files, most_open
 from engine.ranks.nodes.listener import open_listener
 from engine.ranks.nodes.wire import MAX_REPORT_BYTES
 from tests.doubles.ports import two_free_ports

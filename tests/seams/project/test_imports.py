@@ -13,7 +13,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.address",
     "engine.link.cache_events",
     "engine.link.client",
-    "engine.link.curve",
+    "engine.link.tcp.curve",
     "engine.link.interface",
     "engine.errors",
     "engine.link.messages",

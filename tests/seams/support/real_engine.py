@@ -17,7 +17,6 @@ from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.fetch import Patience
 from engine.exchange.parts import OpenExchange
 from engine.execution.runner import ModelRunner
-from engine.link.curve import LinkKey
 from engine.link.messages import (
     FetchSource,
     Finished,
@@ -26,6 +25,7 @@ from engine.link.messages import (
     SamplingParams,
     pack_token_ids,
 )
+from engine.link.tcp.curve import LinkKey
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.ranks.follower import RankParts
 from engine.ranks.slices.exchange import ranks_exchange

@@ -21,8 +21,8 @@ from engine.step_sizes import NEW_TOKENS, TOTALS
 from kernels.attention.batch_layout import BatchLayout
 from kernels.ops import Ops, torch_ops, triton_ops
 from tests.doubles.engine.rerun import Rerun
-from tests.doubles.engine.sharing_checker import SharingChecker
-from tests.doubles.engine.splits_checker import UnitsChecker
+from tests.doubles.kernels.sharing_checker import SharingChecker
+from tests.doubles.kernels.splits_checker import UnitsChecker
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     BLOCK_SIZE,

@@ -16,10 +16,10 @@ from engine.execution.graphs.capture import Launches
 from engine.models.architectures.registry import ServedModels
 from kernels.linear import linear
 from kernels.ops import Ops
-from tests.doubles import alternating_architecture, odd_architecture
-from tests.doubles.alternating_architecture import make_alternating_checkpoint
 from tests.doubles.engine.rerun import Rerun, RerunCaptured
-from tests.doubles.odd_architecture import make_odd_checkpoint
+from tests.doubles.models import alternating_architecture, odd_architecture
+from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
+from tests.doubles.models.odd_architecture import make_odd_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import build_runner, with_graphs
 

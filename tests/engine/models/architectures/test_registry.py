@@ -20,7 +20,7 @@ from engine.startup.outline import outline_model
 from engine.step import Row
 from kernels.linear import linear
 from kernels.ops import torch_ops
-from tests.doubles.odd_architecture import SERVED, make_odd_checkpoint, truth
+from tests.doubles.models.odd_architecture import SERVED, make_odd_checkpoint, truth
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ from engine.models.weight_formats.plain import PLAIN
 from engine.startup.loading import open_model
 from engine.startup.outline import outline_model
 from kernels.ops import torch_ops
-from tests.doubles.int8_weights import NAME, SERVED, Int8ByChannel, quantised
+from tests.doubles.models.int8_weights import NAME, SERVED, Int8ByChannel, quantised
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.config import EngineConfig
-from engine.link.curve import BadLinkKey, read_link_key
+from engine.link.tcp.curve import BadLinkKey, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
 from engine.ranks.nodes.joining import JoinRefused, localised, reached_by, serve

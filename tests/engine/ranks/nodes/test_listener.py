@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 import zmq
 
-from engine.link.curve import LinkKey, Socket, read_link_key
+from engine.link.tcp.curve import LinkKey, Socket, read_link_key
 from engine.ranks.nodes.connection import NodeConnection
 from engine.ranks.nodes.listener import NodeListener, OtherVersion, open_listener
 from engine.ranks.nodes.wire import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace as replaced
 from pathlib import Path
 
@@ -37,3 +39,10 @@ def test_without_a_config_it_says_how_it_is_called(
     assert main(arguments) == EXIT_CANNOT_START
     [line] = caplog.messages
     assert line.startswith("usage: python -m engine.ranks.nodes CONFIG, which is NodeConfig as")
+
+
+def test_it_can_be_executed() -> None:
+    """Elsewhere nodes are forked from a process that has imported what they need."""
+    command = [sys.executable, "-m", "engine.ranks.nodes"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "usage: " in ended.stderr) == (EXIT_CANNOT_START, True)

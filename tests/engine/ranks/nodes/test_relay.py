@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from engine.config import EngineConfig
-from engine.link.curve import Socket, read_link_key
+from engine.link.tcp.curve import Socket, read_link_key
 from engine.process import EXIT_BROKEN
 from engine.ranks.messages import ENCODER, REPORTS, LendingEnded
 from engine.ranks.nodes.connection import NodeConnection

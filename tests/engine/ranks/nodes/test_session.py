@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from engine.config import EngineConfig
-from engine.link.curve import Socket, read_link_key
+from engine.link.tcp.curve import Socket, read_link_key
 from engine.process import EXIT_CANNOT_START
 from engine.ranks.messages import REPORTS, NotStarted, Start
 from engine.ranks.nodes.connection import NodeConnection

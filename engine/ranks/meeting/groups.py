@@ -15,7 +15,7 @@ import torch
 
 from engine.models.grid import RankGrid
 from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
-from engine.ranks.interface import keep_nccl_on
+from engine.ranks.meeting.interface import keep_nccl_on
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
 

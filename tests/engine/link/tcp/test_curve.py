@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ import zmq
 
 from engine.link.client import EngineClient
 from engine.link.codec import Codec
-from engine.link.curve import BadLinkKey, LinkKey, read_link_key
-from engine.link.heartbeat import HeartbeatListener, is_alive
+from engine.link.heartbeat import HeartbeatListener, is_alive, told_meanwhile
 from engine.link.messages import Hello, Welcome
 from engine.link.socket_link import SocketLink
+from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import until
 
@@ -126,7 +127,7 @@ async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_tha
             assert right.handshake_error is None, "control: with the key there is nothing to say"
     assert sorted(record.name for record in caplog.records) == [
         "engine.link.client",
-        "engine.link.strangers",
+        "engine.link.tcp.strangers",
     ]
     assert all("--link-key-file" in record.getMessage() for record in caplog.records)
 
@@ -287,3 +288,20 @@ def test_a_file_that_holds_no_key_is_refused(
         path.chmod(mode)
     with pytest.raises(BadLinkKey, match=why):
         read_link_key(path)
+
+
+async def test_holders_are_told_what_an_engine_waits_for_and_then_its_ports_are_free(
+    at: str,
+) -> None:
+    key = new_key()
+    async with connected(at, key) as client:
+        for node in ("node 1", "node 2"):
+            with told_meanwhile(at, key) as waits_for:
+                waits_for(node)
+                await until(partial(_waits_for, client, node), WAIT_S)
+        with welcoming(at, key):
+            await until(lambda: client.welcome is not None, WAIT_S)
+
+
+def _waits_for(client: EngineClient, told: str) -> bool:
+    return client.waits_for == told

@@ -1,8 +1,8 @@
-"""Watches who connects to a socket of the engine over TCP: strangers are said, and bounded.
+"""Watches who connects to a socket of the engine over TCP: strangers are logged, and bounded.
 
-Somebody who has not the key of the link is said in the engine's log. Else a gateway or node with
-another key would be silent at both ends. It tries again for as long as it runs, so only the first
-one is told, and after that one each time that a while has passed. Likewise that the port is full.
+The engine's log says that somebody connects without the key of the link. Else a gateway or node
+with another key would be silent at both ends. It tries again for as long as it runs, so the log has
+the first one, and after that one each time that a while has passed. Likewise that the port is full.
 
 A thread reads what the socket's monitor says, since ZMQ waits with everything else while nobody
 does: whoever floods the port would hold up the heartbeat during a long step.
@@ -21,8 +21,8 @@ from collections.abc import Callable
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from engine.link.curve import Socket
-from engine.link.open_connections import OpenConnections, most_open
+from engine.link.tcp.curve import Socket
+from engine.link.tcp.open_connections import OpenConnections, most_open
 
 TOLD_EVERY_S = 600.0
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -50,7 +50,7 @@ class Strangers:
     ) -> None:
         """`engine` is its address, for the log; `clock`: seconds.
 
-        `names_key` false: failed handshakes are said elsewhere. `most` connections are open at
+        `names_key` false: failed handshakes are logged elsewhere. `most` connections are open at
         once; None: as many as the limit of open files has room for.
         """
         self._socket = socket

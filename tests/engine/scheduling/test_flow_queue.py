@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.scheduling.admission_rate import MAX_RETRY_S, MIN_RETRY_S, AdmissionRate
+from engine.scheduling.flow_queue import MAX_RETRY_S, MIN_RETRY_S, AdmissionRate
 
 
 def test_nothing_measured_is_the_least() -> None:

@@ -10,8 +10,8 @@ import pytest
 import zmq
 
 from engine.link.binding import bind
-from engine.link.curve import LinkKey
-from engine.link.strangers import Strangers
+from engine.link.tcp.curve import LinkKey
+from engine.link.tcp.strangers import Strangers
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from engine.ranks.interface import NCCL_INTERFACE, interface_of, keep_nccl_on
+from engine.ranks.meeting.interface import NCCL_INTERFACE, interface_of, keep_nccl_on
 
 
 def test_the_interface_of_an_address() -> None:

@@ -1,0 +1,46 @@
+"""What of a body of JSON stands outside of its strings, before it is parsed.
+
+Vectorised and piece by piece, for a body may be long, and may be all brackets and quotes.
+
+Knows: strings and escapes. Does not know: which characters or numbers are too many (`body.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+Text = bytes | bytearray | memoryview
+
+PIECE = 1 << 18  # bytes that are looked at without giving way to other threads
+
+
+def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
+    """The characters outside of strings, piece by piece, but for those in `passed_over`.
+
+    No quote may be passed over.
+    """
+    quotes = 0
+    for piece in pieces_of(spelled):
+        if b"\\" in piece:
+            piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")
+        chars = np.frombuffer(piece.translate(None, passed_over), np.uint8)
+        is_quote = chars == ord('"')
+        in_string = (quotes + np.cumsum(is_quote, dtype=np.uint8)) & 1
+        is_outside: npt.NDArray[np.bool_] = ~(is_quote | in_string.astype(np.bool_))
+        quotes = (quotes + int(np.count_nonzero(is_quote))) & 1
+        yield np.compress(is_outside, chars)
+
+
+def pieces_of(spelled: Text) -> Iterator[bytes]:
+    """`spelled` in copies of parts of it; no escaped character is cut off from its backslash."""
+    start, view = 0, memoryview(spelled)
+    while start < len(view):
+        piece = bytes(view[start : start + PIECE])
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        if backslashes % 2 and start + len(piece) < len(view):
+            piece += bytes(view[start + len(piece) : start + len(piece) + 1])
+        yield piece
+        start += len(piece)

@@ -1,0 +1,1 @@
+"""Doubles of kernels: what runs or checks them on a CPU."""

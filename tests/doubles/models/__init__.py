@@ -1,0 +1,1 @@
+"""Models that no checkpoint has: unlike layers, odd parts, another format of weights."""
