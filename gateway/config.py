@@ -65,13 +65,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def default_workers(cores: int) -> int:
+def default_workers(cores: int, engines: int = 1) -> int:
     """How many gateway processes a machine with `cores` cores should have.
 
     One worker streams 10,000 tokens a second and more; the engine and the kernel's network code
-    need cores too.
+    need cores too. Before several engines there is one worker for two of them: each routes by its
+    own requests alone, so the more there are, the more often they compute the same.
     """
-    return 1 if cores <= 4 else min(8, cores // 4)
+    most = 8 if engines < 2 else min(8, engines // 2)
+    return 1 if cores <= 4 else min(most, cores // 4)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +101,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     link_key_file: str | None = None  # of engines over TCP; the same file as the engines have
     host: str = "127.0.0.1"
     port: int = 8000
-    workers: int | None = None  # processes that share the port; None: by the number of cores
+    workers: int | None = None  # processes that share the port; None: by `default_workers`
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: the admin routes are on `port`
     engine_silence_s: float | None = None  # after which it counts as hung; None: by its device

@@ -62,7 +62,7 @@ def _run(config: GatewayConfig, worker: str | None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         uvloop.run(run(config, msgspec.json.decode(worker, type=WorkerConfig)))
         return 0
-    count = config.workers or default_workers(cores())
+    count = config.workers or default_workers(cores(), len(config.engines))
     if count > 1:
         return uvloop.run(run_workers(config, count))
     uvloop.run(run(config))

@@ -108,6 +108,12 @@ class SimulatedReplicaFlags:
         "--fetch-gb-s.",
         min=0,
     )
+    workers: int = replica_field(
+        1,
+        "Workers of the gateway, as of 'ratoon serve': each knows all caches, and of the queues "
+        "its own requests alone.",
+        min=1,
+    )
     max_step_ms: float = replica_field(
         60.0, "Milliseconds of a step that also decodes, about, as of 'ratoon serve'.", min=1.0
     )

@@ -25,8 +25,10 @@ from cli.simulation.replay import (
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.results import SimulationReport, hit_rates, show
 from cli.simulation.steps import Gap, VirtualClock, gap_at
+from cli.simulation.workers import WorkersRouter
 from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.router import Router
 
 ONE_CACHE = "one cache"
 _SEED = 1
@@ -106,6 +108,7 @@ class Replicas:
     session_blocks: int  # by which the session router knows a session
     seconds_per_block: Mapping[Way, float] | None  # of copies; None: they end at once
     partition: EqualParts | None
+    workers: int = 1  # of the gateway, with a router each
 
     def behind(
         self,
@@ -116,15 +119,12 @@ class Replicas:
     ) -> ReplicaSet:
         """Replay all requests."""
         clock = VirtualClock()
-        router = router_by_name(
-            variant.router, clock, seed=_SEED, session_blocks=self.session_blocks
-        )
         costs = self.costs if variant.fetches else replace(self.costs, fetch_gb_s=0.0)
         members = [
             SimulatedReplica(f"replica-{n}", self._replay(sizes), costs, clock, role)
             for n, role in enumerate(self._roles(variant.prefill))
         ]
-        replicas = ReplicaSet(router, clock, members, costs)
+        replicas = ReplicaSet(self._router(variant.router, clock), clock, members, costs)
         replicas.run(admitted, advance)
         for one in members:
             one.replay.check()
@@ -136,6 +136,13 @@ class Replicas:
         """Replay all requests through one cache of all replicas' size."""
         together = TierSizes(*(self.count * n for n in (sizes.device, sizes.host, sizes.disk)))
         return self._replay(together).run(admitted, advance)
+
+    def _router(self, name: RouterName, clock: VirtualClock) -> Router:
+        routers = [
+            router_by_name(name, clock, seed=_SEED + worker, session_blocks=self.session_blocks)
+            for worker in range(self.workers)
+        ]
+        return WorkersRouter(routers) if len(routers) > 1 else routers[0]
 
     def _roles(self, prefill: int) -> list[Role]:
         other: Role = "decode" if prefill else "both"

@@ -151,3 +151,11 @@ async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
 )
 def test_how_many_a_machine_should_have(cores: int, workers: int) -> None:
     assert default_workers(cores) == workers
+
+
+@pytest.mark.parametrize(
+    ("engines", "workers"), [(0, 8), (1, 8), (2, 1), (3, 1), (4, 2), (8, 4), (64, 8)]
+)
+def test_several_engines_have_one_for_two_of_them(engines: int, workers: int) -> None:
+    assert default_workers(32, engines) == workers
+    assert default_workers(4, engines) == 1

@@ -185,11 +185,11 @@ def test_a_plot_has_a_curve_for_each_router(
     assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
 
 
-@pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas"])
+@pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas", "--workers"])
 def test_what_says_nothing_of_one_replica_is_refused(
     console: Console, sessions: Path, flag: str
 ) -> None:
-    printed = console.type("simulate", str(sessions), "--block-size", "10", flag, "1")
+    printed = console.type("simulate", str(sessions), "--block-size", "10", flag, "2")
     assert printed.status == 2
     assert printed.err.startswith(f"ratoon: {flag}: ")
 

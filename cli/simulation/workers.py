@@ -1,0 +1,63 @@
+"""Several workers of a gateway before the same replicas, as one router.
+
+Each worker has a router of its own. It hears of all caches, and of its own requests alone: how long
+the queues of the others' requests are, and what these will leave in the caches, it does not know.
+
+Knows: which worker a request has. Does not know: how any of them chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import Generate, Reused, Timing
+from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
+
+
+class WorkersRouter:
+    """A `Router`: that of the worker which a request's connection has met, by chance."""
+
+    def __init__(self, workers: Sequence[Router]) -> None:
+        """`workers`: the router of each, at least one."""
+        self._workers = workers
+
+    def choose(
+        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+    ) -> RoutingChoice:
+        """As `Router.choose`."""
+        return self._of(request.request_id).choose(request, ready, sources)
+
+    def sent(self, replica: str, request: Generate) -> None:
+        """As `Router.sent`."""
+        self._of(request.request_id).sent(replica, request)
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+        self._of(request_id).began(replica, request_id, reused, timing)
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+        self._of(request_id).ended(replica, request_id)
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """As `Router.heard`: engines tell each worker."""
+        for one in self._workers:
+            one.heard(replica, events)
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+        for one in self._workers:
+            one.gone(replica)
+
+    def known_blocks(self, replica: str) -> int:
+        """As `Router.known_blocks`; all workers hear the same."""
+        return self._workers[0].known_blocks(replica)
+
+    def _of(self, request_id: str) -> Router:
+        """A prompt that is computed for a request (`ID~p`) has the request's worker."""
+        own = request_id.partition("~")[0]
+        return self._workers[crc32(own.encode()) % len(self._workers)]
