@@ -182,15 +182,18 @@ def abort(scene: Scene) -> None:
 
 def crash(scene: Scene) -> None:
     body, late = chat(scene.secret("crash"), **LONG), chat(scene.secret("no engine"))
+    supervisor = scene.server.process.pid
     with scene.server.client() as client:
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
+            os.kill(supervisor, signal.SIGSTOP)  # so that no engine is started meanwhile
             os.kill(scene.server.children()["engine"], signal.SIGKILL)
             told = [line for line in lines if '"error"' in line]
         scene.errors["error event: crash"] = told[-1].encode()
         wait_for(lambda: not scene.server.is_ready(), 10)
         scene.keep("no engine", client.post("/v1/chat/completions", json=late))
+    os.kill(supervisor, signal.SIGCONT)
     scene.server.wait_until_ready()
 
 
