@@ -134,16 +134,10 @@ class Launches:
         is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
         # What a step took that was held up says nothing of the device, and would hold up the next.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
-        began_at = started_at
-        if began_at is None and self._began_at is not None:
-            began_at = max(self._began_at, launched_at)
-        shape, times = StepShape.of(step.rows), self._components.times
-        self._began_at = None
-        if began_at is not None and not is_end_seen and (takes := times.seconds(shape)):
-            self._began_at = min(began_at + takes, now)
-        if began_at is not None and not is_held:
-            learn = times.settled if is_end_seen else times.missed
-            learn(shape, now - began_at)
+        began_at = self._predicted_start(launched_at) if started_at is None else started_at
+        self._learn(
+            StepShape.of(step.rows), began_at, now, is_end_seen=is_end_seen, is_held=is_held
+        )
         seconds = now - max(launched_at, self._settled_at)
         self._settled_at, self._ended_at = now, now if is_end_seen else None
         self._components.counters.steps += 1
@@ -168,6 +162,29 @@ class Launches:
             return []
         error = EngineFailure("the device has no memory left for this request")
         return [self._components.settler.fail(largest, error, now)]
+
+    def _predicted_start(self, launched_at: float) -> float | None:
+        return None if self._began_at is None else max(self._began_at, launched_at)
+
+    def _learn(
+        self,
+        shape: StepShape,
+        began_at: float | None,
+        now: float,
+        *,
+        is_end_seen: bool,
+        is_held: bool,
+    ) -> None:
+        """Learn what a step took, and predict when the next began if this one's end is unseen."""
+        times = self._components.times
+        self._began_at = None
+        if began_at is None:
+            return
+        if not is_end_seen and (takes := times.seconds(shape)):
+            self._began_at = min(began_at + takes, now)
+        if not is_held:
+            learn = times.settled if is_end_seen else times.missed
+            learn(shape, now - began_at)
 
     def _patience(self) -> tuple[float, float]:
         """Of the step launched last: seconds until the device needs the host, and what it takes."""
