@@ -39,7 +39,7 @@ class Balance:
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One replica, for one request. A Struct is made in a fifth of a NamedTuple's time."""
+    """One replica, for one request. One is made for each replica, so it is a Struct."""
 
     replica: str
     first_token_s: float  # predicted, from now on; without what it loads

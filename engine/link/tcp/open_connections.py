@@ -18,7 +18,7 @@ import resource
 import socket
 import struct
 
-MOST_OPEN = 16_384  # at one port: some 150 MB
+MOST_OPEN = 16_384  # at one port
 _PART = 4  # one of so many descriptors is for one port; there may be three beside all else
 _ENOUGH = _PART * MOST_OPEN
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # asm-generic/socket.h; Python has no names of them
