@@ -209,18 +209,21 @@ def summed_over_ranks(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered."""
+    """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered.
+
+    float32, of which nothing is rounded yet.
+    """
     inside = column < WIDTH
     turn = tl.load(turns + row)
     place = row_of_turn(turn, row, num_rows, RANKS * WIDTH)
     bits = mine.to(own.dtype.element_ty, bitcast=True)
     send(bits, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
     mark_again(turn, row, column, own, num_rows, RANKS, WIDTH)
-    total = mine
+    total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
         source = own + place + peer * WIDTH + column
         found = bits if peer == RANK else take(source, inside, turn)
-        part = found.to(mine.dtype, bitcast=True)
+        part = found.to(mine.dtype, bitcast=True).to(tl.float32)
         if peer == 0:
             total = part
         else:

@@ -83,6 +83,18 @@ def test_parts_are_added_and_rounded_before_they_are_sent() -> None:
         assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
+def test_the_sum_of_many_ranks_is_rounded_once() -> None:
+    """As that of many rows is, which goes another way: one rank adds up each number there."""
+    ranks, weight = 8, draw(WIDTH, dtype=torch.float16)
+    peers = peers_for(ranks, torch.float16)
+    products = [draw(2, WIDTH, dtype=torch.float16, seed=rank) for rank in range(ranks)]
+    residual = torch.zeros(2, WIDTH, dtype=torch.float16)
+    wanted, rounded_often = torch.stack(products).float().sum(0).half(), sum(products)
+    assert not torch.equal(wanted, torch.as_tensor(rounded_often)), "the control"
+    for _, total in exchanged(peers, products, residual, weight):
+        assert torch.equal(total, wanted)
+
+
 def test_fp8_is_made_of_what_was_exchanged() -> None:
     peers, weight = peers_for(2, torch.float32), draw(WIDTH)
     products, residual = [draw(2, WIDTH, seed=rank) for rank in range(2)], draw(2, WIDTH, seed=9)
