@@ -81,7 +81,9 @@ def _kernel(
     scale = tl.load(weight + column, mask=inside, other=0.0)
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
     if RANKS > 1:
-        added = summed_over_ranks(left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H)
+        added = summed_over_ranks(
+            left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H
+        )
         left = added.to(right.dtype)
     summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
     tl.store(total + row * H + column, summed, mask=inside)

@@ -34,7 +34,8 @@ def drawn(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
 
 def exchange(rows: PeerRows, dtype: torch.dtype) -> list[Tensor]:
     """What this rank has of each round: a sum, columns of all ranks, tokens of the first."""
-    pause, found = random.Random(rows.rank), []
+    pause = random.Random(rows.rank)
+    found: list[Tensor] = []
     for turn in range(ROUNDS):
         time.sleep(pause.choice((0.0, 0.0, 0.002)))
         count, seed = 1 + turn % ROWS, 100 * turn + rows.rank
@@ -50,7 +51,7 @@ def exchange(rows: PeerRows, dtype: torch.dtype) -> list[Tensor]:
 
 def wanted(num_ranks: int, dtype: torch.dtype) -> list[Tensor]:
     """The same by the references."""
-    found = []
+    found: list[Tensor] = []
     for turn in range(ROUNDS):
         count, seeds = 1 + turn % ROWS, [100 * turn + rank for rank in range(num_ranks)]
         products = torch.stack([drawn(count, WIDTH, dtype=dtype, seed=one) for one in seeds])
