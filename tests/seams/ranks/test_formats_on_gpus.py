@@ -72,7 +72,7 @@ def expect_alike(ranks: list[Found], steps: int) -> None:
     first, *others = ranks
     assert len(first.sampled) == steps
     assert (first.sampled[:, 0] >= 0).all(), "the control: each step was noted"
-    assert len(set(first.sampled[:, 0].tolist())) > 4, "the control: not always the same token"
+    assert len(set(first.sampled[:, 0].tolist())) > 2, "the control: not always the same token"
     for other in others:
         assert torch.equal(other.sampled, first.sampled)
         assert torch.equal(other.logits, first.logits)
