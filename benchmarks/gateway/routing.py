@@ -38,8 +38,8 @@ from engine.link.cache_events import (
     Subscribe,
 )
 from engine.link.codec import Codec
-from engine.link.messages import Generate, SamplingParams
 from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.prompt import RoutingRequest
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -93,17 +93,15 @@ class Fleet:
                 seconds += time.thread_time() - began
         return seconds
 
+    def request(self, keys: bytes) -> RoutingRequest:
+        """A new one, whose prompt has these blocks."""
+        self._serial += 1
+        tokens = BLOCK_SIZE * self.prompt_blocks
+        return RoutingRequest(str(self._serial), tokens, keys, PATH.spans[-1][1])
+
     def route(self, keys: bytes) -> float:
         """Choose for one request and note it; returns seconds."""
-        self._serial += 1
-        request = Generate(
-            request_id=str(self._serial),
-            token_ids=bytes(4 * BLOCK_SIZE * self.prompt_blocks),
-            namespaces=PATH.spans,
-            block_keys=keys,
-            flow="tn",
-            sampling=SamplingParams(max_tokens=100),
-        )
+        request = self.request(keys)
         began = time.thread_time()
         name = self.router.choose(request, self.names, self.sources).replica
         self.router.sent(name, request)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Generate, Reused, Timing
+from engine.link.messages import Reused, Timing
+from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 
 
@@ -24,12 +25,12 @@ class WorkersRouter:
         self._workers = workers
 
     def choose(
-        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
         """As `Router.choose`."""
         return self._of(request.request_id).choose(request, ready, sources)
 
-    def sent(self, replica: str, request: Generate) -> None:
+    def sent(self, replica: str, request: RoutingRequest) -> None:
         """As `Router.sent`."""
         self._of(request.request_id).sent(replica, request)
 

@@ -16,6 +16,7 @@ from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.flushes import FlushReader
 from gateway.routing.by_name import router_by_name
+from gateway.routing.route import OwnRouting
 
 
 @asynccontextmanager
@@ -60,7 +61,7 @@ def replica_client(
 @asynccontextmanager
 async def _replicas(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[EngineSet]:
     """Those of the config; what is found in the state joins them (`finding`)."""
-    engines = EngineSet({}, router_by_name(config.router, time.monotonic))
+    engines = EngineSet({}, OwnRouting(router_by_name(config.router, time.monotonic)))
     async with AsyncExitStack() as stack:
         for number, at in enumerate(config.engines):
             client = replica_client(config, engines, flushes, str(number), at)
