@@ -6,9 +6,10 @@ Knows: which part answers what. Does not know: how (`serving` for requests, `que
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from engine.link.cache_events import CacheEvents, Cleared
 from engine.link.interface import OnEnd, ReplicaHealth
@@ -106,6 +107,10 @@ class EngineSet(ReplicaQueries):
         May be asked again until then.
         """
         return self._members.leave(name)
+
+    def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
+        """What a replica's cache events are passed to; None where routing hears them itself."""
+        return None if self._routing.hears_itself else partial(self.heard, name)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
         """Tell the router what has changed in a replica's cache."""
