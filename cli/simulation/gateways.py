@@ -1,9 +1,10 @@
-"""Several workers of a gateway before the same replicas, as one router.
+"""Several gateways before the same replicas, as one router.
 
-Each worker has a router of its own. It hears of all caches, and of its own requests alone: how long
-the queues of the others' requests are, and what these will leave in the caches, it does not know.
+Each gateway has a router of its own. It hears of all caches, and of its own requests alone: how
+long the queues of the others' requests are, and what these will leave in the caches, it does not
+know.
 
-Knows: which worker a request has. Does not know: how any of them chooses.
+Knows: which gateway a request has. Does not know: how any of them chooses.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 
 
-class WorkersRouter:
-    """A `Router`: that of the worker which a request's connection has met, by chance."""
+class GatewaysRouter:
+    """A `Router`: that of the gateway which a request's connection has met, by chance."""
 
-    def __init__(self, workers: Sequence[Router]) -> None:
-        """`workers`: the router of each, at least one."""
-        self._workers = workers
+    def __init__(self, gateways: Sequence[Router]) -> None:
+        """`gateways`: the router of each, at least one."""
+        self._gateways = gateways
 
     def choose(
         self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
@@ -45,20 +46,20 @@ class WorkersRouter:
         self._of(request_id).ended(replica, request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`: engines tell each worker."""
-        for one in self._workers:
+        """As `Router.heard`: engines tell each gateway."""
+        for one in self._gateways:
             one.heard(replica, events)
 
     def gone(self, replica: str) -> None:
         """As `Router.gone`."""
-        for one in self._workers:
+        for one in self._gateways:
             one.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`; all workers hear the same."""
-        return self._workers[0].known_blocks(replica)
+        """As `Router.known_blocks`; all gateways hear the same."""
+        return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:
-        """A prompt that is computed for a request (`ID~p`) has the request's worker."""
+        """A prompt that is computed for a request (`ID~p`) has the request's gateway."""
         own = request_id.partition("~")[0]
-        return self._workers[crc32(own.encode()) % len(self._workers)]
+        return self._gateways[crc32(own.encode()) % len(self._gateways)]
