@@ -1,21 +1,24 @@
 """Predicts what workloads and floods take on a GPU: the engine's core before a modelled device.
 
     python -m benchmarks.modelled [--max-step-ms 60] [--cold]
+    python -m benchmarks.modelled --bursts [--mixture]
     python -m benchmarks.modelled --flood --streams 64 --flood-prompt 8000 --victim-prompt 2000
     python -m benchmarks.modelled --equals
 
 `ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
 The first command replays the named workloads, with steps as long as those of
-`tests.doubles.modelled.products`; the others have a price a token (`StepModel`). --flood has a
-visitor's times, and the throughput that they cost; --equals replays 16 equal tenants with 4 streams
-each, and prints their requests a second. Prints one JSON line a prediction.
+`tests.doubles.modelled.products`, or with --mixture as those of `tests.doubles.modelled.mixture`;
+--bursts replays *mixed* and *itl*, one after the other on one engine, so that what the first taught
+of steps is known. The others have a price a token (`StepModel`). --flood has a visitor's times, and
+the throughput that they cost; --equals replays 16 equal tenants with 4 streams each, and prints
+their requests a second. Prints one JSON line a prediction.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Annotated
 
@@ -37,10 +40,12 @@ from engine.link.messages import Event, Failed, Finished
 from engine.main import CUDA_MAX_STEP_MS
 from engine.scheduling.step_builder import StepLimits
 from tests.doubles.modelled.device import StepModel
+from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.replay import VOCAB, Replay, request
 
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
+BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 # Of the keys that decodes of *tenants* read 1,024 are all rows' and 3,072 those of some four rows:
 # a little less than these would give, since rows of a tenant do not always meet.
 READ_ONCE = {"tenants": 0.72}
@@ -58,6 +63,17 @@ class WorkloadOptions:
     conversations: int = 64
     seed: int = 7
     cold: Annotated[bool, typer.Option("--cold", help="No prompt came before.")] = False
+    mixture: Annotated[bool, typer.Option("--mixture", help="Of experts, in place of an 8B.")] = (
+        False
+    )
+    bursts: Annotated[
+        bool, typer.Option("--bursts", help="Mixed, then itl, on one engine.")
+    ] = False
+
+    @property
+    def model(self) -> ProductModel:
+        """What steps take."""
+        return MixtureModel() if self.mixture else ProductModel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +164,21 @@ class WorkloadDrive:
         self.replay.link.say(asked, hear)
 
 
-def predict(phase: LoadPhase, limits: StepLimits, *, cold: bool = False) -> None:
-    """Replay one phase and tell one line; `cold`: of an engine that has answered nothing before."""
-    replay = Replay(limits, model=ProductModel(read_once=READ_ONCE.get(phase.name, 0.0)))
+def warmed(replay: Replay) -> Replay:
+    """The same, after one long prompt."""
     one = replay.stream(FLOW, 4096, 8)
-    if not cold:
-        one.start()
-        replay.run(lambda: one.finished > 0)
-        one.is_asking = False
+    one.start()
+    replay.run(lambda: one.finished > 0)
+    one.is_asking = False
+    return replay
+
+
+def predict(phase: LoadPhase, replay: Replay) -> None:
+    """Replay one phase and tell one line."""
+    device, begun = replay.device, replay.time.now
+    steps = len(device.steps)
+    device.model = replace(device.model, read_once=READ_ONCE.get(phase.name, 0.0))
     load = WorkloadDrive(replay, iter(phase.chains))
-    begun = replay.time.now
     for _ in range(phase.concurrency):
         load.start()
     replay.run(lambda: not load.running)
@@ -167,13 +188,25 @@ def predict(phase: LoadPhase, limits: StepLimits, *, cold: bool = False) -> None
         phase.name,
         seconds=seconds,
         tokens_per_s=(len(firsts) + len(gaps)) / seconds,
-        steps=len(replay.device.steps),
+        steps=len(device.steps) - steps,
         ttft_p50_ms=1e3 * percentile(firsts, 50),
         ttft_p95_ms=1e3 * percentile(firsts, 95),
         itl_p50_ms=1e3 * percentile(gaps, 50),
         itl_p99_ms=1e3 * percentile(gaps, 99),
         itl_max_ms=1e3 * gaps[-1],
     )
+
+
+def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
+    """Replay the phases of workloads, each on an engine of its own, or of bursts all on one."""
+    sizes = WorkloadSizes(conversations=asked.conversations)
+    replay: Replay | None = None
+    for name in BURSTS if asked.bursts else NAMES:
+        for phase in draw_phases(name, sizes, VOCAB, asked.seed):
+            if replay is None or not asked.bursts:
+                new = Replay(limits, model=asked.model)
+                replay = new if asked.cold else warmed(new)
+            predict(phase, replay)
 
 
 def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
@@ -244,10 +277,7 @@ def main(
         for prompt in victim_prompt or [2000, 8000]:
             predict_flood(engine.replay(), asked, prompt)
     else:
-        sizes = WorkloadSizes(conversations=workloads.conversations)
-        for name in NAMES:
-            for phase in draw_phases(name, sizes, VOCAB, workloads.seed):
-                predict(phase, engine.limits, cold=workloads.cold)
+        predict_workloads(engine.limits, workloads)
 
 
 if __name__ == "__main__":

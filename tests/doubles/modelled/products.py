@@ -51,12 +51,12 @@ class ProductModel(StepModel):
 
     def products(self, decodes: int, new: int) -> float:
         """By the table, of the bucket in which the step is replayed."""
-        rows = _rows(decodes, new, is_together=self.read_once > 0)
+        rows = computed_rows(decodes, new, is_together=self.read_once > 0)
         return LAYERS * 1e-6 * float(np.interp(rows, ROWS, PRODUCTS_US)) + self.token * rows
 
 
-def _rows(decodes: int, new: int, *, is_together: bool) -> int:
-    """Of the bucket that a step is replayed in; of the step itself where it fits none."""
+def computed_rows(decodes: int, new: int, *, is_together: bool) -> int:
+    """Rows of the bucket that a step is replayed in; of the step itself where it fits none."""
     if not new or new > MOST_NEW:
         return decodes + new
     together = (size for size in SHARING_NEW_TOKENS if is_together and size >= new)
