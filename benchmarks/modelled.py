@@ -66,9 +66,9 @@ class WorkloadOptions:
     mixture: Annotated[bool, typer.Option("--mixture", help="Of experts, in place of an 8B.")] = (
         False
     )
-    bursts: Annotated[
-        bool, typer.Option("--bursts", help="Mixed, then itl, on one engine.")
-    ] = False
+    bursts: Annotated[bool, typer.Option("--bursts", help="Mixed, then itl, on one engine.")] = (
+        False
+    )
 
     @property
     def model(self) -> ProductModel:

@@ -13,8 +13,8 @@ Of two sizes that fit, the one with the cheaper tokens is chosen; of sizes that 
 the smaller one if most sequences decode, and then a launch that takes long counts too. A step reads
 all weights for its decodes anyway, and a waiting prompt is not yet one of these decodes. So a part
 of the decodes' time is not charged to the prompts: the share of decodes among all present
-sequences. Beside many decodes this favours small steps of a captured size; while many prompts wait
-for few decodes, large steps.
+sequences, at most nine tenths. Beside many decodes this favours small steps of a captured size;
+while many prompts wait for few decodes, large steps.
 
 No bound is below 2.5 times what the step takes without prompts, or its fixed cost would weigh too
 much. Newcomers go first until they have had a whole step's tokens while other prompts waited; then
@@ -39,6 +39,7 @@ LEAST = 64  # tokens, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less are alike
 LAUNCH_COUNTS = 1 / 5  # of the time that the host needs to launch a step, where most decode
 MOSTLY = 1 / 2  # of who is present: if more decode, the smallest of such sizes is taken
+MOST_ANYWAY = 0.9  # of the decodes' time is not charged to the prompts
 ADAPTS = 0.5  # weight of the prompt that was admitted last among those before
 
 
@@ -148,7 +149,9 @@ class PrefillBudget:
         added to a step that is not captured, since who comes meanwhile waits for the step after
         it. Else the largest of alike sizes is chosen.
         """
-        anyway, mostly_decode = part * self._times.seconds(decodes), part > MOSTLY
+        # A prediction: if it is more than a step with prompts takes, it is wrong.
+        alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
+        anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()
         for size, takes in sizes.items():
             ahead = LAUNCH_COUNTS * self._times.launch_seconds(size) if mostly_decode else 0.0

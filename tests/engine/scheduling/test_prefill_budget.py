@@ -13,6 +13,7 @@ from engine.scheduling.prefill_budget import FEWEST_TIMES, PrefillBudget, Waitin
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step_sizes import MOST_NEW
+from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.shapes import seconds_of
 from tests.engine.rigs.rig import OTHER, Rig, generate
@@ -124,6 +125,36 @@ class TestAlike:
     def test_the_largest_where_most_wait(self) -> None:
         assert self.chosen(MANY, 200) == WHOLE
         assert self.chosen(StepShape(), 4) == WHOLE
+
+
+class MixtureTimes(KnownTimes):
+    """Of a mixture of experts; steps of decodes alone are taken to be `too_dear` times as long."""
+
+    def __init__(self, too_dear: float) -> None:
+        super().__init__()
+        self._too_dear = too_dear
+
+    def seconds(self, shape: StepShape) -> float:
+        takes = seconds_of(MixtureModel(), shape)
+        return takes if shape.new else self._too_dear * takes
+
+
+class TestDecodesAlone:
+    """What they take is not charged to the prompts, and may be predicted wrongly."""
+
+    def chosen(self, too_dear: float, decodes: int, queued: int) -> int:
+        made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), MixtureTimes(too_dear))
+        made.admitted(1_024, 0)
+        shape = StepShape(decodes, decodes * 1_100)
+        return of_others(made, shape, WaitingPrompts(0, 0, queued))
+
+    @pytest.mark.parametrize("too_dear", [1.0, 1.5, 3.0])
+    def test_a_small_step_does_not_seem_free_if_they_seem_dear(self, too_dear: float) -> None:
+        assert self.chosen(too_dear, decodes=88, queued=40) > MOST_NEW
+
+    @pytest.mark.parametrize("too_dear", [1.0, 1.1, 3.0])
+    def test_the_last_prompts_of_many_are_not_computed_bit_by_bit(self, too_dear: float) -> None:
+        assert self.chosen(too_dear, decodes=250, queued=4) >= 512
 
 
 class LargeAreCheap(EvenTimes):
