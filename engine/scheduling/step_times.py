@@ -5,11 +5,11 @@
 The seconds of `rows` are a curve, with a point for each size that steps are captured in, and
 another for steps that are too large to be captured: some sizes cost hardly more than smaller ones.
 When a step took longer or shorter than predicted, the terms of its prediction are corrected in
-proportion to their size: the first time in full, since a size that is wrongly taken to be dear is
-not tried again, then less and less. A step that was over before the host looked took no longer, and
-one that is not captured takes at least as long as the host needs to launch it. A point of the curve
-that has not been measured is derived from the nearest one that has, by rough constants (`WEIGHTS`,
-`KEY`, `PAIR`).
+proportion to their size, of two points of the curve the nearer one more: the first time in full,
+since a size that is wrongly taken to be dear is not tried again, then less and less. A step that
+was over before the host looked took no longer, and one that is not captured takes at least as long
+as the host needs to launch it. A point of the curve that has not been measured is derived from the
+nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
 step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
@@ -185,12 +185,23 @@ class StepTimes:
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
-        """Divide what is learned of an error among parts of a step, the larger ones more."""
-        parts = [(place, units * self._rates[place]) for place, units in terms]
-        per_part = error / sum(part * part for _, part in parts)
-        for place, part in parts:
-            learns = max(1 / (self._met[place] + 1), LEARNS)
-            self._rates[place] *= max(1 + learns * per_part * part, 0.1)
+        """Divide what is learned of an error among parts of a step, the larger ones more.
+
+        Of the curve's two points the nearer one learns more, whatever either takes: else one that
+        is wrongly taken to be cheap would stay so, and its neighbour make up for it.
+        """
+        scales = self._scales(terms)
+        squares = sum((units * scale) ** 2 for (_, units), scale in zip(terms, scales, strict=True))
+        for (place, units), scale in zip(terms, scales, strict=True):
+            learns, rate = max(1 / (self._met[place] + 1), LEARNS), self._rates[place]
+            corrected = rate + learns * error * units * scale**2 / squares
+            self._rates[place] = max(corrected, rate / 10)
+
+    def _scales(self, terms: list[tuple[int, float]]) -> list[float]:
+        """The rate of each part; of the curve's points what they have together."""
+        rows = [(units, self._rates[place]) for place, units in terms if place < _KEYS]
+        mean = sum(units * rate for units, rate in rows) / sum(units for units, _ in rows)
+        return [mean if place < _KEYS else self._rates[place] for place, _ in terms]
 
     def _meet(self, place: int) -> None:
         """Something was met: what was not is like the nearest of its kind that was."""

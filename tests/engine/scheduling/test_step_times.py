@@ -19,6 +19,7 @@ from engine.scheduling.step_times import (
     StepTimes,
 )
 from engine.step_sizes import MOST_NEW
+from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.shapes import seconds_of
 from tests.engine.rigs.sequences import waiting
@@ -82,6 +83,17 @@ class TestLearning:
         errors = sorted(errors[-300:])
         assert errors[150] < 0.03
         assert errors[270] < 0.08
+
+    def test_decodes_that_get_fewer_leave_no_number_of_them_too_dear(self) -> None:
+        """Few rows of a mixture of experts cost hardly less than many, and one costs little."""
+        times, model = StepTimes(), MixtureModel()
+        alone = [StepShape(1, 1_000)] * 20
+        fewer = [StepShape(rows, rows * (1_112 - 2 * rows)) for rows in range(256, 0, -1)]
+        for shape in (*alone, *(one for one in fewer for _ in range(3))):
+            times.settled(shape, seconds_of(model, shape))
+        for rows in (16, 32, 64, 96, 128, 192, 256):
+            shape = StepShape(rows, rows * 1_100)
+            assert 0.5 < times.seconds(shape) / seconds_of(model, shape) < 2.0
 
     def test_a_size_that_was_not_met_is_like_the_nearest(self) -> None:
         times = StepTimes()
