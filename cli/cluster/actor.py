@@ -33,6 +33,7 @@ from cli.serving.model_check import checked_source
 from cli.serving.replicas import machine
 from engine.config import EngineConfig
 from engine.link.address import exchange_at, nodes_at
+from engine.link.messages import Role
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 
 SHORT_RUN_S = 10.0
@@ -131,7 +132,7 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
-    engine = replace(settings.engine, exchange=exchange_at(address))
+    engine = replace(settings.engine, exchange=exchange_at(address), role=_role(settings, number))
     if engine.nnodes > 1:
         at = nodes_at(address, engine.num_ranks)
         engine = replace(engine, node_address=at, node_wait_s=NODE_WAIT_S)
@@ -142,6 +143,12 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
         node_key_file=key_file if engine.nnodes > 1 else None,
         disk_cache_dir=blocks_of(settings, number),
     )
+
+
+def _role(settings: ClusterSettings, number: int) -> Role:
+    if not settings.prefill_engines:
+        return settings.engine.role
+    return "prefill" if number < settings.prefill_engines else "decode"
 
 
 def blocks_of(settings: ClusterSettings, number: int) -> str:
