@@ -15,8 +15,8 @@ from engine.exchange.fetch import Fetch
 from prefix_cache.tiers.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.tiers.refusals import Refusals
 
-# Bytes a second until some have been measured, and what a block takes at most then, of what computing
-# it takes: small models and fast GPUs compute faster than a guess is.
+# Bytes a second until some have been measured, and what a block takes at most then, of what it
+# takes to compute: small models and fast GPUs are faster than a guess.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # likewise: from the ask until the first answer
