@@ -50,6 +50,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     pid: int  # of the actor
     wait_s: float | None = None  # of a new request, predicted; None: not known, or not asked
+    used: float | None = None  # of what it can do, likewise; 1: all
     why: str = ""
 
 
@@ -71,11 +72,13 @@ class EngineActor:
     def report(self) -> bytes:
         """An `EngineReport` in JSON."""
         host = self._host
+        predicted = None if host is None else host.predicted
         said = EngineReport(
             state=self._state(),
             address=self.address,
             pid=os.getpid(),
-            wait_s=None if host is None else host.wait_s,
+            wait_s=None if predicted is None else predicted.wait_s,
+            used=None if predicted is None else predicted.used,
             why=self._why or ("" if host is None else host.unregistered),
         )
         return msgspec.json.encode(said)

@@ -40,8 +40,10 @@ class FakeActor:
         self.drains += 1
         self.become("stopping")
 
-    def become(self, state: ActorState, wait_s: float | None = None) -> None:
-        self.says = EngineReport(state=state, address="tcp://n:1", pid=1, wait_s=wait_s)
+    def become(
+        self, state: ActorState, wait_s: float | None = None, used: float | None = None
+    ) -> None:
+        self.says = EngineReport(state=state, address="tcp://n:1", pid=1, wait_s=wait_s, used=used)
 
 
 @dataclass

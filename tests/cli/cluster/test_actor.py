@@ -61,7 +61,7 @@ def test_an_engine_is_registered_while_it_is_ready_and_drained_when_asked(
     actor = actor_of(settings)
     assert (said(actor).state, said(actor).wait_s, registered(settings)) == ("starting", None, [])
     wait_for(lambda: said(actor).state == "ready", START_S)
-    wait_for(lambda: said(actor).wait_s == 0.0, START_S)
+    wait_for(lambda: (said(actor).wait_s, said(actor).used) == (0.0, 0.0), START_S)
     wait_for(lambda: len(registered(settings)) == 1, START_S)
     [engine] = registered(settings)
     assert said(actor).why == ""
