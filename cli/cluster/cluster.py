@@ -25,7 +25,7 @@ from cli.cluster.placing import (
     reports,
 )
 from cli.cluster.registry import make_state
-from cli.cluster.room import Machine, check_room, lacking
+from cli.cluster.room import RayMachine, check_room, lacking
 from cli.cluster.scaler import Scaler
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import BadSetting, ServingFailed
@@ -110,7 +110,7 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
     typer.echo(f"Ended {len(numbers)} engines.")
 
 
-def check_machines(settings: ClusterSettings, found: Sequence[Machine]) -> None:
+def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
     """BadSetting where engines would register in a file that is not their gateways'."""
     addresses = {one.address for one in found}
     if settings.is_one_machine and len(addresses) > 1:

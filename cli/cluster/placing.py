@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from cli.cluster.actor import EngineActor, EngineReport
 from cli.cluster.head import ANSWER_S, NoRay, check_is_head, is_there
 from cli.cluster.node_actor import EngineNode
-from cli.cluster.room import Machine, needs
+from cli.cluster.room import RayMachine, needs
 from cli.cluster.settings import ClusterSettings
 
 NAMESPACE = "ratoon"
@@ -58,10 +58,10 @@ def has_ended(ray: Ray) -> bool:
     return not is_there(ray.get_runtime_context().gcs_address)
 
 
-def machines(ray: Ray) -> list[Machine]:
+def machines(ray: Ray) -> list[RayMachine]:
     """Those that Ray has now."""
     return [
-        Machine(node["NodeManagerAddress"], node["Resources"])
+        RayMachine(node["NodeManagerAddress"], node["Resources"])
         for node in ray.nodes()
         if node["Alive"]
     ]

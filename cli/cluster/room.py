@@ -18,7 +18,7 @@ _KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # in cluster.yaml, of Ray's name
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RayMachine:
     """One of Ray's."""
 
     address: str
@@ -31,7 +31,7 @@ def needs(settings: ClusterSettings) -> dict[str, float]:
     return {resource: count for resource, count in each.items() if count}
 
 
-def lacking(settings: ClusterSettings, machines: Sequence[Machine]) -> BadSetting | None:
+def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
     """What one engine needs that too few machines have; None: there is room for one."""
     for resource, count in needs(settings).items():
         have = sorted((one.resources.get(resource, 0.0) for one in machines), reverse=True)
@@ -45,7 +45,7 @@ def lacking(settings: ClusterSettings, machines: Sequence[Machine]) -> BadSettin
     return None
 
 
-def check_room(settings: ClusterSettings, machines: Sequence[Machine]) -> None:
+def check_room(settings: ClusterSettings, machines: Sequence[RayMachine]) -> None:
     """BadSetting where one engine, or all together, have no room in a Ray that stays as it is."""
     if (lack := lacking(settings, machines)) is not None:
         raise lack

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.room import Machine, check_room, lacking
+from cli.cluster.room import RayMachine, check_room, lacking
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import BadSetting
 
-SMALL = Machine("a", {"CPU": 8.0, "GPU": 1.0, "memory": 1e9})
-LARGE = Machine("b", {"CPU": 32.0, "GPU": 4.0, "h200": 4.0})
+SMALL = RayMachine("a", {"CPU": 8.0, "GPU": 1.0, "memory": 1e9})
+LARGE = RayMachine("b", {"CPU": 32.0, "GPU": 4.0, "h200": 4.0})
 OF_TWO = "nnodes: 2\npipeline_parallel: 2\nredis_url: redis://r:6379\nlink_key_file: /k\n"
 
 
