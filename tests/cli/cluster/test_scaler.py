@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from cli.cluster.cluster import check_machines, end_here
+from cli.cluster.cluster import _watch, check_machines, end_here
 from cli.cluster.head import NoRay
 from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.scaler import Scaler
@@ -147,6 +148,22 @@ def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
         end_here(ray, 0.0, settle_s=0.0)
     assert ray.actors == {}, "the control"
     assert capsys.readouterr().out == "stopping: what engines have begun may finish\n"
+
+
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [(8, "waiting - num_gpus: an engine needs 8, and no machine has more: 0"), (0, "waiting")],
+)
+def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], needs: int, told: str
+) -> None:
+    """In a Ray that was there before another machine may come."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"ray_address: auto\nnum_gpus: {needs}")
+    ray, settings, stop = FakeRay(), read_settings(path), threading.Event()
+    place(ray, settings, 0)
+    _watch(ray, settings, stop, stop.set)
+    assert capsys.readouterr().out == f"engine 0: {told}\n"
 
 
 def test_what_ray_says_of_what_an_engine_needs_is_a_line(tmp_path: Path) -> None:
