@@ -1,7 +1,7 @@
 """Whether the machines of a Ray have room for the engines that are asked for.
 
-    a machine has too little for any engine     it waits, and a line says for what; of a Ray that
-    all together have too little for all        is started here no machine ever comes: refused
+    in a Ray that was there before   an engine waits for what no machine has, and its line says so
+    in one that is started here      it is refused, as are more engines than have room together
 
 Knows: what engines need and machines have, by Ray's names. Does not know: what is free just now.
 """
