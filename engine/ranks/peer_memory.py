@@ -48,11 +48,6 @@ class RowShape:
     columns: int
     dtype: torch.dtype
 
-    @property
-    def has_run(self) -> bool:
-        """Whether such have been exchanged on GPUs: those of 16-bit numbers have, and no others."""
-        return self.dtype.itemsize == 2
-
     def most_rows(self, num_ranks: int) -> int:
         """How many at once."""
         return MOST_BYTES // (self.columns * self.dtype.itemsize * (num_ranks - 1))
@@ -185,7 +180,7 @@ def _agree(place: PeerPlace, error: str) -> None:
 
 
 def _why_not(shape: RowShape, num_ranks: int) -> str:
-    is_served = ints_of(shape.dtype) is not None and shape.has_run
+    is_served = ints_of(shape.dtype) is not None
     if not is_served or shape.columns < LEAST_COLUMNS or not shape.most_rows(num_ranks):
         return f"rows of {shape.columns} {shape.dtype} are not exchanged there"
     return ""

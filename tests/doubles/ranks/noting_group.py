@@ -6,16 +6,6 @@ import torch
 from torch import Tensor
 
 from engine.ranks.collectives import Collectives, Meeting
-from engine.ranks.peer_memory import RowShape
-
-
-class TriedShape(RowShape):
-    """Rows of which nobody knows yet whether they can be exchanged."""
-
-    @property
-    def has_run(self) -> bool:
-        """So that they are."""
-        return True
 
 
 class NotingGroup(Collectives):
@@ -27,10 +17,10 @@ class NotingGroup(Collectives):
 
     def __init__(self, meeting: Meeting, device: torch.device, steps: int, rows: int) -> None:
         """As `Collectives`; for so many steps of at most so many rows."""
-        super().__init__(meeting, device)
         self.sampled = torch.full((steps, rows), -1, dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         self._is_cuda = device.type == "cuda"
+        super().__init__(meeting, device)  # which shares numbers, on a GPU
         self._note(torch.zeros(1, dtype=torch.int64, device=device))  # loaded before it is captured
         self.begin()
 
@@ -38,10 +28,6 @@ class NotingGroup(Collectives):
     def has_peers(self) -> bool:
         """Whether they exchange over peer memory."""
         return self._peers is not None
-
-    def open_peer_memory(self, shape: RowShape) -> None:
-        """As `Collectives.open_peer_memory`, of rows of any dtype."""
-        super().open_peer_memory(TriedShape(shape.columns, shape.dtype))
 
     def begin(self) -> None:
         """Forget what was noted so far."""

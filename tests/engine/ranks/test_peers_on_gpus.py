@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
 from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.peer_memory import RowShape
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.norms import add_rms_norm
-from tests.doubles.ranks.noting_group import TriedShape
 
 GPUS = torch.cuda.device_count()
 pytestmark = [
@@ -56,7 +56,7 @@ class Pair:
             )
             for name in ("plain", "peers")
         )
-        self.peers.open_peer_memory(TriedShape(H, self.dtype))
+        self.peers.open_peer_memory(RowShape(H, self.dtype))
         self._weight = torch.ones(H, dtype=self.dtype, device=self.device)
 
     def drawn(self, *shape: int, seed: int) -> Tensor:

@@ -121,7 +121,7 @@ def test_the_text_of_one_gpu_also_after_a_death(
 
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_peer_memory_gives_the_text_of_nccl(tmp_path: Path, settings: Mapping[str, str]) -> None:
-    """In bfloat16, which alone is exchanged there; many texts of the model part at one bit."""
+    """In bfloat16; many texts of the model part at one bit."""
     two = {**SETTINGS, **settings, "RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": "2"}
     with running_server(tmp_path / "nccl", {**two, "RATOON_PEER_MEMORY": "0"}) as server:
         expected = [ask_alone(server, number) for number in range(8)]
