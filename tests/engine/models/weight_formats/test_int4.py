@@ -243,8 +243,11 @@ NAME = "model.layers.1.mlp.up_proj"
 SPOILT: list[tuple[str, str, Callable[[Tensor], Tensor | None], str]] = [
     ("awq", "scales", lambda _: None, "scales.*in no file"),
     ("awq", "qzeros", lambda _: None, "qzeros.*in no file"),
-    ("awq", "qweight", lambda one: one[:, :-1], r"qweight is \(32, 248\), the config gives"),
-    ("awq", "qweight", lambda one: one.long(), r"int64: served are words of int32"),
+    ("awq", "qweight", lambda one: one[:, :-1], r"qweight is \(128, 31\), the config gives"),
+    ("awq", "qweight", lambda one: one[:-1], r"qweight is \(127, 32\), the config gives"),
+    ("gptq", "qweight", lambda one: one[:-1], r"qweight is \(15, 256\), the config gives"),
+    ("awq", "qzeros", lambda one: one[:-1], r"qzeros is \(0, 32\), the config gives"),
+    ("awq", "qweight", lambda one: one.long(), r"qweight: .*int64: served are words of int32"),
     ("gptq-asym", "g_idx", lambda one: one.flip(0), "g_idx: served is groups of columns in order"),
     ("gptq", "bias", lambda one: one + 1, "bias: served is zeros"),
     ("gptq", "qzeros", lambda one: one + 1, "qzeros: served is zero points of 8, as sym says"),
