@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
+from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
+from engine.models.weight_formats.ignored import check_pattern
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN, PlainLinear, packed_biases
 from engine.models.weight_formats.quantization_config import FIELD, converted
 from kernels.limits import INT4_SPAN
@@ -48,10 +49,7 @@ def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
     """Of `quant_method` mxfp4; raises BadConfig."""
     raw = converted(quantization, _Raw)
     for pattern in raw.modules_to_not_convert or ():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise BadConfig(f"{FIELD}.modules_to_not_convert {pattern!r}: {error}") from error
+        check_pattern("modules_to_not_convert", pattern)
     return Mxfp4Format(NAME, tuple(raw.modules_to_not_convert or ()))
 
 

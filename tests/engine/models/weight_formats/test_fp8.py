@@ -263,6 +263,8 @@ REFUSED = [
     (FP8_BY_CHANNEL, "format", "int-quantized", "format"),
     (FP8_BY_CHANNEL, "sparsity_config", {"format": "sparse-24-bitmask"}, "sparsity_config"),
     (FP8_BY_CHANNEL, "ignore", [], "ignore"),
+    (FP8_BY_CHANNEL, "transform_config", {"config_groups": {"r1": {}}}, "transform_config"),
+    (FP8_BY_CHANNEL, f"{GROUP}/output_activations", {"num_bits": 8}, "output_activations"),
     (FP8_BY_CHANNEL, f"{GROUP}/targets", ["re:.*q_proj"], "targets"),
     (FP8_BY_CHANNEL, f"{GROUP}/weights/num_bits", 4, "weights"),
     (FP8_BY_CHANNEL, f"{GROUP}/weights/strategy", "group", "weights.strategy"),
