@@ -63,6 +63,7 @@ class LinearConfig:
     shards: Literal["rows", "columns"]
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
     of_expert: bool = False
+    plain: bool = False  # in every weight format
 
     @property
     def size_out(self) -> int:
