@@ -35,7 +35,7 @@ from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3
 from kernels.linear.fp8_rows import Scaling
 from kernels.ops import torch_ops
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, FP8_BY_CHANNEL
-from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,
@@ -44,6 +44,7 @@ from tests.engine.rigs.hand_driven import (
     random_prompt,
     sampling,
 )
+from tests.engine.rigs.int4_checkpoints import rewrite
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
@@ -119,9 +120,9 @@ KINDS = {
 }
 
 
-def make_quantised(kind: Kind, model_dir: Path) -> Checkpoint:
+def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkpoint:
     """A checkpoint of this kind, and its truth."""
-    made = make_checkpoint(RECIPE, model_dir)
+    made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
     for name in [name for name in tensors if name.endswith("proj.weight")]:
         module = name.removesuffix(".weight")
@@ -200,6 +201,28 @@ def test_plain_weights_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
     )
     for got, right in zip(loaded.tensors(), wanted.tensors(), strict=True):
         assert torch.equal(got.float(), right.float())
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_of_a_model_that_sees_the_text_model_may_be_in_fp8(tmp_path: Path, prefix: str) -> None:
+    """As llm-compressor saves Gemma 3: what it sees with is named as plain, and left."""
+    recipe = replace(RECIPES["gemma3"], fields={**RECIPES["gemma3"].fields, **SIZES})
+    made = make_quantised(KINDS["channel"], tmp_path, recipe)
+    tensors = load_file(tmp_path / "model.safetensors")
+    below = {"model.": prefix, "lm_head.": "language_model.lm_head."}
+    renamed = {
+        below[first] + name.removeprefix(first): tensor
+        for name, tensor in tensors.items()
+        for first in below
+        if name.startswith(first)
+    }
+    tower = {"vision_tower.encoder.layers.0.mlp.fc1.weight": torch.zeros(4, 4)}
+    rewrite(tmp_path, {**renamed, **tower})
+    text = json.loads((tmp_path / "config.json").read_text())
+    words = {**text.pop("quantization_config"), "ignore": ["re:.*lm_head", "re:vision_tower.*"]}
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "quantization_config": words}
+    (tmp_path / "config.json").write_text(json.dumps({**whole, "text_config": text}))
+    assert (logits(tmp_path) - made.logits(PROMPT)).abs().max() < TOLERANCE
 
 
 def test_what_is_quantised_already_is_not_quantised_again(quantised: Checkpoint) -> None:
