@@ -42,7 +42,8 @@ from engine.models.rope import RopeConfig
 
 
 class _DualChunk(msgspec.Struct):
-    original_max_position_embeddings: Positive
+    original_max_position_embeddings: Positive | None = None
+    chunk_size: Positive | None = None
 
 
 class LlamaFields(WindowFields, kw_only=True):
@@ -67,7 +68,9 @@ class LlamaFields(WindowFields, kw_only=True):
         """Of a Qwen for a million tokens those with whole attention: chunks are not computed."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
-        return min(most, chunks.original_max_position_embeddings) if chunks else most
+        if chunks is None:
+            return most
+        return min(most, chunks.original_max_position_embeddings or chunks.chunk_size or most)
 
 
 def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
