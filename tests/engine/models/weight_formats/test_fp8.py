@@ -70,10 +70,12 @@ class RoundedLinear(nn.Module):
     def __init__(self, matrix: Fp8Matrix, by: Scaling, static: Tensor | None) -> None:
         super().__init__()
         self.weight, self._by, self._static = matrix.dequantised(), by, static
+        self.bias: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         rows = fp8_rows.reference(x.flatten(0, -2), self._by, self._static).dequantised()
-        return (rows @ self.weight.T).view(*x.shape[:-1], -1)
+        out = rows @ self.weight.T
+        return (out if self.bias is None else out + self.bias).view(*x.shape[:-1], -1)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Chec
         module = name.removesuffix(".weight")
         kept, rounded = kind.keep(module, tensors.pop(name))
         tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
+        rounded.bias = made.truth.get_submodule(module).bias
         made.truth.set_submodule(module, rounded)
     save_file(tensors, model_dir / "new.safetensors")
     (model_dir / "new.safetensors").rename(model_dir / "model.safetensors")
