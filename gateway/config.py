@@ -65,15 +65,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def default_workers(cores: int, engines: int = 1) -> int:
+def default_workers(cores: int) -> int:
     """How many gateway processes a machine with `cores` cores should have.
 
     One worker streams 10,000 tokens a second and more; the engine and the kernel's network code
-    need cores too. Before several engines there is one worker for two of them: each routes by its
-    own requests alone, so the more there are, the more often they compute the same.
+    need cores too.
     """
-    most = 8 if engines < 2 else min(8, engines // 2)
-    return 1 if cores <= 4 else min(most, cores // 4)
+    return 1 if cores <= 4 else min(8, cores // 4)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,3 +122,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     docs: bool = True  # whether /docs is served
     cors_origins: str | None = None  # with commas; None: no page of another origin reads answers
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether there may be more engines than one."""
+        return self.find_engines or len(self.engines) > 1

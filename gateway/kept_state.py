@@ -51,9 +51,7 @@ async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
         room = ReservedRoom(data_dir)
         stack.callback(room.fill)  # with the room of the files that a full disk has lost last
         home = await stack.enter_async_context(open_home(data_dir, config, room))
-        processes = config.gateways * (
-            config.workers or default_workers(cores(), len(config.engines))
-        )
+        processes = config.gateways * (config.workers or default_workers(cores()))
         limits = open_limits(data_dir, room, home.link, processes=processes)
     return KeptState(files, room, home, limits)
 

@@ -31,6 +31,7 @@ from gateway.workers import WorkerConfig, Workers, attached_to_parent
 EXIT_CANNOT_START = 2
 _METRICS = "ratoon-workers-"
 _HELD = "*.[ds][bo]*"  # *.db, in which workers count, and *.sock, on which they ask each other
+_ROUTER = "gateway.router_process"
 # Workers map the files they count in, and where the disk is full a map ends its process by a
 # signal. In memory no log or cache of others can fill it.
 _METRICS_PLACE = Path("/dev/shm")
@@ -62,7 +63,7 @@ def _run(config: GatewayConfig, worker: str | None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         uvloop.run(run(config, msgspec.json.decode(worker, type=WorkerConfig)))
         return 0
-    count = config.workers or default_workers(cores(), len(config.engines))
+    count = config.workers or default_workers(cores())
     if count > 1:
         return uvloop.run(run_workers(config, count))
     uvloop.run(run(config))
@@ -75,9 +76,10 @@ async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None
     The engines are at `config.engines`.
     """
     metrics = None if worker is None else Path(worker.metrics_dir)
+    router = None if worker is None or worker.router_socket is None else Path(worker.router_socket)
     flushes = FlushReader()
     async with (
-        connected(config, flushes) as engine,
+        connected(config, flushes, router) as engine,
         composed(config, engine, metrics, flushes=flushes) as gateway,
     ):
         freeze_startup_objects()
@@ -93,14 +95,19 @@ async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None
 
 
 async def run_workers(config: GatewayConfig, count: int) -> int:
-    """Keep `count` workers running until a signal asks to end; the exit status."""
+    """Keep `count` workers running until a signal asks to end; the exit status.
+
+    Before several engines a router process runs beside them.
+    """
     addresses = [(config.host, config.port)]
     if config.admin_port is not None:
         addresses.append((config.admin_host, config.admin_port))
     command = [sys.executable, *sys.orig_argv[1:]]
+    router = [sys.executable, "-m", _ROUTER, msgspec.json.encode(config).decode()]
     within = _METRICS_PLACE if has_room(_METRICS_PLACE, _METRICS_BYTES) else None
     with reserved(addresses), temp_directory(_METRICS, _HELD, within) as metrics:
-        return await Workers(command, count, str(metrics)).run()
+        workers = Workers(command, count, metrics, router if config.has_replicas else None)
+        return await workers.run()
 
 
 def freeze_startup_objects() -> None:

@@ -5,7 +5,11 @@ dies or whose heartbeats stop; a dead worker's streams end, the others' do not. 
 the port, the file of the state and the directory of the metrics, and nothing else: each has its own
 link to the engine and its own streams, so `max_streams_per_tenant` is a bound of each worker.
 
-If a worker dies before any has served, the gateway ends: its settings cannot work.
+Before several engines there is a router process beside them (`gateway.router_process`), which is
+kept like a worker, and ends after all of these.
+
+If a worker dies before any has served, the gateway ends: its settings cannot work. A router process
+that dies is only started again: workers serve without it.
 
 A worker and its parent share a socket. The worker writes a byte to it when it begins to serve, and
 one every HEARTBEAT_S from then on: its event loop runs. It reads nothing but the socket's end,
@@ -21,8 +25,10 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
@@ -39,6 +45,7 @@ _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SILENT_S = 30.0  # one that many clients keep busy is late, and its end cuts their streams
 _READ_BYTES = 1024
+_ROUTER_SOCKET = "router.sock"
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +53,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     parent_socket: int  # file descriptor
     metrics_dir: str  # shared by all workers
+    router_socket: str | None = None  # where the router process listens; None: there is none
 
 
 class Worker:
@@ -62,11 +70,15 @@ class Worker:
         self._writer = writer  # never written to: the worker waits for it to close
 
     @classmethod
-    async def start(cls, command: Sequence[str], metrics_dir: str) -> Worker:
+    async def start(
+        cls, command: Sequence[str], metrics_dir: str, router_socket: str | None = None
+    ) -> Worker:
         """Start `command` with its `WorkerConfig`, as JSON, as one more argument."""
         ours, its = socket.socketpair()
         with its:
-            config = WorkerConfig(parent_socket=its.fileno(), metrics_dir=metrics_dir)
+            config = WorkerConfig(
+                parent_socket=its.fileno(), metrics_dir=metrics_dir, router_socket=router_socket
+            )
             process = await asyncio.create_subprocess_exec(
                 *command,
                 msgspec.json.encode(config).decode(),
@@ -112,6 +124,67 @@ class Worker:
             self._writer.close()
 
 
+@dataclass(frozen=True, slots=True)
+class KeepingConfig:
+    """How processes are kept."""
+
+    metrics_dir: str
+    router_socket: str | None
+    backoff: Backoff
+    silent_s: float
+
+
+class KeptProcess:
+    """A worker or the router process, by whichever process it is now: one after another."""
+
+    def __init__(self, name: str, command: Sequence[str], how: KeepingConfig) -> None:
+        """`command` starts one (see `Worker.start`)."""
+        self.has_served = False
+        self._name = name
+        self._command = command
+        self._how = how
+        self._running: Worker | None = None
+        self._stopping = asyncio.Event()
+
+    async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
+        """Run one after another until `stop`, or one after whose status none `may_follow`."""
+        short_runs, backoff = 0, self._how.backoff
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            status = await self._run_one()
+            if self._stopping.is_set() or not may_follow(status):
+                return
+            ran_s = time.monotonic() - started
+            short_runs = 0 if ran_s >= backoff.healthy_after_s else short_runs + 1
+            delay = backoff.delay(short_runs)
+            _LOG.warning("%s ended with %d; starting another in %g s", self._name, status, delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+
+    def stop(self) -> None:
+        """Ask it to drain, a second time to end at once; start no more."""
+        self._stopping.set()
+        if self._running is not None:
+            self._running.terminate()
+
+    async def _run_one(self) -> int:
+        """One process's life; its exit status."""
+        how = self._how
+        worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
+        self._running = worker
+        if self._stopping.is_set():
+            worker.terminate()
+        if await worker.serves():
+            self.has_served = True
+            if await worker.hangs(how.silent_s):
+                _LOG.error("%s has not answered for %g s; ending it", self._name, how.silent_s)
+                worker.kill()
+        status = await worker.wait()
+        self._running = None
+        mark_process_dead(worker.pid, how.metrics_dir)  # type: ignore[no-untyped-call]
+        return status
+
+
 class Workers:
     """Keeps `count` workers running; `command` starts one (see `Worker.start`)."""
 
@@ -119,69 +192,47 @@ class Workers:
         self,
         command: Sequence[str],
         count: int,
-        metrics_dir: str,
-        backoff: Backoff | None = None,
+        directory: Path,
+        router: Sequence[str] | None = None,
         *,
+        backoff: Backoff | None = None,
         silent_s: float = _SILENT_S,
     ) -> None:
-        self._command = command
-        self._count = count
-        self._metrics_dir = metrics_dir
-        self._backoff = backoff or Backoff()
-        self._silent_s = silent_s
-        self._running: set[Worker] = set()
-        self._stopping = asyncio.Event()
-        self._has_served = False
+        """`directory` is what they share. `router` starts the router process; None: there is none.
+
+        Routers and workers that say nothing for `silent_s` seconds are ended.
+        """
+        at = None if router is None else str(directory / _ROUTER_SOCKET)
+        how = KeepingConfig(str(directory), at, backoff or Backoff(), silent_s)
+        self._workers = [KeptProcess("a worker", command, how) for _ in range(count)]
+        self._router = None if router is None else KeptProcess("the router process", router, how)
         self._status = 0
 
     async def run(self) -> int:
         """Run until a signal asks to end and all have; the exit status for this process."""
         with self._heeding_signals():
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._count):
-                    group.create_task(self._keep_one())
+                if self._router is not None:
+                    group.create_task(self._router.keep())
+                async with asyncio.TaskGroup() as workers:
+                    for one in self._workers:
+                        workers.create_task(one.keep(self._may_follow))
+                if self._router is not None:
+                    self._router.stop()
         return self._status
 
     def stop(self) -> None:
         """Ask all workers to drain; start no more."""
-        self._stopping.set()
-        for worker in self._running:
-            worker.terminate()
+        for one in self._workers:
+            one.stop()
 
-    async def _keep_one(self) -> None:
-        short_runs = 0
-        while not self._stopping.is_set():
-            started = time.monotonic()
-            status = await self._run_one()
-            if self._stopping.is_set():
-                return
-            if not self._has_served:
-                _LOG.error("a worker ended with %d before any served", status)
-                self._status = max(1, status)
-                self.stop()
-                return
-            ran_s = time.monotonic() - started
-            short_runs = 0 if ran_s >= self._backoff.healthy_after_s else short_runs + 1
-            delay = self._backoff.delay(short_runs)
-            _LOG.warning("a worker ended with %d; starting another in %g s", status, delay)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
-
-    async def _run_one(self) -> int:
-        """One worker's life; its exit status."""
-        worker = await Worker.start(self._command, self._metrics_dir)
-        self._running.add(worker)
-        if self._stopping.is_set():
-            worker.terminate()
-        if await worker.serves():
-            self._has_served = True
-            if await worker.hangs(self._silent_s):
-                _LOG.error("a worker has not answered for %g s; ending it", self._silent_s)
-                worker.kill()
-        status = await worker.wait()
-        self._running.discard(worker)
-        mark_process_dead(worker.pid, self._metrics_dir)  # type: ignore[no-untyped-call]
-        return status
+    def _may_follow(self, status: int) -> bool:
+        if any(one.has_served for one in self._workers):
+            return True
+        _LOG.error("a worker ended with %d before any served", status)
+        self._status = max(1, status)
+        self.stop()
+        return False
 
     @contextmanager
     def _heeding_signals(self) -> Iterator[None]:

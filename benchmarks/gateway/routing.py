@@ -8,12 +8,14 @@
             prompt, `few` (one in eight) have a beginning of it, `all` have the same half, `ragged`
             all have beginnings of their own; `tiers` and `alike`: as `ragged` and as `all`, with a
             third of each in each tier
+`asked`     the same as `all`, asked of a router process by a worker, one request after the other:
+            the time until the answer is there, by the clock; `unasked`: without the process
 `gone`      forgetting a replica
 `turn`      by how much it makes a turn longer to note and send that 64 sequences have each filled
             a block, encoded
 `snapshot`  by how much it makes an engine's turns longer to send all of a large tree
 
-Times are the thread's own, since nothing here waits.
+Times are the thread's own where nothing waits.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from benchmarks.gateway.asked_routing import measure_asked
 from benchmarks.record import emit, progress
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import (
@@ -38,8 +41,8 @@ from engine.link.cache_events import (
     Subscribe,
 )
 from engine.link.codec import Codec
-from engine.link.messages import Generate, SamplingParams
 from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.prompt import RoutingRequest
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -93,17 +96,15 @@ class Fleet:
                 seconds += time.thread_time() - began
         return seconds
 
+    def request(self, keys: bytes) -> RoutingRequest:
+        """A new one, whose prompt has these blocks."""
+        self._serial += 1
+        tokens = BLOCK_SIZE * self.prompt_blocks
+        return RoutingRequest(str(self._serial), tokens, keys, PATH.spans[-1][1])
+
     def route(self, keys: bytes) -> float:
         """Choose for one request and note it; returns seconds."""
-        self._serial += 1
-        request = Generate(
-            request_id=str(self._serial),
-            token_ids=bytes(4 * BLOCK_SIZE * self.prompt_blocks),
-            namespaces=PATH.spans,
-            block_keys=keys,
-            flow="tn",
-            sampling=SamplingParams(max_tokens=100),
-        )
+        request = self.request(keys)
         began = time.thread_time()
         name = self.router.choose(request, self.names, self.sources).replica
         self.router.sent(name, request)
@@ -232,6 +233,10 @@ def main(
         bytes_per_block=held / max(each * replicas, 1),
     )
     measure_routing(fleet, requests)
+    prompt = fleet.keys(fleet.prompt_blocks)
+    for name in fleet.names:
+        fleet.tell(name, prompt[: len(prompt) // 2])
+    measure_asked(fleet, prompt, requests)
     measure_small(fleet, 10 * requests)
     emit("gone", ms=1e3 * _timed(lambda: fleet.router.gone(fleet.names[0])), blocks=each)
     measure_turn(requests)

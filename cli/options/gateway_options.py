@@ -32,8 +32,7 @@ GATEWAY_FLAGS = {
     ),
     "workers": gateway_flag(
         "Gateway processes that share the port. Left out: 1 on up to 4 cores, then a "
-        "quarter of the cores, at most 8, and of several replicas at most half as many, since each "
-        "routes by its own requests alone.",
+        "quarter of the cores, at most 8.",
         min=1,
         max=64,
     ),

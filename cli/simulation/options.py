@@ -108,10 +108,10 @@ class SimulatedReplicaFlags:
         "--fetch-gb-s.",
         min=0,
     )
-    workers: int = replica_field(
+    gateways: int = replica_field(
         1,
-        "Workers of the gateway, as of 'ratoon serve': each knows all caches, and of the queues "
-        "its own requests alone.",
+        "Gateways before the same replicas: each knows all caches, and of the queues its own "
+        "requests alone.",
         min=1,
     )
     max_step_ms: float = replica_field(

@@ -15,22 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace as changed
-
 from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
 from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
-from engine.link.messages import FetchSource, Generate, Reused, Role, SamplingParams, Timing
+from engine.link.messages import Reused, Role, Timing
 from engine.link.stats_messages import TierTokens
-from gateway.routing.remote_prefill import (
-    RemotePrefillLimits,
-    answering,
-    computing,
-    prefill_choice,
-)
-from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
+from gateway.routing.prompt import RoutingRequest
+from gateway.routing.remote_prefill import RemotePrefillLimits, answering, computing
+from gateway.routing.route import RouteQuestion, decide, sent_by
+from gateway.routing.router import NO_SOURCES, Router, Sources
 from prefix_cache.hashing import KEY_BYTES
 
 _GATEWAY = b"simulation"
@@ -111,7 +106,7 @@ class _Part:
     """What a request has from one replica."""
 
     replica: SimulatedReplica
-    request: Generate
+    request: RoutingRequest
     served: ServedRequest
     ready_at: float  # when all is there that it does not compute
     load: float
@@ -156,24 +151,18 @@ class ReplicaSet:
         return [gap for one in self._replicas.values() for gap in one.engine.gaps]
 
     def _serve(self, request_id: str, admitted: KeyedRequest) -> None:
-        request = _as_generate(request_id, admitted, self._costs.block_size)
+        request = _as_routed(request_id, admitted, self._costs.block_size)
         names = list(self._replicas)
-        choice = self._router.choose(request, answering(names, self._role), self._sources)
         able = computing(names, self._role)
-        prompt = prefill_choice(
-            self._router, request, choice, able, self._sources, self._costs.remote
-        )
-        if prompt is None:
-            answer = self._sent(request, admitted, choice)
+        question = RouteQuestion(request, answering(names, self._role), self._sources, able)
+        route = decide(self._router, question, self._costs.remote)
+        *prompts, answer = (self._sent(*one, admitted) for one in sent_by(request, route))
+        if not prompts:
             self.served.append(answer.served)
             self._compute(answer, admitted, admitted.request.output_tokens)
             return
+        [remote] = prompts
         self.remote_prefills, arrived = self.remote_prefills + 1, self._clock.now
-        remote = self._sent(changed(request, request_id=f"{request_id}~p"), admitted, prompt)
-        source = FetchSource(
-            prompt.replica, admitted.request.input_tokens, remote.request.request_id
-        )
-        answer = self._sent(request, admitted, choice._replace(source=source))
         there = remote.served.cached + remote.fetched
         cached = answer.served.cached
         own = min(max(there - cached, 0), answer.fetched)
@@ -190,12 +179,10 @@ class ReplicaSet:
     def _role(self, name: str) -> Role:
         return self._replicas[name].role
 
-    def _sent(self, request: Generate, admitted: KeyedRequest, choice: RoutingChoice) -> _Part:
+    def _sent(self, name: str, request: RoutingRequest, admitted: KeyedRequest) -> _Part:
         """A request, or its prompt, on its way to a replica."""
-        now, source = self._clock.now, choice.source
-        replica = self._replicas[choice.replica]
-        request = changed(request, source=source)
-        self._router.sent(choice.replica, request)
+        now, source = self._clock.now, request.source
+        replica = self._replicas[name]
         tokens, fetched = admitted.request.input_tokens, 0
         there = 0
         if source is not None:
@@ -256,14 +243,11 @@ class ReplicaSet:
         return Reused(tiers, fetched=part.fetched), timing
 
 
-def _as_generate(request_id: str, admitted: KeyedRequest, block_size: int) -> Generate:
-    request = admitted.request
-    whole = request.input_tokens // block_size
-    return Generate(
-        request_id=request_id,
-        token_ids=bytes(4 * request.input_tokens),
-        namespaces=admitted.path.spans,
-        block_keys=admitted.keys[: whole * KEY_BYTES],
-        flow=request.tenant,
-        sampling=SamplingParams(max_tokens=max(request.output_tokens, 1)),
+def _as_routed(request_id: str, admitted: KeyedRequest, block_size: int) -> RoutingRequest:
+    tokens = admitted.request.input_tokens
+    return RoutingRequest(
+        request_id,
+        tokens,
+        admitted.keys[: tokens // block_size * KEY_BYTES],
+        admitted.path.spans[-1][1],
     )

@@ -13,6 +13,7 @@ from cli.charts import draw_curves
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.progress import Advance
+from cli.simulation.gateways import GatewaysRouter
 from cli.simulation.replay import (
     CopyClock,
     EqualParts,
@@ -25,7 +26,6 @@ from cli.simulation.replay import (
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.results import SimulationReport, hit_rates, show
 from cli.simulation.steps import Gap, VirtualClock, gap_at
-from cli.simulation.workers import WorkersRouter
 from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.router import Router
@@ -108,7 +108,7 @@ class Replicas:
     session_blocks: int  # by which the session router knows a session
     seconds_per_block: Mapping[Way, float] | None  # of copies; None: they end at once
     partition: EqualParts | None
-    workers: int = 1  # of the gateway, with a router each
+    gateways: int = 1  # with a router each
 
     def behind(
         self,
@@ -139,10 +139,10 @@ class Replicas:
 
     def _router(self, name: RouterName, clock: VirtualClock) -> Router:
         routers = [
-            router_by_name(name, clock, seed=_SEED + worker, session_blocks=self.session_blocks)
-            for worker in range(self.workers)
+            router_by_name(name, clock, seed=_SEED + gateway, session_blocks=self.session_blocks)
+            for gateway in range(self.gateways)
         ]
-        return WorkersRouter(routers) if len(routers) > 1 else routers[0]
+        return GatewaysRouter(routers) if len(routers) > 1 else routers[0]
 
     def _roles(self, prefill: int) -> list[Role]:
         other: Role = "decode" if prefill else "both"

@@ -148,7 +148,7 @@ def _replicas(
         session_blocks=session_blocks(trace),
         seconds_per_block=_seconds_per_block(tiers, shape, machine),
         partition=partition,
-        workers=flags.workers,
+        gateways=flags.gateways,
     )
 
 
@@ -159,7 +159,7 @@ def _check_for_one(flags: SimulatedReplicaFlags) -> None:
     for flag, value in (
         ("--prefill-replicas", flags.prefill_replicas),
         ("--fetch-gb-s", flags.fetch_gb_s),
-        ("--workers", flags.workers > 1),
+        ("--gateways", flags.gateways > 1),
     ):
         if value:
             raise BadSetting(flag, "one replica has no other; see --replicas")

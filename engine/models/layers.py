@@ -187,7 +187,8 @@ class DecoderLayer:
         sinks = None if self.sinks is None else self.sinks.logits
         attended = ops.paged_attention(queries, kv, layout, self.variant, sinks).flatten(1)
         if outputs is not None:  # of the other tokens only the KV is read
-            attended, residual = attended[outputs], residual[outputs]
+            attended = attended.index_select(0, outputs)
+            residual = residual.index_select(0, outputs)
         return self.of_all_ranks(self.output.product(ops, attended), residual), residual
 
     def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor | PeerProduct:

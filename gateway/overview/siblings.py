@@ -25,6 +25,7 @@ A = TypeVar("A")
 ANSWER_S = 1.0  # for all of them together
 _MAX_BYTES = 4 << 20  # of an answer
 _SUFFIX = ".sock"
+_OF_WORKERS = f"[0-9]*{_SUFFIX}"  # beside that of the router process
 
 
 class Heard(NamedTuple, Generic[A]):
@@ -66,7 +67,7 @@ class Siblings:
 
     async def ask(self, question: msgspec.Struct, kind: type[A]) -> Heard[A]:
         """What all others tell, each a `kind`. A worker that has died is passed over."""
-        paths = [] if self._directory is None else sorted(self._directory.glob(f"*{_SUFFIX}"))
+        paths = [] if self._directory is None else sorted(self._directory.glob(_OF_WORKERS))
         others = [path for path in paths if int(path.stem) != self._own]
         asked = msgspec.msgpack.encode(question)
         came = await asyncio.gather(*(_asked(path, asked) for path in others))

@@ -74,11 +74,17 @@ class Attempts:
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
 
+    def next_request(self) -> Generate:
+        """The request, by the id that the next attempt has."""
+        if not self.number:
+            return self.request
+        return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
+
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
         """The attempt that begins now, in seconds; it has the choice's source."""
-        request = replace(self.request, source=choice.source) if choice.source else self.request
-        if self.number:
-            request = replace(request, request_id=f"{request.request_id}~{self.number}")
+        request = self.next_request()
+        if choice.source is not None:
+            request = replace(request, source=choice.source)
         self.number += 1
         on_end = None if self.on_end is None else self._ended
         return Attempt(choice.replica, request, on_end, choice.first_token_s, now)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 from engine.link.address import address, is_tcp
@@ -15,14 +14,24 @@ from engine.link.tcp.curve import LinkKey, read_link_key
 from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.flushes import FlushReader
+from gateway.router_process.client import RouterClient
 from gateway.routing.by_name import router_by_name
+from gateway.routing.route import OwnRouting, Routing
 
 
 @asynccontextmanager
-async def connected(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
-    """The engine, or all replicas as one; they may come later, and first do missed `flushes`."""
-    if config.find_engines or len(config.engines) > 1:
-        async with _replicas(config, flushes) as engines:
+async def connected(
+    config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
+) -> AsyncIterator[Engine]:
+    """The engine, or all replicas as one; they may come later, and first do missed `flushes`.
+
+    The router process at `router_socket` chooses among replicas; without one, this process does.
+    """
+    if config.has_replicas:
+        async with (
+            _routing(config, router_socket) as routing,
+            replicas(config, routing, flushes) as engines,
+        ):
             yield engines
         return
     [engine] = config.engines
@@ -38,10 +47,11 @@ async def connected(config: GatewayConfig, flushes: FlushReader) -> AsyncIterato
 
 
 def replica_client(
-    config: GatewayConfig, engines: EngineSet, flushes: FlushReader, name: str, at: str
+    config: GatewayConfig, engines: EngineSet, flushes: FlushReader | None, name: str, at: str
 ) -> EngineClient:
     """A client, not started, of the replica `name` of `engines`, which is at an address.
 
+    Without `flushes` it is not for requests, and the engine need not have done any.
     Raises ValueError where that is none, or is over TCP and there is no key; BadLinkKey.
     """
     address(at)
@@ -52,15 +62,20 @@ def replica_client(
         at,
         silence_s=config.engine_silence_s,
         key=key,
-        on_cache_events=partial(engines.heard, name),
-        flushes=flushes.read,
+        on_cache_events=engines.listener(name),
+        flushes=None if flushes is None else flushes.read,
     )
 
 
 @asynccontextmanager
-async def _replicas(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[EngineSet]:
-    """Those of the config; what is found in the state joins them (`finding`)."""
-    engines = EngineSet({}, router_by_name(config.router, time.monotonic))
+async def replicas(
+    config: GatewayConfig, routing: Routing, flushes: FlushReader | None
+) -> AsyncIterator[EngineSet]:
+    """Those of the config; what is found in the state joins them (`finding`).
+
+    `flushes` as in `replica_client`.
+    """
+    engines = EngineSet({}, routing)
     async with AsyncExitStack() as stack:
         for number, at in enumerate(config.engines):
             client = replica_client(config, engines, flushes, str(number), at)
@@ -68,6 +83,16 @@ async def _replicas(config: GatewayConfig, flushes: FlushReader) -> AsyncIterato
             engines.join(str(number), client)
         await stack.enter_async_context(engines.kept())
         yield engines
+
+
+@asynccontextmanager
+async def _routing(config: GatewayConfig, router_socket: Path | None) -> AsyncIterator[Routing]:
+    if router_socket is None:
+        yield OwnRouting(router_by_name(config.router, time.monotonic))
+        return
+    client = RouterClient(router_socket)
+    async with client.kept():
+        yield client
 
 
 def _key(config: GatewayConfig, engine: str) -> LinkKey | None:

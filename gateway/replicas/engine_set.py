@@ -6,9 +6,10 @@ Knows: which part answers what. Does not know: how (`serving` for requests, `que
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from engine.link.cache_events import CacheEvents, Cleared
 from engine.link.interface import OnEnd, ReplicaHealth
@@ -19,7 +20,7 @@ from gateway.replicas.members import Members, ReplicaEngine
 from gateway.replicas.queries import ReplicaQueries
 from gateway.replicas.routing_notes import RoutingNotes
 from gateway.replicas.serving import Serving
-from gateway.routing.router import Router
+from gateway.routing.route import Routing
 
 LOOK_S = 0.25  # how soon a replica that does not answer loses what it has not begun
 
@@ -30,15 +31,15 @@ class EngineSet(ReplicaQueries):
     def __init__(
         self,
         engines: Mapping[str, ReplicaEngine],
-        router: Router,
+        routing: Routing,
         notes: RoutingNotes | None = None,
     ) -> None:
         """`notes`: see `count_with`."""
-        self._router = router
-        self._members = Members(engines, router.gone)
-        self._serving = Serving(self._members, router, notes)
+        self._routing = routing
+        self._members = Members(engines, routing.gone)
+        self._serving = Serving(self._members, routing, notes)
         super().__init__(
-            self._members, FirstFetches(self._members, router, lambda: self._serving.notes)
+            self._members, FirstFetches(self._members, routing, lambda: self._serving.notes)
         )
         self._flows: Mapping[str, FlowQuota] | None = None  # None: nobody has divided anything yet
 
@@ -73,7 +74,7 @@ class EngineSet(ReplicaQueries):
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """Each one's state."""
         return {
-            name: replace(one, known_blocks=self._router.known_blocks(name))
+            name: replace(one, known_blocks=self._routing.known_blocks(name))
             for name, one in self._members.health().items()
         }
 
@@ -107,6 +108,10 @@ class EngineSet(ReplicaQueries):
         """
         return self._members.leave(name)
 
+    def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
+        """What a replica's cache events are passed to; None where routing hears them itself."""
+        return None if self._routing.hears_itself else partial(self.heard, name)
+
     def heard(self, replica: str, events: CacheEvents) -> None:
         """Tell the router what has changed in a replica's cache."""
         if replica not in self._members.engines:
@@ -114,7 +119,7 @@ class EngineSet(ReplicaQueries):
         self._members.look()  # so that it has heard before that the engine is a new one
         if events.changes and isinstance(events.changes[0], Cleared):
             self._serving.notes.snapshot(replica)
-        self._router.heard(replica, events)
+        self._routing.heard(replica, events)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

@@ -25,7 +25,8 @@ from gateway.overview.tenant_names import PUBLISHED
 from gateway.replicas.fan_out import ask_all
 from gateway.replicas.members import Members
 from gateway.replicas.routing_notes import RoutingNotes
-from gateway.routing.router import Router
+from gateway.routing.prompt import routing_request
+from gateway.routing.route import Routing
 from prefix_cache.namespace import Namespace, NamespacePath
 
 WITHIN_S = 30.0  # for one prefix; then it is computed
@@ -36,23 +37,27 @@ _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 class FirstFetches:
     """Of all replicas of one gateway process. For one event loop."""
 
-    def __init__(self, members: Members, router: Router, notes: Callable[[], RoutingNotes]) -> None:
+    def __init__(
+        self, members: Members, routing: Routing, notes: Callable[[], RoutingNotes]
+    ) -> None:
         self._members = members
-        self._router = router
+        self._routing = routing
         self._notes = notes
         self._turns: dict[str, HottestFirst] = {}
 
     async def fetch(self, names: list[str], prefix: PinnedPrefix) -> None:
         """Let those replicas fetch it for which that pays; returns when they have, or gave up."""
         request = _as_request(prefix)
-        fetching = [fetch for name in names if (fetch := self._request(name, request)) is not None]
+        asked = await asyncio.gather(*(self._request(name, request) for name in names))
+        fetching = [fetch for fetch in asked if fetch is not None]
         if not fetching:
             return
         hits = (await self._hits()).get(prefix.pin_id, 0)
         await asyncio.gather(*(self._fetch_in_turn(name, one, hits) for name, one in fetching))
 
-    def _request(self, name: str, request: Generate) -> tuple[str, Generate] | None:
-        source = self._router.choose(request, [name], self._members.sources()).source
+    async def _request(self, name: str, request: Generate) -> tuple[str, Generate] | None:
+        seen = routing_request(request)
+        source = await self._routing.source(seen, name, self._members.sources())
         if source is None:
             return None
         return name, replace(request, source=replace(source, only=True))

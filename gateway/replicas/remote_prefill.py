@@ -33,6 +33,7 @@ from engine.link.messages import (
 )
 from gateway.replicas.members import ReplicaEngine
 from gateway.routing.prompt import TOKEN_BYTES
+from gateway.routing.remote_prefill import prefill_id
 
 # One token is sampled, and dropped: the answering engine computes the last position itself.
 _PROMPT_ALONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
@@ -49,7 +50,7 @@ class RemotePrefill:
         self.replica = replica
         self.request = replace(
             request,
-            request_id=f"{request.request_id}~p",
+            request_id=prefill_id(request.request_id),
             sampling=_PROMPT_ALONE,
             writer="",
             source=source,

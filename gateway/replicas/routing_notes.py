@@ -26,6 +26,10 @@ class RoutingNotes(Protocol):
         """A first token has come, so long after its request was sent."""
         ...
 
+    def routed_alone(self) -> None:
+        """A replica was chosen without the router process, which did not answer."""
+        ...
+
     def snapshot(self, replica: str) -> None:
         """A replica has begun to tell its whole cache: it is new, or events of it are missing."""
         ...
@@ -42,6 +46,9 @@ class NoNotes:
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
         """As `RoutingNotes.predicted`."""
+
+    def routed_alone(self) -> None:
+        """As `RoutingNotes.routed_alone`."""
 
     def snapshot(self, replica: str) -> None:
         """As `RoutingNotes.snapshot`."""

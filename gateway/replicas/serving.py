@@ -7,24 +7,21 @@ replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import OnEnd
-from engine.link.messages import Finished, Generate, Tokens
+from engine.link.messages import FetchSource, Finished, Generate, Tokens
 from gateway.replicas.attempts import Attempt, Attempts
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
-from gateway.routing.remote_prefill import (
-    RemotePrefillLimits,
-    answering,
-    computing,
-    prefill_choice,
-)
-from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
+from gateway.routing.prompt import routing_request
+from gateway.routing.remote_prefill import answering, computing
+from gateway.routing.route import Route, RouteQuestion, Routing, sent_by
+from gateway.routing.router import RoutingChoice, Sources
 
 RETRY_AFTER_S = 2.0  # a replica that died is back within seconds
 
@@ -35,17 +32,15 @@ class Serving:
     def __init__(
         self,
         members: Members,
-        router: Router,
+        routing: Routing,
         notes: RoutingNotes | None = None,
         *,
-        limits: RemotePrefillLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limits`: of prompts that are computed for others; `clock`: seconds."""
+        """`clock`: seconds."""
         self._members = members
-        self._router = router
+        self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
-        self._limits = limits or RemotePrefillLimits()
         self._clock = clock
         self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
 
@@ -56,7 +51,7 @@ class Serving:
         attempts = Attempts(request, on_end)
         try:
             while True:
-                attempt = self._begin(attempts)
+                attempt = await self._begin(attempts)
                 engine = self._members.engines[attempt.replica]
                 try:
                     async with aclosing(engine.generate(attempt.request, attempt.ended)) as events:
@@ -83,47 +78,59 @@ class Serving:
             if engine is not None and engine.is_stalled:
                 engine.give_up(sent.request.request_id, "the engine does not answer")
 
-    def _begin(self, attempts: Attempts) -> Attempt:
+    async def _begin(self, attempts: Attempts) -> Attempt:
         """Choose a replica; EngineUnavailable when none is ready."""
-        members, request = self._members, attempts.request
+        while True:
+            question = self._question(attempts)
+            route = await self._routing.route(question)
+            sent = [*sent_by(question.request, route)]
+            if all(replica in self._members.engines for replica, _ in sent):
+                return self._begun(attempts, route)
+            for replica, request in sent:  # one has left meanwhile
+                self._routing.ended(replica, request.request_id)
+
+    def _question(self, attempts: Attempts) -> RouteQuestion:
+        """What may be done with a request now; EngineUnavailable when no replica is ready."""
+        members, request = self._members, attempts.next_request()
         ready = attempts.candidates(members.ready())
         if not ready:
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
-        sources = NO_SOURCES if request.loads == "never" else members.sources()
-        choice = self._router.choose(request, answering(ready, members.role), sources)
-        if attempts.number == 0:
-            attempts.remote = self._remote(request, choice, ready, sources)
-        choice = self._with_source(choice, attempts.remote, sources)
-        attempt = attempts.next_on(choice, self._clock())
-        self._router.sent(attempt.replica, attempt.request)
+        sources = {} if request.loads == "never" else members.sources()
+        answer = answering(ready, members.role)
+        is_apart = (
+            attempts.number == 0 and request.use_cache and members.role(answer[0]) != "prefill"
+        )
+        return RouteQuestion(
+            routing_request(request),
+            answer,
+            sources,
+            computing(ready, members.role) if is_apart else (),
+            _source(attempts.remote, sources),
+        )
+
+    def _begun(self, attempts: Attempts, route: Route) -> Attempt:
+        """The attempt of this route, and its prompt on another engine if it has one."""
+        if route.is_alone:
+            self.notes.routed_alone()
+        if route.prompt is not None:
+            attempts.remote = RemotePrefill(
+                route.prompt.replica, attempts.request, route.prompt.source
+            )
+            self._start(attempts.remote)
+        self._note_fetch(route.answer)
+        attempt = attempts.next_on(route.answer, self._clock())
         self._unbegun[attempt.request.request_id] = attempt
         return attempt
 
-    def _remote(
-        self, request: Generate, answer: RoutingChoice, ready: Sequence[str], sources: Sources
-    ) -> RemotePrefill | None:
-        """The prompt on its way to an engine that computes it for another one, where that pays."""
-        members, router = self._members, self._router
-        if members.role(answer.replica) == "prefill" or not request.use_cache:
-            return None
-        able = [name for name in computing(ready, members.role) if name in sources]
-        prompt = prefill_choice(router, request, answer, able, sources, self._limits)
-        if prompt is None:
-            return None
-        remote = RemotePrefill(prompt.replica, request, prompt.source)
-        self._start(remote)
-        return remote
-
     def _start(self, remote: RemotePrefill) -> None:
-        router, request_id = self._router, remote.request.request_id
-        router.sent(remote.replica, remote.request)
+        routing, request_id = self._routing, remote.request.request_id
         self._unbegun[request_id] = remote
         if remote.request.source is not None:
             self.notes.fetch("prefix")
 
         def begun(event: Tokens) -> None:
             self._unbegun.pop(request_id, None)
-            router.began(remote.replica, request_id, event.reused, event.timing)
+            routing.began(remote.replica, request_id, event.reused, event.timing)
 
         remote.start(
             self._members.engines[remote.replica], begun, partial(self._remote_over, remote)
@@ -131,29 +138,20 @@ class Serving:
 
     def _remote_over(self, remote: RemotePrefill) -> None:
         self._unbegun.pop(remote.request.request_id, None)
-        self._router.ended(remote.replica, remote.request.request_id)
+        self._routing.ended(remote.replica, remote.request.request_id)
         if remote.says_it_stops:
             self._members.says_it_stops(remote.replica)
 
-    def _with_source(
-        self, choice: RoutingChoice, remote: RemotePrefill | None, sources: Sources
-    ) -> RoutingChoice:
-        """The choice, with the engine that computes its prompt as the source, if there is one."""
-        if remote is not None and remote.replica in sources and remote.error is None:
-            self.notes.fetch("prompt")
-            return choice._replace(
-                source=remote.source(sources[remote.replica]), first_token_s=None
-            )
+    def _note_fetch(self, choice: RoutingChoice) -> None:
         if choice.source is not None:
-            self.notes.fetch("prefix")
-        return choice
+            self.notes.fetch("prefix" if choice.source.request_id is None else "prompt")
 
     def _note_begin(self, attempts: Attempts, attempt: Attempt, event: Tokens | Finished) -> None:
         attempt.has_begun = True
         self._unbegun.pop(attempt.request.request_id, None)
         if not isinstance(event, Tokens):
             return
-        self._router.began(attempt.replica, event.request_id, event.reused, event.timing)
+        self._routing.began(attempt.replica, event.request_id, event.reused, event.timing)
         if attempt.expected_s is not None:
             self.notes.predicted(attempt.expected_s, self._clock() - attempt.sent_at)
         is_fetched = event.reused is not None and event.reused.fetched > 0
@@ -172,4 +170,11 @@ class Serving:
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)
         self._unbegun.pop(attempt.request.request_id, None)
-        self._router.ended(attempt.replica, attempt.request.request_id)
+        self._routing.ended(attempt.replica, attempt.request.request_id)
+
+
+def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
+    """The engine that computes a request's prompt since an attempt before, as long as it does."""
+    if remote is None or remote.error is not None or remote.replica not in sources:
+        return None
+    return remote.source(sources[remote.replica])

@@ -1,7 +1,8 @@
 """Which of several equal engines a request is sent to: what is cached where, what each has to do.
 
-What a replica fetches from another one rather than computing it is said in `fetching.py`, which
-prompts are computed on an engine of their own in `remote_prefill.py`.
+Callers ask `route.py`, which asks a router. What a replica fetches from another one rather than
+computing it is said in `fetching.py`, which prompts are computed on an engine of their own in
+`remote_prefill.py`.
 
 Knows block keys, tiers, tokens and seconds. Does not know tenants, connections, or which engines
 are alive.

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Generate
 from gateway.routing.index import NOTHING, CacheIndex
 from gateway.routing.least_outstanding import LeastOutstandingRouter
-from gateway.routing.prompt import prompt_of
+from gateway.routing.prompt import RoutingRequest, prompt_of
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
@@ -23,7 +22,7 @@ class CachedShareRouter(LeastOutstandingRouter):
         self._index = CacheIndex()
 
     def choose(
-        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
         """As `Router.choose`."""
         found = self._index.find(prompt_of(request).keys, ready)

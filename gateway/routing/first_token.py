@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Generate, Reused, Timing
+from engine.link.messages import Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
 from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking, Offer
 from gateway.routing.index import NOTHING, CacheIndex, FoundBlocks
 from gateway.routing.loads import Loads
-from gateway.routing.prompt import Prompt, prompt_of
+from gateway.routing.prompt import Prompt, RoutingRequest, prompt_of
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
@@ -40,10 +40,10 @@ class FirstTokenRouter:
         self._fetching = FetchChooser(fetches or FetchLimits())
         self._index = CacheIndex()
         self._loads = Loads()
-        self._last: tuple[Generate, Prompt] | None = None
+        self._last: tuple[RoutingRequest, Prompt] | None = None
 
     def choose(
-        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
         """As `Router.choose`."""
         prompt = self._prompt(request)
@@ -60,7 +60,7 @@ class FirstTokenRouter:
         chosen = choose_replica([*candidates.values()], cache_tokens, self._balance, load_s)
         return self._choice(candidates[chosen], fetches.get(chosen), load_s(chosen))
 
-    def sent(self, replica: str, request: Generate) -> None:
+    def sent(self, replica: str, request: RoutingRequest) -> None:
         """As `Router.sent`."""
         prompt = self._prompt(request)
         here = self._index.find(prompt.keys, [replica]).get(replica, NOTHING)
@@ -91,13 +91,14 @@ class FirstTokenRouter:
         """As `Router.known_blocks`."""
         return self._index.blocks(replica)
 
-    def _prompt(self, request: Generate) -> Prompt:
+    def _prompt(self, request: RoutingRequest) -> Prompt:
         """The request's prompt, which is made once for the calls that follow each other."""
         if self._last is not None:
             last, prompt = self._last
             if (
-                last.token_ids is request.token_ids
+                last.tokens == request.tokens
                 and last.block_keys is request.block_keys
+                and last.namespace == request.namespace
                 and last.use_cache == request.use_cache
             ):
                 return prompt  # also where its id or its source is another now

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Generate, Reused, Timing
-from gateway.routing.prompt import prompt_of
+from engine.link.messages import Reused, Timing
+from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
@@ -24,17 +24,17 @@ class LeastOutstandingRouter:
 
     def choose(
         self,
-        request: Generate,  # noqa: ARG002
+        request: RoutingRequest,  # noqa: ARG002
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
         """As `Router.choose`."""
         return RoutingChoice(min(ready, key=lambda one: (self._tokens[one], self._given[one], one)))
 
-    def sent(self, replica: str, request: Generate) -> None:
+    def sent(self, replica: str, request: RoutingRequest) -> None:
         """As `Router.sent`."""
         self._end(request.request_id)
-        tokens = prompt_of(request).tokens
+        tokens = request.tokens
         self._sent[request.request_id] = replica, tokens
         self._tokens[replica] += tokens
         self._given[replica] += tokens

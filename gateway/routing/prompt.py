@@ -3,17 +3,20 @@
 Routers do not know the engines' block size, and do without it: a prompt's tokens, divided by its
 blocks, are close enough.
 
-Knows: tokens, keys. Does not know: what is cached.
+Knows: tokens by their number, keys. Does not know: what is cached, which tokens they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
-from engine.link.messages import Generate
+from engine.link.messages import FetchSource, Generate
 from prefix_cache.hashing import KEY_BYTES
 
 TOKEN_BYTES = 4
@@ -31,6 +34,29 @@ def keys_of(block_keys: bytes) -> Keys:
     halves = len(block_keys) // KEY_BYTES * 2
     firsts = np.frombuffer(block_keys, np.uint64, halves)[::2]
     return (firsts & np.uint64(SHORT)).data
+
+
+class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
+    """What of a `Generate` a router is given: neither tokens nor a tenant's name."""
+
+    request_id: str
+    tokens: Annotated[int, Meta(ge=0)]  # of its prompt
+    block_keys: bytes = b""  # 16 bytes for every whole block of the prompt
+    namespace: bytes = b""  # its own: the last one of its path
+    use_cache: bool = True
+    source: FetchSource | None = None  # where it is to fetch from, once that has been chosen
+
+
+def routing_request(request: Generate) -> RoutingRequest:
+    """The part of a request that routers see."""
+    return RoutingRequest(
+        request.request_id,
+        len(request.token_ids) // TOKEN_BYTES,
+        request.block_keys,
+        request.namespaces[-1][1] if request.namespaces else b"",
+        request.use_cache,
+        request.source,
+    )
 
 
 @dataclass(slots=True)
@@ -71,8 +97,7 @@ class Prompt:
         return marks
 
 
-def prompt_of(request: Generate) -> Prompt:
+def prompt_of(request: RoutingRequest) -> Prompt:
     """The prompt of a request; one that does without the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
-    own = request.namespaces[-1][1] if request.namespaces else b""
-    return Prompt(len(request.token_ids) // TOKEN_BYTES, len(keys), keys, own)
+    return Prompt(request.tokens, len(keys), keys, request.namespace)

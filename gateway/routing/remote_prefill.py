@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.link.messages import Generate, Role
-from gateway.routing.prompt import TOKEN_BYTES
+from engine.link.messages import Role
+from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import Router, RoutingChoice, Sources
 
 RoleOf = Callable[[str], Role]
+
+
+def prefill_id(request_id: str) -> str:
+    """What a request's prompt is called on the engine that computes it for another one."""
+    return f"{request_id}~p"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +44,14 @@ def computing(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
 
 def prefill_choice(
     router: Router,
-    request: Generate,
+    request: RoutingRequest,
     answer: RoutingChoice,
     able: Sequence[str],
     sources: Sources,
     limits: RemotePrefillLimits,
 ) -> RoutingChoice | None:
     """Which of the `able` engines computes the prompt for the one that answers; None: none does."""
-    if not able or is_short(len(request.token_ids) // TOKEN_BYTES, answer, limits):
+    if not able or is_short(request.tokens, answer, limits):
         return None
     prompt = router.choose(request, able, sources)
     return None if is_late(answer, prompt, limits) else prompt

@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import FetchSource, Generate, Reused, Timing
+from engine.link.messages import FetchSource, Reused, Timing
+from gateway.routing.prompt import RoutingRequest
 
 Sources: TypeAlias = Mapping[str, str]
 """Replicas that blocks may be fetched from, and the address of each one's exchange."""
@@ -38,7 +39,7 @@ class Router(Protocol):
     """Belongs to one event loop. No call waits, and none raises for what an engine said."""
 
     def choose(
-        self, request: Generate, ready: Sequence[str], sources: Sources = NO_SOURCES
+        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
         """The replica to send `request` to: one of `ready`, which is not empty.
 
@@ -47,7 +48,7 @@ class Router(Protocol):
         """
         ...
 
-    def sent(self, replica: str, request: Generate) -> None:
+    def sent(self, replica: str, request: RoutingRequest) -> None:
         """`request` is on its way to `replica`, with the `source` that was chosen, if any."""
         ...
 

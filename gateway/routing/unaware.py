@@ -12,7 +12,8 @@ from hashlib import blake2b
 from random import Random
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Generate, Reused, Timing
+from engine.link.messages import Reused, Timing
+from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 from prefix_cache.hashing import KEY_BYTES
 
@@ -20,7 +21,7 @@ from prefix_cache.hashing import KEY_BYTES
 class Unaware:
     """What is done without: all that a router is told."""
 
-    def sent(self, replica: str, request: Generate) -> None:
+    def sent(self, replica: str, request: RoutingRequest) -> None:
         """As `Router.sent`."""
 
     def began(
@@ -50,7 +51,7 @@ class RandomRouter(Unaware):
 
     def choose(
         self,
-        request: Generate,  # noqa: ARG002
+        request: RoutingRequest,  # noqa: ARG002
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
@@ -66,7 +67,7 @@ class RoundRobinRouter(Unaware):
 
     def choose(
         self,
-        request: Generate,  # noqa: ARG002
+        request: RoutingRequest,  # noqa: ARG002
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
@@ -87,7 +88,7 @@ class SessionRouter(Unaware):
 
     def choose(
         self,
-        request: Generate,
+        request: RoutingRequest,
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:

@@ -34,6 +34,12 @@ class RoutingMetrics:
             ("replica",),
             registry=registry,
         )
+        self._alone = Counter(
+            "ratoon_routed_alone",
+            "Requests whose replica a worker chose by its own requests alone, since the router "
+            "process did not answer",
+            registry=registry,
+        )
         self._predicted = Histogram(
             "ratoon_predicted_first_token_seconds",
             "From sending a request to a replica to its first token, as the router predicted",
@@ -59,6 +65,10 @@ class RoutingMetrics:
         """As `RoutingNotes.predicted`."""
         self._predicted.observe(predicted_s)
         self._real.observe(real_s)
+
+    def routed_alone(self) -> None:
+        """As `RoutingNotes.routed_alone`."""
+        self._alone.inc()
 
     def snapshot(self, replica: str) -> None:
         """As `RoutingNotes.snapshot`."""

@@ -116,7 +116,6 @@ def attend_split(
                     passes, ROWS, HAS_STARTS, TILE, AT_ONCE,
                 )  # fmt: skip
     if item < items:
-        wait_for_previous(DEPENDENT)
         start, end = keys_of_items(
             item, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
         )
@@ -135,6 +134,7 @@ def attend_split(
             start = start + (split - first) * keys
             end = tl.minimum(start + keys, end)
 
+        wait_for_previous(DEPENDENT)
         member, column = tl.arange(0, M), tl.arange(0, D_PADDED)
         row_of = row + member // GROUP
         real = (member < GROUP * ROWS) & (row_of < behind)

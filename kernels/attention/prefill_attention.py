@@ -206,7 +206,7 @@ def tuning_for(q: Tensor, kv: Tensor, variant: AttentionVariant) -> PrefillTunin
     """The kernel that takes least time for such numbers, and the shapes of its tiles."""
     if kv.dtype == q.dtype and _is_for_hopper(q, kv, variant):
         return hopper_tuning()
-    return prefill_tuning(q.shape[2], q.dtype)
+    return prefill_tuning(q.shape[2], q.dtype, variant.window)
 
 
 def _is_for_hopper(q: Tensor, kv: Tensor, variant: AttentionVariant) -> bool:

@@ -16,6 +16,7 @@ _LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
 # Of prompts: in a smaller one a program of Hopper's kernel, which has a multiprocessor for itself,
 # would begin for a few tiles. By counting, not by measurement (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
+SHORT_WINDOW = 128  # keys, of prompts; as long as the one that was measured, gpt-oss's
 _PROGRAMS = 132  # multiprocessors of an H200
 
 
@@ -110,9 +111,14 @@ def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     return replace(alone, tile=min(_keys_of_16_kib(head_dim, itemsize=2), 64), warps=4)
 
 
-def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
-    """For a head dim of up to 256: tiles as large as registers and shared memory hold."""
+def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None) -> PrefillTuning:
+    """For a head dim of up to 256: tiles as large as registers and shared memory hold.
+
+    Over a short window smaller ones: of a large tile most is masked.
+    """
     is_small = head_dim <= 128
+    if window is not None and window <= SHORT_WINDOW and is_small and dtype != torch.float32:
+        return PrefillTuning(128, 32, 4, 4, programs=_PROGRAMS, least_keys=256)
     if dtype == torch.float32:
         queries, tile, warps, stages = (32, 32, 4, 1) if is_small else (16, 16, 4, 1)
     else:

@@ -5,10 +5,15 @@ A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `s
     N / 128 strips  x  T / rows passes over x  x  shares of K  =  programs, for 132 multiprocessors
 
 More rows in a program read the weight fewer times, more shares use more multiprocessors, but leave
-more parts for the next kernel to add. Registers are as few as the compiler can do with: beside a
-program there is room for one of the kernel before, so the weight is read while that runs.
+more parts for the next kernel to add. One multiprocessor reads some 47 GB/s, so many must read a
+weight of which little fits into shared memory; of one that fits, few parts are best. Where there
+are more strips than multiprocessors a program may have several, one after the other: it reads on
+where another program would begin anew.
 
-Which forms are best, and what is the library's, was measured (decision 163).
+Registers are as few as the compiler can do with: beside a program there is room for one of the
+kernel before, so the weight is read while that runs.
+
+Which forms are best, and what is the library's, was measured (decisions 163 and 182).
 """
 
 from __future__ import annotations
@@ -26,9 +31,11 @@ PROCESSORS = 132  # multiprocessors of an H100 or H200
 MOST_STAGES = 12  # tiles in flight in a program
 _SHARED_BYTES = 216 * 1024  # of a multiprocessor, for tiles
 _TILE_ROW_BYTES = 128
-_MIN_TILES = 8  # of a share of K
+_MIN_TILES = 8  # of a share of K of 16 bits
 _MAX_SHARES = 8
 _FILLED = 96  # programs of fp8: the kernels before and after find room on the other multiprocessors
+_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # of these rows there is little to add, and x is small
+_MOST_ROUNDS = 2  # of programs with a strip each; of fp8 with few rows 1
 _FEW_STRIPS = 48  # with more and more than 64 rows, the library has programs enough
 
 
@@ -65,6 +72,14 @@ def strips_of(features: int) -> int:
     return cdiv(features, STRIP)
 
 
+def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
+    """How many programs have the strips: each of them one, or several one after the other."""
+    rounds = 1 if is_fp8 and rows <= MIN_ROWS else _MOST_ROUNDS
+    if strips <= rounds * PROCESSORS:
+        return strips
+    return cdiv(strips, cdiv(strips, PROCESSORS))
+
+
 def plain_form(features: int, tiles: int) -> Form:
     """Of up to MIN_ROWS rows of 16 bits, left in parts; `tiles` of 128 bytes in a weight's row."""
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
@@ -80,9 +95,10 @@ def fp8_form(
         return None
     if not in_parts:
         return Form(at_once, 1)
-    fill = _FILLED // (strips_of(features) * cdiv(rows, at_once))
-    shares = min(fill, tiles // _MIN_TILES, _MAX_SHARES)
-    return Form(at_once, next_power_of_2(shares + 1) // 2 if shares else 1)
+    filled = _FILLED_BY_FEW if rows <= _FEW_ROWS else _FILLED
+    fill = filled // (strips_of(features) * cdiv(rows, at_once))
+    # A share of fewer tiles than are in flight would be read by fewer bytes at once.
+    return Form(at_once, max(min(fill, tiles // MOST_STAGES, _MAX_SHARES), 1))
 
 
 def _rows_at_once(rows: int, features: int, *, by_block: bool, in_parts: bool) -> int | None:

@@ -1,7 +1,8 @@
-"""Device code of a GEMM of few rows for Hopper (`hopper_linear`): one strip, one share of K.
+"""Device code of a GEMM of few rows for Hopper (`hopper_linear`): strips, one share of K.
 
-A program has a strip of rows of the weight, some rows of x and a share of K. Two groups of four
-warps multiply half of the strip each; one warp copies tiles to shared memory ahead of them.
+A program has a strip of rows of the weight or several, some rows of x and a share of K. Two groups
+of four warps multiply half of a strip each; one warp copies tiles to shared memory ahead of them,
+and goes on with the next strip while they write what came of the last.
 
 Scales: 0 none; 1 of rows of x and of the weight's, multiplied in the end; 2 of blocks of 128 x 128
 of the weight and of 128 columns of a row of x, by which each tile's sum is multiplied. The matrix
@@ -24,6 +25,22 @@ def _wait_for_previous() -> None:
 
 
 @gluon.jit
+def _box(
+    copy: gl.tensor,
+    tiles: gl.tensor,
+    first_column: gl.tensor,
+    STRIP: gl.constexpr,
+    TILE: gl.constexpr,
+    SEVERAL: gl.constexpr,
+) -> gl.tensor:
+    """The row and the column at which the `copy`-th tile of a program begins."""
+    if SEVERAL:
+        strip = gl.program_id(0) + copy // tiles * gl.num_programs(0)
+        return strip * STRIP, first_column + copy % tiles * TILE
+    return gl.program_id(0) * STRIP, first_column + copy * TILE
+
+
+@gluon.jit
 def _producer(
     weight_boxes: gl.tensor,
     x_boxes: gl.tensor,
@@ -31,7 +48,7 @@ def _producer(
     inputs: gl.tensor,
     full: gl.tensor,
     free: gl.tensor,
-    first_row: gl.tensor,
+    strips: gl.tensor,
     first_of_x: gl.tensor,
     first_column: gl.tensor,
     tiles: gl.tensor,
@@ -39,29 +56,31 @@ def _producer(
     ROWS: gl.constexpr,
     TILE: gl.constexpr,
     STAGES: gl.constexpr,
+    SEVERAL: gl.constexpr,
 ) -> None:
     """Copy tile after tile as stages become free; the first weights before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
-    ahead = gl.minimum(tiles, STAGES)
+    copies = strips * tiles
+    ahead = gl.minimum(copies, STAGES)
     for i in range(ahead):
         mbarrier.expect(full.index(i), BYTES)
-        column = first_column + i * TILE
+        row, column = _box(i, tiles, first_column, STRIP, TILE, SEVERAL)
         tma.async_copy_global_to_shared(
-            weight_boxes, [first_row, column], full.index(i), weights.index(i)
+            weight_boxes, [row, column], full.index(i), weights.index(i)
         )
     _wait_for_previous()
     for i in range(ahead):
-        column = first_column + i * TILE
+        row, column = _box(i, tiles, first_column, STRIP, TILE, SEVERAL)
         tma.async_copy_global_to_shared(
             x_boxes, [first_of_x, column], full.index(i), inputs.index(i)
         )
-    for i in range(ahead, tiles):
+    for i in range(ahead, copies):
         stage = i % STAGES
-        column = first_column + i * TILE
+        row, column = _box(i, tiles, first_column, STRIP, TILE, SEVERAL)
         mbarrier.wait(free.index(stage), ((i // STAGES) & 1) ^ 1)
         mbarrier.expect(full.index(stage), BYTES)
         tma.async_copy_global_to_shared(
-            weight_boxes, [first_row, column], full.index(stage), weights.index(stage)
+            weight_boxes, [row, column], full.index(stage), weights.index(stage)
         )
         tma.async_copy_global_to_shared(
             x_boxes, [first_of_x, column], full.index(stage), inputs.index(stage)
@@ -69,7 +88,7 @@ def _producer(
 
 
 @gluon.jit
-def _consumer(
+def _multiply_strip(
     which: gl.constexpr,
     halves: gl.tensor,
     inputs: gl.tensor,
@@ -82,6 +101,7 @@ def _consumer(
     first_of_x: gl.tensor,
     first_tile: gl.tensor,
     tiles: gl.tensor,
+    copied: gl.tensor,
     all_tiles: gl.tensor,
     x_scales: gl.tensor,
     scales: gl.tensor,
@@ -92,21 +112,29 @@ def _consumer(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of the strip, and write the result to `out` (rows, N)."""
+    """Multiply the `which`-th M rows of a strip, and write the result to `out` (rows, N).
+
+    `copied`: how many tiles were copied before those of this strip.
+    """
     K: gl.constexpr = 256 // halves.dtype.primitive_bitwidth
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, K])
+    EARLY: gl.constexpr = SCALES == 1 and ROWS <= 32  # there are registers to keep scales in
     acc = gl.zeros([M, ROWS], gl.float32, ACC)
     feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
     row = first_of_x + gl.arange(0, ROWS, gl.SliceLayout(0, ACC))
-    if SCALES == 2:
+    if EARLY:  # nobody writes these
+        of_features = gl.load(scales + feature, mask=feature < features, other=0.0)
+    if SCALES:
         _wait_for_previous()
+    if EARLY:
+        of_rows = gl.load(x_scales + row, mask=row < rows, other=0.0)
     for i in range(tiles):
-        stage = i % STAGES
+        stage = (copied + i) % STAGES
         if SCALES == 2:  # asked for before the tile is there
             tile = first_tile + i
             of_rows = gl.load(x_scales + row * all_tiles + tile, mask=row < rows, other=0.0)
             of_block = gl.load(scales + first_row // 128 * all_tiles + tile)
-        mbarrier.wait(full.index(stage), (i // STAGES) & 1)
+        mbarrier.wait(full.index(stage), ((copied + i) // STAGES) & 1)
         x = inputs.index(stage).permute((1, 0))
         half = halves.index(2 * stage + which)
         if SCALES == 0:
@@ -117,10 +145,10 @@ def _consumer(
                 part *= (of_rows * of_block)[None, :]
             acc += part
         mbarrier.arrive(free.index(stage), count=1)
-    if SCALES == 1:
-        _wait_for_previous()
+    if SCALES == 1 and not EARLY:
         of_rows = gl.load(x_scales + row, mask=row < rows, other=0.0)
         of_features = gl.load(scales + feature, mask=feature < features, other=0.0)
+    if SCALES == 1:
         acc *= of_rows[None, :] * of_features[:, None]
     if HAS_BIAS:  # once
         shift = gl.load(bias + feature, mask=(feature < features) & (first_tile == 0), other=0.0)
@@ -128,6 +156,48 @@ def _consumer(
     real = (feature < features)[:, None] & (row < rows)[None, :]
     goal = out + row[None, :] * features + feature[:, None]
     gl.store(goal, acc.to(out.dtype.element_ty), mask=real)
+
+
+@gluon.jit
+def _consumer(
+    which: gl.constexpr,
+    halves: gl.tensor,
+    inputs: gl.tensor,
+    full: gl.tensor,
+    free: gl.tensor,
+    out: gl.tensor,
+    rows: gl.tensor,
+    features: gl.tensor,
+    strips: gl.tensor,
+    first_of_x: gl.tensor,
+    first_tile: gl.tensor,
+    tiles: gl.tensor,
+    all_tiles: gl.tensor,
+    x_scales: gl.tensor,
+    scales: gl.tensor,
+    bias: gl.tensor,
+    M: gl.constexpr,
+    ROWS: gl.constexpr,
+    STAGES: gl.constexpr,
+    SCALES: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    SEVERAL: gl.constexpr,
+) -> None:
+    """Multiply the `which`-th M rows of each strip."""
+    first, step = gl.program_id(0) * 2 * M, gl.num_programs(0) * 2 * M
+    if SEVERAL:
+        for strip in range(strips):
+            _multiply_strip(
+                which, halves, inputs, full, free, out, rows, features, first + strip * step,
+                first_of_x, first_tile, tiles, strip * tiles, all_tiles, x_scales, scales, bias,
+                M, ROWS, STAGES, SCALES, HAS_BIAS,
+            )  # fmt: skip
+    else:
+        _multiply_strip(
+            which, halves, inputs, full, free, out, rows, features, first,
+            first_of_x, first_tile, tiles, 0, all_tiles, x_scales, scales, bias,
+            M, ROWS, STAGES, SCALES, HAS_BIAS,
+        )  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=["rows"])
@@ -148,6 +218,7 @@ def gemm_kernel(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     REGISTERS: gl.constexpr,
+    SEVERAL: gl.constexpr,
 ) -> None:
     """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
     gl.inline_asm_elementwise(
@@ -157,7 +228,11 @@ def gemm_kernel(
     share, shares = gl.program_id(1), gl.num_programs(1)
     begin = share * all_tiles // shares
     tiles = (share + 1) * all_tiles // shares - begin
-    first_row, first_of_x = gl.program_id(0) * STRIP, gl.program_id(2) * ROWS
+    first_of_x = gl.program_id(2) * ROWS
+    strips = 1
+    if SEVERAL:
+        all_strips, step = (features + STRIP - 1) // STRIP, gl.num_programs(0)
+        strips = (all_strips - gl.program_id(0) + step - 1) // step
     goal = out + share * rows * features
 
     M: gl.constexpr = STRIP // 2
@@ -175,17 +250,19 @@ def gemm_kernel(
     gl.warp_specialize(
         [
             (_consumer, (
-                0, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
+                0, halves, inputs, full, free, goal, rows, features, strips, first_of_x, begin,
                 tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+                SEVERAL,
             )),
             (_consumer, (
-                1, halves, inputs, full, free, goal, rows, features, first_row, first_of_x, begin,
+                1, halves, inputs, full, free, goal, rows, features, strips, first_of_x, begin,
                 tiles, all_tiles, x_scales, scales, bias, M, ROWS, STAGES, SCALES, HAS_BIAS,
+                SEVERAL,
             )),
             (_producer, (
-                weight_boxes, x_boxes, weights, inputs, full, free, first_row, first_of_x,
+                weight_boxes, x_boxes, weights, inputs, full, free, strips, first_of_x,
                 begin * TILE, tiles,
-                STRIP, ROWS, TILE, STAGES,
+                STRIP, ROWS, TILE, STAGES, SEVERAL,
             )),
         ],
         [4, 1],

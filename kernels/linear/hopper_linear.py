@@ -30,11 +30,11 @@ from kernels.linear.fp8_matrix import Fp8Matrix
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.linear.hopper_forms import (
     MIN_ROWS,
-    PROCESSORS,
     STRIP,
     Form,
     fp8_form,
     plain_form,
+    programs_for,
     strips_of,
 )
 from kernels.linear.hopper_gemm import gemm_kernel
@@ -47,7 +47,7 @@ _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Whether `gemm` can compute x (T, K) by weight (N, K), in two rounds of programs at most."""
+    """Whether `gemm` can compute x (T, K) by weight (N, K)."""
     rows, width = x.shape
     return (
         0 < rows <= MAX_ROWS
@@ -56,7 +56,6 @@ def serves(x: Tensor, weight: Tensor) -> bool:
         and x.dtype.itemsize == 2
         and width % tile_of(weight) == 0
         and x.stride(0) % 8 == 0  # TMA takes strides in multiples of 16 bytes
-        and strips_of(weight.shape[0]) <= 2 * PROCESSORS
     )
 
 
@@ -109,11 +108,12 @@ def _launch(
         out = torch.empty((rows, features), dtype=dtype, device=x.device)
     else:
         out = torch.empty((form.shares, rows, features), dtype=torch.float32, device=x.device)
+    programs = programs_for(strips, rows, is_fp8=scaling != _PLAIN)
     at_launch, of_consumer = form.registers(by_block=scaling == _BY_BLOCK)
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
     x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)
-    gemm_kernel[(strips, form.shares, cdiv(rows, form.rows))](
+    gemm_kernel[(programs, form.shares, cdiv(rows, form.rows))](
         weight_boxes,
         x_boxes,
         out,
@@ -130,6 +130,7 @@ def _launch(
         SCALES=scaling,
         HAS_BIAS=bias is not None,
         REGISTERS=of_consumer,
+        SEVERAL=programs < strips,
         num_warps=4,
         maxnreg=at_launch,
         launch_pdl=True,

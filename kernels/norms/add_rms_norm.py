@@ -15,7 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.collectives.peer_rows import PeerProduct, PeerRows, summed_over_ranks
-from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
+from kernels.launch.dependent_launch import (
+    dependent_launch,
+    launch_dependents,
+    wait_for_previous,
+)
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_warps import row_warps
 from kernels.limits import check_hidden_size
@@ -73,12 +77,13 @@ def _kernel(
     GROUP: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    launch_dependents_and_wait(DEPENDENT)
+    launch_dependents(DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, H_PADDED)[None, :]
     inside = column < H
+    scale = tl.load(weight + column, mask=inside, other=0.0)  # nobody writes it
+    wait_for_previous(DEPENDENT)
     right = tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
-    scale = tl.load(weight + column, mask=inside, other=0.0)
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
     if RANKS > 1:
         left = summed_over_ranks(left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H)

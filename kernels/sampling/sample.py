@@ -18,7 +18,7 @@ from torch import Tensor
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.sampling.noise import log_exponential
 
-_PART = 8192  # tokens one program looks at
+_PART = 2048  # tokens one program looks at
 _CHUNK = 1024  # of them at a time
 
 

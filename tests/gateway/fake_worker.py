@@ -1,7 +1,8 @@
 """A worker that reports that it serves, ten times a second, until SIGTERM or its parent's end.
 
-usage: fake_worker.py DIRECTORY WORKER_CONFIG. It leaves a file named by its process id there;
-with a file `broken` there it exits with status 7 at once and leaves `broken-PID`.
+usage: fake_worker.py DIRECTORY WORKER_CONFIG. It leaves a file named by its process id there, which
+has the socket of the router process; with a file `broken` there it exits with status 7 at once and
+leaves `broken-PID`.
 """
 
 import json
@@ -26,7 +27,7 @@ def main(directory: Path, config: dict[str, object]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     parent.send(b"+")
-    (directory / str(os.getpid())).touch()
+    (directory / str(os.getpid())).write_text(str(config["router_socket"]))
     with selectors.DefaultSelector() as selector:
         selector.register(parent, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)

@@ -47,7 +47,7 @@ def pids(directory: Path) -> set[int]:
 @asynccontextmanager
 async def running(directory: Path, count: int) -> AsyncIterator[tuple[Workers, asyncio.Task[int]]]:
     """Workers of which each has served; whatever the test leaves is stopped."""
-    workers = Workers(command(directory), count, str(directory / "metrics"), HASTY)
+    workers = Workers(command(directory), count, directory / "metrics", backoff=HASTY)
     task = asyncio.create_task(workers.run())
     try:
         await until(lambda: len(pids(directory)) == count, LIMIT_S)
@@ -90,13 +90,13 @@ async def test_a_signal_ends_them_all(tmp_path: Path, number: signal.Signals) ->
 
 async def test_workers_that_never_serve_end_it_with_their_status(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    workers = Workers(command(tmp_path), 2, str(tmp_path), HASTY)
+    workers = Workers(command(tmp_path), 2, tmp_path, backoff=HASTY)
     assert await asyncio.wait_for(workers.run(), LIMIT_S) == 7
 
 
 async def test_a_death_by_signal_is_a_failure_too(tmp_path: Path) -> None:
     suicide = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    workers = Workers(suicide, 1, str(tmp_path), HASTY)
+    workers = Workers(suicide, 1, tmp_path, backoff=HASTY)
     assert await asyncio.wait_for(workers.run(), LIMIT_S) == 1
 
 
@@ -115,7 +115,7 @@ async def test_one_that_hangs_is_ended_and_has_a_successor(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     """A stopped one writes no heartbeat. The control, told nothing that matters, lives on."""
-    workers = Workers(command(tmp_path), 2, str(tmp_path), HASTY, silent_s=1.0)
+    workers = Workers(command(tmp_path), 2, tmp_path, backoff=HASTY, silent_s=1.0)
     task = asyncio.create_task(workers.run())
     try:
         await until(lambda: len(pids(tmp_path)) == 2, LIMIT_S)
@@ -135,6 +135,31 @@ async def test_one_that_hangs_is_ended_and_has_a_successor(
         assert await asyncio.wait_for(task, LIMIT_S) == 0
 
 
+async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path: Path) -> None:
+    """It is told where it listens, as they are; that it cannot start ends nothing."""
+    beside, of_workers = tmp_path / "router", tmp_path / "workers"
+    beside.mkdir()
+    of_workers.mkdir()
+    (beside / "broken").touch()
+    workers = Workers(command(of_workers), 2, tmp_path, command(beside), backoff=HASTY)
+    task = asyncio.create_task(workers.run())
+    try:
+        await until(lambda: len([*beside.glob("broken-*")]) > 2, LIMIT_S)
+        (beside / "broken").unlink()
+        await until(lambda: len(pids(beside)) == 1 and len(pids(of_workers)) == 2, LIMIT_S)
+        os.kill(pids(beside).pop(), signal.SIGKILL)
+        await until(lambda: len(pids(beside)) == 2, LIMIT_S)
+        assert len(pids(of_workers)) == 2, "none of them died with it"
+        assert not task.done()
+    finally:
+        workers.stop()
+        assert await asyncio.wait_for(task, LIMIT_S) == 0
+    for directory in (beside, of_workers):
+        assert not any(map(is_running, pids(directory)))
+        told = {(directory / str(pid)).read_text() for pid in pids(directory)}
+        assert told == {str(tmp_path / "router.sock")}
+
+
 async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
     script = [sys.executable, "-c", PARENT, str(tmp_path), *command(tmp_path)]
     parent = await asyncio.create_subprocess_exec(*script, stdout=subprocess.PIPE)
@@ -151,11 +176,3 @@ async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
 )
 def test_how_many_a_machine_should_have(cores: int, workers: int) -> None:
     assert default_workers(cores) == workers
-
-
-@pytest.mark.parametrize(
-    ("engines", "workers"), [(0, 8), (1, 8), (2, 1), (3, 1), (4, 2), (8, 4), (64, 8)]
-)
-def test_several_engines_have_one_for_two_of_them(engines: int, workers: int) -> None:
-    assert default_workers(32, engines) == workers
-    assert default_workers(4, engines) == 1

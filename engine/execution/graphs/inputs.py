@@ -69,13 +69,13 @@ class GraphBucket:
     def sizes(self) -> dict[str, int]:
         """How many numbers each field has."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
-        per_token = ("token_ids", "pending_slots", "positions", "slots")
         per_row = ("context_lens", "table_slots")
-        per_sample = ("outputs", "output_slots", "temperature")
         return {
-            **dict.fromkeys(per_token, tokens),
+            **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
+            **dict.fromkeys(("outputs", "output_slots"), samples),  # up to here `StepInputs.wide`
+            "pending_slots": tokens,
             **dict.fromkeys(per_row, rows),
-            **dict.fromkeys(per_sample, samples),
+            "temperature": samples,
             "query_starts": rows + 1,
             "keys": 2 * samples,
             "units": 4 if self.group_rows else 2,
@@ -129,6 +129,12 @@ class StepInputs:
     def field(self, name: str) -> Tensor:
         """The part of the flat tensor that a captured graph reads."""
         return self._flat[self._places[name]]
+
+    def wide(self) -> dict[str, Tensor]:
+        """The fields that are read as int64, in one copy on the device."""
+        end = self._places["output_slots"].stop
+        numbers = self._flat[:end].long()
+        return {name: numbers[at] for name, at in self._places.items() if at.stop <= end}
 
     def fill(
         self,

@@ -115,9 +115,10 @@ def _launches(machine: CaptureContext, inputs: StepInputs) -> Launches:
 
 def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
     """Launch all of a step, as `CapturedStep` has its outputs; waits for nothing."""
-    token_ids = _token_ids(machine, inputs)
-    outputs = inputs.field("outputs").long()
-    logits = machine.decoder.logits(token_ids, _layout(machine, inputs), machine.pool, outputs)
+    wide = inputs.wide()
+    token_ids = _token_ids(machine, inputs, wide["token_ids"])
+    outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
+    logits = machine.decoder.logits(token_ids, layout, machine.pool, outputs)
     if not machine.decoder.has_logits:  # the last stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
@@ -127,28 +128,26 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     )
     if machine.decoder.group is not None:  # of several ranks the first one's tokens count
         machine.decoder.group.share(tokens)
-    machine.last_tokens.index_copy_(0, inputs.field("output_slots").long(), tokens)
+    machine.last_tokens.index_copy_(0, wide["output_slots"], tokens)
     packed = torch.stack((tokens.int(), finite.int()))
     return logits, packed, token_ids.index_select(0, outputs)
 
 
-def _token_ids(machine: CaptureContext, inputs: StepInputs) -> Tensor:
+def _token_ids(machine: CaptureContext, inputs: StepInputs, given: Tensor) -> Tensor:
     batch_slots = inputs.field("pending_slots")
     pending = machine.last_tokens.index_select(0, batch_slots)
-    return torch.where(
-        batch_slots < machine.tables.nobody, pending, inputs.field("token_ids").long()
-    )
+    return torch.where(batch_slots < machine.tables.nobody, pending, given)
 
 
-def _layout(machine: CaptureContext, inputs: StepInputs) -> BatchLayout:
+def _layout(machine: CaptureContext, inputs: StepInputs, wide: dict[str, Tensor]) -> BatchLayout:
     bucket = inputs.bucket
     tables = machine.tables.device
     return BatchLayout(
         query_starts=inputs.field("query_starts"),
         context_lens=inputs.field("context_lens"),
         block_tables=tables.index_select(0, inputs.field("table_slots")),
-        positions=inputs.field("positions").long(),
-        slots=inputs.field("slots").long(),
+        positions=wide["positions"],
+        slots=wide["slots"],
         num_decodes=bucket.num_decodes,
         max_context_len=tables.shape[1] * machine.pool[0].shape[3],
         shared=_shared(inputs),

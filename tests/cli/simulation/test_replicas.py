@@ -185,7 +185,7 @@ def test_a_plot_has_a_curve_for_each_router(
     assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
 
 
-@pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas", "--workers"])
+@pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas", "--gateways"])
 def test_what_says_nothing_of_one_replica_is_refused(
     console: Console, sessions: Path, flag: str
 ) -> None:

@@ -16,7 +16,7 @@ from cli.serving import parent_death
 from tests.doubles.forks.becoming import BROKEN, become, end, open_descriptors, set_environment
 
 MODULES = (
-    *("gateway", "engine", "storage.disk"),
+    *("gateway", "gateway.router_process", "engine", "storage.disk"),
     *("engine.ranks", "engine.ranks.nodes", "engine.ranks.nodes.relay"),
 )
 

@@ -11,9 +11,10 @@ from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
-from gateway.replicas.serving import Serving
 from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.prompt import RoutingRequest
 from gateway.routing.remote_prefill import RemotePrefillLimits
+from gateway.routing.route import OwnRouting, Routing
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate
@@ -26,7 +27,7 @@ class NotingRouter(LeastOutstandingRouter):
         super().__init__()
         self.calls: list[tuple[str, str, str]] = []
 
-    def sent(self, replica: str, request: Generate) -> None:
+    def sent(self, replica: str, request: RoutingRequest) -> None:
         super().sent(replica, request)
         self.calls.append(("sent", replica, request.request_id))
 
@@ -54,6 +55,7 @@ class KeptNotes(NoNotes):
     fetches: list[FetchReason] = field(default_factory=list)
     firsts: list[tuple[float, float]] = field(default_factory=list)  # predicted, real
     snapshots: list[str] = field(default_factory=list)
+    alone: int = 0
 
     def moved(self, replica: str) -> None:
         self.moves.append(replica)
@@ -63,6 +65,9 @@ class KeptNotes(NoNotes):
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
         self.firsts.append((predicted_s, real_s))
+
+    def routed_alone(self) -> None:
+        self.alone += 1
 
     def snapshot(self, replica: str) -> None:
         self.snapshots.append(replica)
@@ -80,7 +85,11 @@ class Fleet:
 
     def __post_init__(self) -> None:
         by_name = {replica.name: replica for replica in self.replicas}
-        self.set = EngineSet(by_name, self.router, self.notes)
+        self.set = EngineSet(by_name, self.routing(), self.notes)
+
+    def routing(self) -> Routing:
+        """Who decides."""
+        return OwnRouting(self.router)
 
     def __getitem__(self, name: str) -> FakeReplica:
         return next(one for one in self.replicas if one.name == name)
@@ -111,9 +120,9 @@ class Disaggregated(Fleet):
         for one in self.replicas:
             one.joins(exchange, "prefill" if one.name == "a" else "decode")
         super().__post_init__()
-        self.set._serving = Serving(
-            self.set._members, self.router, self.notes, limits=RemotePrefillLimits(least_tokens=16)
-        )
+
+    def routing(self) -> Routing:
+        return OwnRouting(self.router, RemotePrefillLimits(least_tokens=16))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from engine.link.tcp.curve import BadLinkKey
 from gateway.errors import Unavailable
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import LEASE_S, FoundEngines
+from gateway.routing.route import OwnRouting
 from gateway.state.records import RegisteredEngine
 from tests.doubles.engine.fake_engine import WELCOME, hanging_at
 from tests.doubles.replicas.found_replica import FoundReplica
@@ -194,5 +195,5 @@ def test_what_a_stranger_s_cache_holds_is_not_heard() -> None:
     router = NotingRouter()
     heard: list[str] = []
     router.heard = lambda replica, events: heard.append(replica)  # type: ignore[method-assign]
-    EngineSet({}, router).heard("gone:1", None)  # type: ignore[arg-type]
+    EngineSet({}, OwnRouting(router)).heard("gone:1", None)  # type: ignore[arg-type]
     assert heard == []

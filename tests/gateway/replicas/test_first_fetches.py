@@ -14,6 +14,7 @@ from engine.link.view_messages import NodeView, Prefixes, PrefixOrder
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.first_fetches import HottestFirst
 from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.route import OwnRouting
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.replicas.fake_replica import FakeReplica
@@ -56,7 +57,7 @@ class Pair:
             one.joins(exchange)
         self.notes = KeptNotes()
         self.router = FirstTokenRouter(Clock())
-        self.set = EngineSet({"a": self.a, "b": self.b}, self.router, self.notes)
+        self.set = EngineSet({"a": self.a, "b": self.b}, OwnRouting(self.router), self.notes)
         _ = self.set.welcome
         for number in range(3):
             self.a._cached_keys.update(_split(prefix(number).block_keys))

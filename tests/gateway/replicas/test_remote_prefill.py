@@ -7,6 +7,7 @@ import pytest
 from engine.errors import EngineDied, EngineUnavailable, QueueFull
 from engine.link.messages import Finished
 from gateway.replicas.serving import Serving
+from gateway.routing.route import OwnRouting
 from tests.doubles.engine.fake_engine import ENGINE_SECONDS, failing_at, hanging_at
 from tests.gateway.replicas.rig import Disaggregated, Fleet, asking, served_once, settled
 
@@ -83,7 +84,7 @@ async def test_engines_that_send_no_blocks_compute_for_nobody() -> None:
 
 async def test_a_short_prompt_is_computed_where_it_is_answered() -> None:
     fleet = Disaggregated()
-    fleet.set._serving = Serving(fleet.set._members, fleet.router, fleet.notes)
+    fleet.set._serving = Serving(fleet.set._members, OwnRouting(fleet.router), fleet.notes)
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
     assert fleet.served() == {"a": 0, "b": 1, "c": 0}

@@ -8,6 +8,7 @@ from engine.link.cache_events import Added, CacheEvents, Cleared
 from engine.link.interface import ReplicaHealth
 from gateway.replicas.engine_set import EngineSet
 from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.route import OwnRouting
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.engine.rigs.rig import Clock
 from tests.gateway.replicas.rig import Fleet, asking
@@ -21,7 +22,7 @@ class Predicting(Fleet):
 
     def __post_init__(self) -> None:
         by_name = {replica.name: replica for replica in self.replicas}
-        self.set = EngineSet(by_name, self.first_token, self.notes)
+        self.set = EngineSet(by_name, OwnRouting(self.first_token), self.notes)
 
 
 async def test_each_first_token_is_counted_beside_its_prediction() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from engine.link.cache_events import Added, CacheChange, CacheEvents, Cleared, TierName
-from engine.link.messages import Generate, Reused, SamplingParams, Timing
+from engine.link.messages import Reused, Timing
 from engine.link.stats_messages import TierTokens
+from gateway.routing.prompt import RoutingRequest
 
 BLOCK = 16
 
@@ -21,17 +22,10 @@ def chained(*contents: object) -> bytes:
     return b"".join(keys)
 
 
-def request(name: str, *contents: object, tail: int = 1, use_cache: bool = True) -> Generate:
+def request(name: str, *contents: object, tail: int = 1, use_cache: bool = True) -> RoutingRequest:
     """A prompt of these blocks and `tail` tokens more."""
-    return Generate(
-        request_id=name,
-        token_ids=bytes(4 * (BLOCK * len(contents) + tail)),
-        namespaces=((0, bytes(16)),),
-        block_keys=chained(*contents),
-        flow="flow",
-        sampling=SamplingParams(max_tokens=8),
-        use_cache=use_cache,
-    )
+    tokens = BLOCK * len(contents) + tail
+    return RoutingRequest(name, tokens, chained(*contents), bytes(16), use_cache)
 
 
 def events(*changes: CacheChange, number: int = 0) -> CacheEvents:

@@ -152,7 +152,7 @@ def test_after_a_fetch_of_which_nothing_came_none_is_tried_for_a_while() -> None
     one.began("b", "r", *fetched(0, 0.0))
     later = request("r2", *HOT, "y")
     assert one.choose(later, ["b"], SOURCES).source is None
-    others = replace(later, request_id="r3", namespaces=((0, bytes(16)), (64, b"b" * 16)))
+    others = replace(later, request_id="r3", namespace=b"b" * 16)
     others = replace(others, block_keys=bytes(bytearray(later.block_keys)))  # no request seen yet
     assert one.choose(others, ["b"], SOURCES).source is not None, "another tenant's"
     clock.now += HOLD_OFF_S

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from engine.link.client import EngineClient
 from engine.link.messages import Generate, Tokens
 from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.prompt import routing_request
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import welcomed
@@ -25,7 +26,7 @@ async def serve(
 ) -> int:
     """Send a request to this replica; returns how many of its tokens were cached."""
     cached = 0
-    router.sent(name, request)
+    router.sent(name, routing_request(request))
     async for event in client.generate(request):
         if isinstance(event, Tokens) and event.reused is not None:
             cached = event.reused.tokens
@@ -47,13 +48,15 @@ async def test_a_prompt_goes_where_it_is_cached_until_that_engine_is_gone() -> N
             stack.push_async_callback(clients[name].close)
             await welcomed(clients[name])
         other = generate("other", [50, 51, 52], max_tokens=1)
-        assert router.choose(generate("x", PROMPT), READY).replica == "a"  # of equals the first
+        assert (
+            router.choose(routing_request(generate("x", PROMPT)), READY).replica == "a"
+        )  # of equals the first
         assert await serve(router, "b", clients["b"], generate("first", PROMPT, max_tokens=1)) == 0
         await serve(router, "a", clients["a"], other)
         again = generate("again", PROMPT, max_tokens=1)
         async with asyncio.timeout(10):  # a bound on hanging, not a measurement
-            while router.choose(again, READY).replica != "b":  # noqa: ASYNC110
+            while router.choose(routing_request(again), READY).replica != "b":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert await serve(router, "b", clients["b"], again) >= 36
         router.gone("b")
-        assert router.choose(generate("x", PROMPT), READY).replica == "a"
+        assert router.choose(routing_request(generate("x", PROMPT)), READY).replica == "a"

@@ -17,6 +17,7 @@ from tests.kernels.cases import poisoned_memory, relative_error
 ROWS = [1, 3, 8, 16, 33, 64, 65, 128, 129, 200, 256, 257]
 # Of an 8B, of one whose heads are few, and of one that is no whole number of strips.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 1024), (1040, 512)]
+SHAPES += [(17_008, 512), (34_000, 512)]  # several strips in a program of few rows, and of many
 
 
 def matrix(features: int, width: int, device: str = "cpu", *, by_block: bool) -> Fp8Matrix:

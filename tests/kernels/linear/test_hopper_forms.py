@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.linear.hopper_forms import MAX_FP8_ROWS, PROCESSORS, Form, fp8_form, plain_form
+from kernels.linear.hopper_forms import (
+    MAX_FP8_ROWS,
+    PROCESSORS,
+    Form,
+    fp8_form,
+    plain_form,
+    programs_for,
+    strips_of,
+)
 
 QKV, OUTPUT, DOWN, GATE_UP = (6144, 4096), (4096, 4096), (4096, 14_336), (28_672, 4096)
 LARGE = [(10_240, 8192), (8192, 8192), (8192, 28_672), (57_344, 8192)]
@@ -30,12 +38,15 @@ def test_of_16_bits_shares_fill_the_device_and_each_has_tiles(
     ("rows", "shape", "wanted"),
     [
         (3, OUTPUT, Form(8, 2)),
+        (4, DOWN, Form(8, 4)),
+        (5, DOWN, Form(8, 3)),
+        (32, DOWN, Form(32, 3)),
         (64, QKV, Form(64, 2)),
         (64, GATE_UP, Form(64, 1)),
         (64, LARGE[1], Form(64, 1)),
         (33, (1024, 3072), Form(64, 2)),
         (65, OUTPUT, Form(128, 2)),
-        (128, DOWN, Form(128, 2)),
+        (128, DOWN, Form(128, 3)),
         (65, GATE_UP, None),
         (65, LARGE[2], None),
         (129, DOWN, None),
@@ -72,7 +83,7 @@ def test_a_form_changes_only_at_powers_of_two() -> None:
     for shape in (QKV, OUTPUT, DOWN, GATE_UP):
         forms = [form(rows, shape) for rows in range(1, MAX_FP8_ROWS + 1)]
         changes = {rows for rows in range(1, MAX_FP8_ROWS) if forms[rows] != forms[rows - 1]}
-        assert changes <= {8, 16, 32, 64}
+        assert changes <= {4, 8, 16, 32, 64}
 
 
 def test_without_parts_a_product_of_few_strips_takes_more_passes() -> None:
@@ -83,3 +94,22 @@ def test_blocks_of_more_strips_take_more_passes() -> None:
     """The library's product has to have its scales laid out anew."""
     assert form(65, LARGE[1], by_block=True) == Form(64, 1)
     assert form(65, LARGE[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "is_fp8", "wanted"),
+    [
+        (GATE_UP, 8, True, 112),
+        (GATE_UP, 9, True, 224),
+        (GATE_UP, 1, False, 224),
+        (QKV, 1, True, 48),
+        ((128_256, 4096), 1, False, 126),
+        (LARGE[3], 1, False, 112),
+    ],
+)
+def test_programs_of_many_strips_have_several(
+    shape: tuple[int, int], rows: int, is_fp8: bool, wanted: int
+) -> None:
+    strips = strips_of(shape[0])
+    assert programs_for(strips, rows, is_fp8=is_fp8) == wanted
+    assert wanted <= 2 * PROCESSORS

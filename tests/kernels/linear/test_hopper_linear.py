@@ -12,6 +12,7 @@ from tests.kernels.cases import poisoned_memory, relative_error
 
 # An 8B's and a 0.6B's, strips and shares that are not whole, and one tile.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 3072), (1000, 1088), (130, 64)]
+SHAPES.append((40_001, 1024))  # several strips in a program, the last one not whole
 
 
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from kernels.ops import Ops, torch_ops
 from kernels.sampling.noise import log_exponential
 
-VOCAB = 20_000  # three parts, the last one not whole
+VOCAB = 20_000  # ten parts, the last one not whole
 
 
 def batch(rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

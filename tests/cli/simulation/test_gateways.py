@@ -1,4 +1,4 @@
-"""Workers that each route alone: what they share, and what that costs."""
+"""Gateways that each route alone: what they share, and what that costs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from cli.simulation.gateways import GatewaysRouter
 from cli.simulation.steps import VirtualClock
-from cli.simulation.workers import WorkersRouter
 from gateway.routing.first_token import FirstTokenRouter
 from tests.cli.console import Console
 from tests.cli.simulation.test_replicas import replayed
@@ -18,12 +18,12 @@ from tests.gateway.routing.requests import cached, request
 READY = ("a", "b")
 
 
-def workers(count: int, clock: VirtualClock) -> WorkersRouter:
-    return WorkersRouter([FirstTokenRouter(clock) for _ in range(count)])
+def gateways(count: int, clock: VirtualClock) -> GatewaysRouter:
+    return GatewaysRouter([FirstTokenRouter(clock) for _ in range(count)])
 
 
 def test_all_hear_of_caches_and_forget_a_replica_that_is_gone() -> None:
-    one = workers(8, VirtualClock())
+    one = gateways(8, VirtualClock())
     one.heard("b", cached(*range(50)))
     asked = [request(f"r{number}", *range(60)) for number in range(32)]
     assert {one.choose(each, READY).replica for each in asked} == {"b"}
@@ -33,8 +33,8 @@ def test_all_hear_of_caches_and_forget_a_replica_that_is_gone() -> None:
     assert one.known_blocks("b") == 0
 
 
-def test_a_request_has_one_worker_and_so_has_its_prompt() -> None:
-    one = workers(8, VirtualClock())
+def test_a_request_has_one_gateway_and_so_has_its_prompt() -> None:
+    one = gateways(8, VirtualClock())
     asked = request("r", *range(60))
     before = one.choose(replace(asked, request_id="r~p"), READY).first_token_s
     one.sent("a", asked)
@@ -47,20 +47,20 @@ def test_a_request_has_one_worker_and_so_has_its_prompt() -> None:
     assert one.choose(replace(asked, request_id="r~p"), READY).first_token_s == before
 
 
-def test_the_command_has_workers(console: Console, tmp_path: Path) -> None:
+def test_the_command_has_gateways(console: Console, tmp_path: Path) -> None:
     rows = [row(0.0, [1000 * (n % 5) + at for at in range(40)]) for n in range(20)]
     words = ("--block-size", "10", "--device-tokens", "9000", "--replicas", "2", "--json")
     path = str(write(tmp_path / "t", rows))
 
-    def routed(workers: str) -> object:
-        printed = console.type("simulate", path, *words, "--workers", workers)
+    def routed(gateways: str) -> object:
+        printed = console.type("simulate", path, *words, "--gateways", gateways)
         return msgspec.json.decode(printed.out)["by_router"]
 
     assert routed("1") != routed("8")
     assert routed("1") == routed("1"), "the control"
 
 
-def test_what_comes_at_once_is_computed_on_more_replicas_where_workers_route_alone(
+def test_what_comes_at_once_is_computed_on_more_replicas_where_gateways_route_alone(
     tmp_path: Path,
 ) -> None:
     begins = [[1000 * tenant + at for at in range(100)] for tenant in range(12)]
@@ -73,7 +73,7 @@ def test_what_comes_at_once_is_computed_on_more_replicas_where_workers_route_alo
 
     def computed(count: int) -> int:
         clock = VirtualClock()
-        run = replayed(path, workers(count, clock), clock, size=100_000)
+        run = replayed(path, gateways(count, clock), clock, size=100_000)
         return sum(one.computed for one in run.served)
 
     once = 12 * 1000

@@ -1,0 +1,65 @@
+"""Several gateways before the same replicas, as one router.
+
+Each gateway has a router of its own. It hears of all caches, and of its own requests alone: how
+long the queues of the others' requests are, and what these will leave in the caches, it does not
+know.
+
+Knows: which gateway a request has. Does not know: how any of them chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import Reused, Timing
+from gateway.routing.prompt import RoutingRequest
+from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
+
+
+class GatewaysRouter:
+    """A `Router`: that of the gateway which a request's connection has met, by chance."""
+
+    def __init__(self, gateways: Sequence[Router]) -> None:
+        """`gateways`: the router of each, at least one."""
+        self._gateways = gateways
+
+    def choose(
+        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
+    ) -> RoutingChoice:
+        """As `Router.choose`."""
+        return self._of(request.request_id).choose(request, ready, sources)
+
+    def sent(self, replica: str, request: RoutingRequest) -> None:
+        """As `Router.sent`."""
+        self._of(request.request_id).sent(replica, request)
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+        self._of(request_id).began(replica, request_id, reused, timing)
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+        self._of(request_id).ended(replica, request_id)
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """As `Router.heard`: engines tell each gateway."""
+        for one in self._gateways:
+            one.heard(replica, events)
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+        for one in self._gateways:
+            one.gone(replica)
+
+    def known_blocks(self, replica: str) -> int:
+        """As `Router.known_blocks`; all gateways hear the same."""
+        return self._gateways[0].known_blocks(replica)
+
+    def _of(self, request_id: str) -> Router:
+        """A prompt that is computed for a request (`ID~p`) has the request's gateway."""
+        own = request_id.partition("~")[0]
+        return self._gateways[crc32(own.encode()) % len(self._gateways)]

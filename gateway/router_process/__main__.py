@@ -1,0 +1,14 @@
+"""`python -m gateway.router_process CONFIG_JSON WORKER_CONFIG_JSON`: the router process."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+if __name__ == "__main__":
+    gc.disable()  # what is imported stays, as in the gateway
+    from gateway.router_process.main import main
+
+    gc.freeze()
+    gc.enable()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,96 @@
+"""One end of a connection between a worker and the router process: messages in order, bounded.
+
+Bytes that are no message end the connection, and so does an end that does not read: what waits to
+be sent to a process that stands still does not grow without bound.
+
+Knows: frames. Does not know: what messages are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+MAX_FRAME_BYTES = 32 << 20  # as on the link to an engine, whose frames have the same keys
+HEAD_BYTES = 4  # the length of a frame, big endian
+MOST_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
+
+M = TypeVar("M")
+
+
+class RouterChannel(asyncio.Protocol, Generic[M]):
+    """For one connection and one event loop. What is sent while it is not open is dropped."""
+
+    def __init__(
+        self,
+        kind: Any,
+        receive: Callable[[M], None],
+        opened: Callable[[], None] = lambda: None,
+        lost: Callable[[], None] = lambda: None,
+        *,
+        most_unsent_bytes: int = MOST_UNSENT_BYTES,
+    ) -> None:
+        """`kind`: what the other end says, a Struct or a union of some."""
+        self.closed = asyncio.Event()
+        self.broke = False  # what came was no message
+        self._decoder = msgspec.msgpack.Decoder(kind)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._receive = receive
+        self._opened = opened
+        self._lost = lost
+        self._most_unsent_bytes = most_unsent_bytes
+        self._come = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As `asyncio.Protocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._opened()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """As `asyncio.Protocol`."""
+        self._transport = None
+        self.closed.set()
+        self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        """As `asyncio.Protocol`: pass on each message that is there as a whole."""
+        self._come += data
+        try:
+            messages = [self._decoder.decode(frame) for frame in self._frames()]
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+            self.broke = True
+            self.close()
+            return
+        for message in messages:
+            self._receive(message)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send it, after what was sent before."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        frame = self._encoder.encode(message)
+        self._transport.writelines((len(frame).to_bytes(HEAD_BYTES, "big"), frame))
+        if self._transport.get_write_buffer_size() > self._most_unsent_bytes:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection now; `closed` is set in a turn of the loop."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _frames(self) -> Iterator[bytearray]:
+        """The whole frames that have come, which are taken out; ValueError for one too large."""
+        start, come = 0, self._come
+        while (begin := start + HEAD_BYTES) <= len(come):
+            length = int.from_bytes(come[start:begin], "big")
+            if length > MAX_FRAME_BYTES:
+                raise ValueError("a frame is too large")
+            if begin + length > len(come):
+                break
+            start = begin + length
+            yield come[begin:start]
+        del come[:start]

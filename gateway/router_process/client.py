@@ -1,0 +1,233 @@
+"""A worker's end: it asks the router process, and chooses by itself where no answer comes.
+
+    ASKING  --no answer within WAIT_S--> ALONE until all answers that were waited for have come
+      ^ `------the connection ends-----> ALONE until the next connection's first message
+      `-------------------------------------'
+
+What happens meanwhile is told all the same, in its order: once the process has read it, it knows
+what is under way. A new connection begins with what is under way.
+
+Knows: the socket, and who has answered. Does not know: how a replica is chosen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import FetchSource, Reused, Timing
+from gateway.periodic import repeated
+from gateway.router_process.channel import RouterChannel
+from gateway.router_process.messages import (
+    AskRoute,
+    AskSource,
+    FromRouter,
+    KnownBlocks,
+    NoteBegan,
+    NoteEnded,
+    NoteSent,
+    RouteAnswer,
+    SourceAnswer,
+    ToRouter,
+)
+from gateway.router_process.own_requests import OwnRequests
+from gateway.routing.prompt import RoutingRequest
+from gateway.routing.remote_prefill import RemotePrefillLimits, prefill_id
+from gateway.routing.route import Route, RouteQuestion, decide, sent_by
+from gateway.routing.router import Sources
+
+# A choice takes a quarter of a millisecond where it is dearest, and a thousand may be asked for at
+# once. What takes longer stands still, and one wait is all that this costs.
+WAIT_S = 0.25
+TURNS = 10  # of the loop's clock that make up this wait
+RETRY_S = 0.1  # after a connection that ended, or could not be had
+START_S = 5.0  # that a worker waits for the process before it serves without it
+
+_LOG = logging.getLogger(__name__)
+
+_Answer: TypeAlias = asyncio.Future[RouteAnswer | SourceAnswer | None]  # None: there is none
+
+
+class RouterClient:
+    """A `Routing` by another process. Belongs to one event loop."""
+
+    hears_itself = True
+
+    def __init__(
+        self,
+        socket: Path,
+        limits: RemotePrefillLimits | None = None,
+        *,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """`limits`: of prompts that are computed for others, where it chooses by itself."""
+        self._socket = socket
+        self._limits = limits or RemotePrefillLimits()
+        self._wait_s = wait_s
+        self._own = OwnRequests()
+        self._channel: RouterChannel[FromRouter] | None = None
+        self._is_met = asyncio.Event()  # the process has said something on this connection
+        self._numbers = count()
+        self._waiting: dict[int, _Answer] = {}
+        self._late: set[int] = set()  # questions that are not waited for any more
+        self._known: dict[str, int] = {}
+        self._is_alone = False  # has been said
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Be connected while this is open, again and again; it begins with START_S at most."""
+        async with repeated(self._connect, "router-client"):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_met.wait(), START_S)
+            yield
+
+    async def route(self, question: RouteQuestion) -> Route:
+        """As `Routing.route`."""
+        request = question.request
+        try:
+            answer = await self._answer(lambda number: AskRoute(number, question))
+        except asyncio.CancelledError:
+            self._withdraw(request)
+            raise
+        if not isinstance(answer, RouteAnswer):
+            return self._route_alone(question)
+        for replica, sent in sent_by(request, answer.route):
+            self._own.sent(replica, sent)
+        return answer.route
+
+    async def source(
+        self, request: RoutingRequest, replica: str, sources: Sources
+    ) -> FetchSource | None:
+        """As `Routing.source`; nothing is fetched where nobody answers."""
+        answer = await self._answer(lambda number: AskSource(number, request, replica, sources))
+        return answer.source if isinstance(answer, SourceAnswer) else None
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+        self._own.began(replica, request_id, reused, timing)
+        self._tell(NoteBegan(request_id, reused, timing))
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+        self._own.ended(replica, request_id)
+        self._tell(NoteEnded(request_id))
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """Nothing: the process hears it."""
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`; the process sees it."""
+        self._own.gone(replica)
+
+    def known_blocks(self, replica: str) -> int:
+        """As `Router.known_blocks`, as of a second ago."""
+        return self._known.get(replica, 0)
+
+    # Questions
+
+    async def _answer(self, ask: Callable[[int], ToRouter]) -> RouteAnswer | SourceAnswer | None:
+        """What the process answers; None where it does not, or would be late."""
+        if not self._is_met.is_set() or self._late:
+            return None
+        number = next(self._numbers)
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        self._tell(ask(number))
+        self._wait(number, TURNS)
+        return await answer
+
+    def _wait(self, number: int, turns: int) -> None:
+        """Give up after so many turns; a loop that is held up for long has had one meanwhile."""
+        answer = self._waiting.get(number)
+        if answer is None:
+            return
+        if turns:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._wait_s / TURNS, self._wait, number, turns - 1)
+            return
+        del self._waiting[number]
+        if not answer.done():
+            self._late.add(number)
+            answer.set_result(None)
+
+    def _route_alone(self, question: RouteQuestion) -> Route:
+        if not self._is_alone:
+            self._is_alone = True
+            _LOG.warning(
+                "the router process does not answer; meanwhile replicas are chosen by this "
+                "worker's requests alone"
+            )
+        request = question.request
+        # Its prompt may have been given to an engine in an answer that comes too late.
+        self._tell(NoteEnded(prefill_id(request.request_id)))
+        route = decide(self._own, question, self._limits)
+        for replica, sent in sent_by(request, route):
+            self._tell(NoteSent(replica, sent))
+        return replace(route, is_alone=True)
+
+    def _withdraw(self, request: RoutingRequest) -> None:
+        """What may have been answered is not done."""
+        for request_id in (prefill_id(request.request_id), request.request_id):
+            self._tell(NoteEnded(request_id))
+
+    def _tell(self, message: ToRouter) -> None:
+        if self._channel is not None and self._is_met.is_set():
+            self._channel.send(message)
+
+    # The connection
+
+    async def _connect(self) -> None:
+        """One connection, and a pause."""
+        self._channel = channel = RouterChannel[FromRouter](FromRouter, self._take)
+        with suppress(OSError):  # nobody listens
+            loop = asyncio.get_running_loop()
+            await loop.create_unix_connection(lambda: channel, str(self._socket))
+            try:
+                await channel.closed.wait()
+            finally:
+                self._lose(channel)
+        await asyncio.sleep(RETRY_S)
+
+    def _lose(self, channel: RouterChannel[FromRouter]) -> None:
+        channel.close()
+        self._channel = None
+        self._is_met.clear()
+        self._late.clear()
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    def _take(self, message: FromRouter) -> None:
+        if isinstance(message, KnownBlocks):
+            self._known = message.blocks
+            if not self._is_met.is_set():
+                self._meet()
+            return
+        self._late.discard(message.number)
+        answer = self._waiting.pop(message.number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+        if not self._late:
+            self._is_back()
+
+    def _meet(self) -> None:
+        self._is_met.set()
+        for message in self._own.told_anew():
+            self._tell(message)
+        self._is_back()
+
+    def _is_back(self) -> None:
+        if self._is_alone:
+            self._is_alone = False
+            _LOG.warning("the router process answers again")

@@ -1,0 +1,126 @@
+"""The router process: its engines, its socket, and its end.
+
+The parent of the workers starts it, watches its heartbeat and starts it again (`gateway.workers`).
+It is given the same `WorkerConfig` as these. It knows of the gateway's config what concerns
+engines: their addresses, or that they are found in the state.
+
+Knows: what the process is made of. Does not know: requests (`service.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from engine.core_dumps import prevent_core_dumps
+from engine.link.tcp.curve import BadLinkKey
+from gateway.auth.private_file import PrivateFileError
+from gateway.config import GatewayConfig
+from gateway.periodic import repeated
+from gateway.replicas.connecting import replica_client, replicas
+from gateway.replicas.engine_set import EngineSet
+from gateway.replicas.finding import FoundEngines
+from gateway.router_process.messages import KnownBlocks
+from gateway.router_process.service import RouterService
+from gateway.routing.by_name import router_by_name
+from gateway.routing.route import OwnRouting
+from gateway.state.home import open_home
+from gateway.state.identity import WrongState
+from gateway.state.sqlite.file import DatabaseFault
+from gateway.state.sqlite.schema import SchemaTooNew
+from gateway.telemetry.logs import set_up_logging
+from gateway.telemetry.routing_metrics import RoutingMetrics
+from gateway.workers import WorkerConfig, attached_to_parent
+
+KNOWN_EVERY_S = 1.0
+EXIT_CANNOT_START = 2
+
+# A bad link key, or a state that is damaged, another one or out of reach.
+_CANNOT_START = (BadLinkKey, DatabaseFault, PrivateFileError, SchemaTooNew, WrongState, OSError)
+_LOG = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run it, with a GatewayConfig and a WorkerConfig in JSON; returns the exit status.
+
+    One that cannot start is started again as one that died: the file may be there by then.
+    """
+    prevent_core_dumps()
+    config = msgspec.json.decode(arguments[0], type=GatewayConfig)
+    set_up_logging(config.log_level)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too
+    try:
+        uvloop.run(run(config, msgspec.json.decode(arguments[1], type=WorkerConfig)))
+    except _CANNOT_START as error:
+        _LOG.error("the router process cannot run: %s", error)
+        return EXIT_CANNOT_START
+    return 0
+
+
+async def run(config: GatewayConfig, worker: WorkerConfig) -> None:
+    """Answer workers until SIGTERM; `worker` says where."""
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    if worker.router_socket is None:
+        raise ValueError("router_socket is missing")
+    async with (
+        routed(config) as service,
+        listening(service, Path(worker.router_socket)),
+        attached_to_parent(worker, asyncio.sleep(0)),
+    ):
+        await stopping.wait()
+
+
+@asynccontextmanager
+async def routed(config: GatewayConfig) -> AsyncIterator[RouterService]:
+    """The engines, whose caches the router hears of, and what answers by it."""
+    router = router_by_name(config.router, time.monotonic)
+    async with replicas(config, OwnRouting(router), None) as engines:
+        engines.count_with(RoutingMetrics(CollectorRegistry()))
+        async with found(config, engines):
+            yield RouterService(router, lambda: KnownBlocks(_known_blocks(engines)))
+
+
+@asynccontextmanager
+async def found(config: GatewayConfig, engines: EngineSet) -> AsyncIterator[None]:
+    """Let engines join that are registered in the state, if the config says so."""
+    if not config.find_engines:
+        yield
+        return
+    connect = partial(replica_client, config, engines, None)
+    async with (
+        open_home(Path(config.data_dir), config) as home,
+        FoundEngines(engines, home.store, connect, time.monotonic).kept(),
+    ):
+        yield
+
+
+@asynccontextmanager
+async def listening(service: RouterService, path: Path) -> AsyncIterator[None]:
+    """Meet workers at a Unix socket while this is open."""
+
+    async def tell_known() -> None:
+        await asyncio.sleep(KNOWN_EVERY_S)
+        service.tell_known()
+
+    server = await asyncio.get_running_loop().create_unix_server(service.meet, str(path))
+    try:
+        async with repeated(tell_known, "router-known"):
+            yield
+    finally:
+        server.close()
+        service.close()
+
+
+def _known_blocks(engines: EngineSet) -> dict[str, int]:
+    return {name: one.known_blocks for name, one in engines.replicas.items()}

@@ -1,0 +1,87 @@
+"""What workers and the router process tell each other: MessagePack, each frame after its length.
+
+    worker                          router process
+             <- KnownBlocks         as soon as it is connected, then every second
+    NoteSent, NoteBegan ... ->      what is under way, if it was connected before
+    AskRoute 7 ->                   a request: decided, and noted as sent
+             <- RouteAnswer 7
+    NoteBegan ->                    its first token
+    NoteEnded ->                    it is over, or what was decided is not done
+
+Frames arrive in order, so who has read an answer knows that all before its question was noted. When
+a connection ends, all that was noted of it has ended.
+
+Knows: field names, types, order. Does not know: who is asked what (`client.py`, `service.py`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.link.messages import FetchSource, Reused, Timing
+from gateway.routing.prompt import RoutingRequest
+from gateway.routing.route import Route, RouteQuestion
+from gateway.routing.router import Sources
+
+
+class AskRoute(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """Where does a request go? It counts as sent there."""
+
+    number: int
+    question: RouteQuestion
+
+
+class AskSource(msgspec.Struct, frozen=True, array_like=True, tag="ask_source"):
+    """Where should `replica` fetch a prompt from? Nothing is noted."""
+
+    number: int
+    request: RoutingRequest
+    replica: str
+    sources: Sources
+
+
+class NoteSent(msgspec.Struct, frozen=True, array_like=True, tag="sent"):
+    """A worker has sent a request by itself, whatever was answered of it."""
+
+    replica: str
+    request: RoutingRequest
+
+
+class NoteBegan(msgspec.Struct, frozen=True, array_like=True, tag="began"):
+    """The first tokens of a request have come."""
+
+    request_id: str
+    reused: Reused | None = None
+    timing: Timing | None = None
+
+
+class NoteEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """A request is over, or was not sent. Ignored where it is not known."""
+
+    request_id: str
+
+
+ToRouter = AskRoute | AskSource | NoteSent | NoteBegan | NoteEnded
+
+
+class RouteAnswer(msgspec.Struct, frozen=True, array_like=True, tag="routed"):
+    """The answer to the `AskRoute` of this number."""
+
+    number: int
+    route: Route
+
+
+class SourceAnswer(msgspec.Struct, frozen=True, array_like=True, tag="source"):
+    """The answer to the `AskSource` of this number."""
+
+    number: int
+    source: FetchSource | None
+
+
+class KnownBlocks(msgspec.Struct, frozen=True, array_like=True, tag="known"):
+    """How many blocks each replica is known to have. The first one says: ask."""
+
+    blocks: dict[str, int]
+
+
+FromRouter = RouteAnswer | SourceAnswer | KnownBlocks

@@ -1,0 +1,72 @@
+"""What a worker knows without the router process: its own requests that are under way.
+
+By these it chooses where nobody answers, and these it tells a router process that it meets anew.
+
+Knows: requests and where they are. Does not know: caches, or other workers' requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from engine.link.messages import Reused, Timing
+from gateway.router_process.messages import NoteBegan, NoteSent
+from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.prompt import RoutingRequest
+
+
+@dataclass(slots=True)
+class WorkerRequest:
+    """One request."""
+
+    replica: str
+    request: RoutingRequest
+    has_begun: bool = False
+
+
+class OwnRequests(LeastOutstandingRouter):
+    """A `Router`. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._under_way: dict[str, WorkerRequest] = {}
+
+    def sent(self, replica: str, request: RoutingRequest) -> None:
+        """As `Router.sent`."""
+        super().sent(replica, request)
+        self._under_way[request.request_id] = WorkerRequest(replica, request)
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+        super().began(replica, request_id, reused, timing)
+        if self._is_at(replica, request_id):
+            # Its keys said what would be cached there; from now on the engine itself does.
+            request = replace(self._under_way[request_id].request, block_keys=b"")
+            self._under_way[request_id] = WorkerRequest(replica, request, has_begun=True)
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+        super().ended(replica, request_id)
+        if self._is_at(replica, request_id):
+            del self._under_way[request_id]
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+        super().gone(replica)
+        self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
+
+    def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
+        """What a router that knows nothing is told of them."""
+        for request_id, one in self._under_way.items():
+            yield NoteSent(one.replica, one.request)
+            if one.has_begun:
+                yield NoteBegan(request_id)
+
+    def _is_at(self, replica: str, request_id: str) -> bool:
+        under_way = self._under_way.get(request_id)
+        return under_way is not None and under_way.replica == replica

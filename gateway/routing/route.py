@@ -1,0 +1,141 @@
+"""A request's way, decided and noted in one call: who answers it, and who computes its prompt.
+
+Two requests that are decided one after the other know of each other, whoever asks. So what decides
+may be the router of this process, which answers at once, or one that several processes ask
+(`gateway.router_process`): the calls that end in an answer wait for it.
+
+Knows: what is asked of a router, in which order. Does not know: who is ready, or where it decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from engine.link.cache_events import CacheEvents
+from engine.link.messages import FetchSource, Reused, Timing
+from gateway.routing.prompt import RoutingRequest
+from gateway.routing.remote_prefill import RemotePrefillLimits, prefill_choice, prefill_id
+from gateway.routing.router import Router, RoutingChoice, Sources
+
+
+class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
+    """A request, and what may be done with it now."""
+
+    request: RoutingRequest
+    ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer it
+    sources: Sources = {}  # those that blocks may be fetched from, with their addresses
+    computing: Sequence[str] = ()  # those that may compute its prompt for the one that answers
+    # Where it fetches from in any case: its prompt is computed there since an attempt before.
+    source: FetchSource | None = None
+
+
+class Route(msgspec.Struct, frozen=True, array_like=True):
+    """Where a request goes, and its prompt, if that is computed elsewhere."""
+
+    answer: RoutingChoice
+    prompt: RoutingChoice | None = None
+    is_alone: bool = False  # decided without the router that others ask, since it did not answer
+
+
+def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits) -> Route:
+    """Choose, and note as sent what has been chosen."""
+    request, sources = question.request, question.sources
+    answer = router.choose(request, question.ready, sources)
+    able = [name for name in question.computing if name in sources]
+    prompt = prefill_choice(router, request, answer, able, sources, limits)
+    source = question.source
+    if prompt is not None:
+        source = FetchSource(
+            sources[prompt.replica], request.tokens, prefill_id(request.request_id)
+        )
+    if source is not None:
+        answer = answer._replace(source=source, first_token_s=None)
+    route = Route(answer, prompt)
+    for replica, sent in sent_by(request, route):
+        router.sent(replica, sent)
+    return route
+
+
+def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, RoutingRequest]]:
+    """What is on its way then, and to which replica: the prompt first, if it is apart."""
+    prompt, answer = route.prompt, route.answer
+    if prompt is not None:
+        name = prefill_id(request.request_id)
+        yield prompt.replica, replace(request, request_id=name, source=prompt.source)
+    yield answer.replica, replace(request, source=answer.source)
+
+
+class Routing(Protocol):
+    """What a set of replicas asks of whoever decides. Belongs to one event loop.
+
+    What is said besides questions is as in `Router`, and does not wait.
+    """
+
+    @property
+    def hears_itself(self) -> bool:
+        """Whether it knows what is cached without being told by `heard`."""
+        ...
+
+    async def route(self, question: RouteQuestion) -> Route:
+        """Where a request goes; it counts as sent from then on. Never fails.
+
+        Nothing is sent if this is cancelled.
+        """
+        ...
+
+    async def source(
+        self, request: RoutingRequest, replica: str, sources: Sources
+    ) -> FetchSource | None:
+        """Where `replica` should fetch a prompt from; None: from nowhere. Nothing is noted."""
+        ...
+
+    def began(
+        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
+    ) -> None:
+        """As `Router.began`."""
+        ...
+
+    def ended(self, replica: str, request_id: str) -> None:
+        """As `Router.ended`."""
+        ...
+
+    def heard(self, replica: str, events: CacheEvents) -> None:
+        """As `Router.heard`."""
+        ...
+
+    def gone(self, replica: str) -> None:
+        """As `Router.gone`."""
+        ...
+
+    def known_blocks(self, replica: str) -> int:
+        """As `Router.known_blocks`."""
+        ...
+
+
+class OwnRouting:
+    """`Routing` by a router of this process: no call waits, so no other task has a turn."""
+
+    hears_itself = False
+
+    def __init__(self, router: Router, limits: RemotePrefillLimits | None = None) -> None:
+        """`limits`: of prompts that are computed for others."""
+        self._router = router
+        self._limits = limits or RemotePrefillLimits()
+        self.began, self.ended = router.began, router.ended
+        self.heard, self.gone = router.heard, router.gone
+        self.known_blocks = router.known_blocks
+
+    async def route(self, question: RouteQuestion) -> Route:
+        """As `Routing.route`."""
+        return decide(self._router, question, self._limits)
+
+    async def source(
+        self, request: RoutingRequest, replica: str, sources: Sources
+    ) -> FetchSource | None:
+        """As `Routing.source`."""
+        return self._router.choose(request, [replica], sources).source
