@@ -1,16 +1,14 @@
 """Attention over windows, with capped scores and with sinks, in the sizes of models that have them.
 
-    python -m benchmarks.engine.windows [--quick] [--prompts] [--unmeasured] [--only gpt-oss]
+    python -m benchmarks.engine.windows [--quick] [--prompts] [--only "gpt-oss, window"]
 
 For each kind of layer and batch: the time of what the layer computes, that of the same layer over
 its whole context with nothing beside (`plain_us`, on Hopper by WGMMA where head dims allow), and
 how far the result is from the reference. With --prompts: that of prompts by Hopper's kernel and by
-Triton's in each tile in question, where the first of `by` is what serves. With --unmeasured: only
-what was not measured yet, which are prompts over gpt-oss's window in the tile that serves and in
-the one that may be faster, in turns, and Gemma 2's layers.
+Triton's in each tile in question, in turns, where the first of `by` is what serves.
 
 On a CPU, or with --quick, batches are small. With TRITON_INTERPRET=1 on a CPU the kernels that
---prompts and --unmeasured time run in Triton's interpreter, in float16, and are not timed.
+--prompts times run in Triton's interpreter, in float16, and are not timed.
 """
 
 from __future__ import annotations
@@ -45,11 +43,8 @@ PREFILLS = [(1, 2_048, 2_048), (1, 8_192, 8_192), (1, 512, 8_192)]  # rows, new 
 MOST_SCORES = 2**23  # of a head
 # Of Triton's kernel: query rows, keys, warps, stages. Registers were counted, times were not taken.
 IN_QUESTION = [(256, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 32, 4, 4), (64, 64, 4, 3)]
-UNMEASURED_LAYER, FASTER_TILE, UNMEASURED_FAMILY = "gpt-oss, window", (128, 32, 4, 4), "gemma-2"
-UNMEASURED_PREFILLS = [(1, 2_048, 2_048), (1, 8_192, 8_192)]
-TURNS = 5  # of the open tile and of what serves
-SMALL_DECODES, SMALL_PREFILLS = [(4, 96)], [(1, 48, 64)]
-SMALL_UNMEASURED = [(1, 160, 160)]  # longer than the window
+TURNS = 5  # of each kernel and tile
+SMALL_DECODES, SMALL_PREFILLS = [(4, 96)], [(1, 48, 64), (1, 160, 160)]
 
 
 Size = tuple[int, int, int]  # rows, new tokens, context
@@ -79,20 +74,15 @@ LAYERS = {
 EmitBatch = Callable[[str, Layer, Batch], None]
 
 
-def main(
-    quick: bool = False, prompts: bool = False, unmeasured: bool = False, only: str = ""
-) -> None:
+def main(quick: bool = False, prompts: bool = False, only: str = "") -> None:
     """Print one JSON line for each kind of layer whose name begins with `only`, and batch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
     can_launch = device == "cuda" or bool(triton.knobs.runtime.interpret)
-    if unmeasured:
-        sizes = SMALL_UNMEASURED if small else UNMEASURED_PREFILLS
-        _emit_layer(UNMEASURED_LAYER, sizes, device, _emit_turns if can_launch else _emit)
     decodes = [(rows, 1, context) for rows, context in (SMALL_DECODES if small else DECODES)]
     sizes = [*([] if prompts else decodes), *(SMALL_PREFILLS if small else PREFILLS)]
     for name in LAYERS:
-        if name.startswith(only) and (not unmeasured or name.startswith(UNMEASURED_FAMILY)):
+        if name.startswith(only):
             _emit_layer(name, sizes, device, _emit_ways if prompts and can_launch else _emit)
 
 
@@ -115,14 +105,8 @@ def _sinks(layer: Layer, q: Tensor) -> Tensor | None:
 
 
 def _emit_ways(name: str, layer: Layer, batch: Batch) -> None:
-    for trial in _trials(layer, batch, list(_ways(*batch[:2], _variant(layer)))):
-        emit(name, by=trial.by, us=_us(trial), from_what_serves=trial.apart)
-
-
-def _emit_turns(name: str, layer: Layer, batch: Batch) -> None:
-    """What serves and the tile that may be faster, in turns: so a clock that changes meets both."""
-    serves = prefill_attention.tuning_for(*batch[:2], _variant(layer))
-    trials = _trials(layer, batch, [serves, _triton_tile(*FASTER_TILE)])
+    """All in turns: so a clock that changes meets each."""
+    trials = _trials(layer, batch, list(_ways(*batch[:2], _variant(layer))))
     turns = [[_us(trial) for trial in trials] for _ in range(TURNS)]
     for trial, times in zip(trials, zip(*turns, strict=True), strict=True):
         timed = [us for us in times if us is not None]
