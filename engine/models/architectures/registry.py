@@ -89,7 +89,8 @@ COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # by `format`
 def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
     """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
     given = quantization.get("format")
-    refuse_unless(given in COMPRESSED_TENSORS, "format", given, " or ".join(COMPRESSED_TENSORS))
+    served = isinstance(given, str) and given in COMPRESSED_TENSORS
+    refuse_unless(served, "format", given, " or ".join(COMPRESSED_TENSORS))
     return COMPRESSED_TENSORS[str(given)](quantization)
 
 

@@ -188,6 +188,7 @@ REFUSED: list[tuple[dict[str, Any], str, object, str]] = [
     (GPTQ, "dynamic", {"+:.*down.*": {"bits": 8}}, "dynamic"),
     (GPTQ, "modules_in_block_to_quantize", [["mlp.up_proj"]], "modules_in_block_to_quantize"),
     (PACKED, "format", "marlin-24", "format"),
+    (PACKED, "format", ["pack-quantized"], "format"),
     (PACKED, f"{GROUP}/targets", ["re:.*q_proj"], "targets"),
     (PACKED, f"{GROUP}/weights/num_bits", 8, "weights"),
     (PACKED, f"{GROUP}/weights/type", "float", "weights"),
