@@ -119,7 +119,9 @@ def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[Checkpoint
         return bytes_of(value, IN_ORDER, 1) + less
 
     def is_in_order(groups: Tensor) -> bool:
-        return groups.tolist() == [column // views.group for column in range(len(groups))]
+        return groups.dim() == 1 and groups.tolist() == [
+            column // views.group for column in range(len(groups))
+        ]
 
     yield views.integers("qweight", 1, IN_ORDER, along=0)
     yield views.steps("scales", 1)
@@ -176,4 +178,4 @@ def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
         parts = [wide[:, :, index] for index in range(IN_WORD)]
     for part, place in zip(parts, order, strict=True):
         part.copy_((value >> 4 * place) & 15)
-    return wide.view(rows * IN_WORD, columns) if along == 0 else wide.view(rows, -1)
+    return wide.view((rows * IN_WORD, columns) if along == 0 else (rows, columns * IN_WORD))

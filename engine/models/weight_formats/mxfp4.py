@@ -167,8 +167,9 @@ def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Te
 
 def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
     """As `_kept`; raises CheckpointError for what kernels cannot multiply by as well."""
-    largest = int(value.max())
-    if not value.is_floating_point() and largest > LARGEST_SCALE:
+    import torch
+
+    if value.dtype == torch.uint8 and (largest := int(value.max())) > LARGEST_SCALE:
         raise CheckpointError(f"a scale is 2^{largest - 127}: served are at most 2^1")
     return _kept(of, value, in_turn=in_turn)
 

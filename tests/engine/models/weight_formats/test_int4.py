@@ -250,6 +250,8 @@ SPOILT: list[tuple[str, str, Callable[[Tensor], Tensor | None], str]] = [
     ("awq", "qzeros", lambda one: one[:-1], r"qzeros is \(0, 32\), the config gives"),
     ("awq", "qweight", lambda one: one.long(), r"qweight: .*int64: served are words of int32"),
     ("gptq-asym", "g_idx", lambda one: one.flip(0), "g_idx: served is groups of columns in order"),
+    ("gptq-asym", "g_idx", lambda one: one[0], "g_idx: served is groups of columns in order"),
+    ("gptq-asym", "qzeros", lambda one: one[:0], r"qzeros is \(0, 32\), the config gives"),
     ("gptq", "bias", lambda one: one + 1, "bias: served is zeros"),
     ("gptq", "qzeros", lambda one: one + 1, "qzeros: served is zero points of 8, as sym says"),
     ("packed", "weight_packed", lambda _: None, "weight_packed.*in no file"),

@@ -246,6 +246,7 @@ def test_a_part_that_is_missing_is_named(model_dir: Path, part: str) -> None:
         ),
         ("scales", lambda t: t.to(torch.int8), r"scales: torch\.int8 is no mxfp4"),
         ("blocks", lambda t: t.float(), r"blocks: torch\.float32 is no mxfp4"),
+        ("scales", lambda t: t.to(torch.float8_e5m2), r"scales: torch\.float8_e5m2 is no mxfp4"),
     ],
 )
 def test_parts_of_another_shape_or_dtype_are_named(
