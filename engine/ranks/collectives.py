@@ -151,12 +151,12 @@ class Collectives:
         mine = parts.whole(product, dtype)
         if self._is_small(mine):
             gathered = self.gather(mine)
-            return gathered if in_parts else parts.whole(gathered, dtype)
+            return gathered if in_parts else _added(gathered)
         # Slice r of what each rank has goes to rank r, which adds them up.
         sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
         options = c10d.AllToAllOptions()
         wait_for(self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options))
-        return self.gather(sliced.sum(0)).view_as(mine)
+        return self.gather(_added(sliced)).view_as(mine)
 
     def gather(self, x: Tensor) -> Tensor:
         """x (...) of each rank -> (num_ranks, ...)."""
@@ -273,6 +273,17 @@ def _nccl(store: Any, meeting: Meeting) -> Any:
     options = c10d.ProcessGroupNCCL.Options()
     options._timeout = meeting.patience
     return c10d.ProcessGroupNCCL(store, meeting.rank, meeting.num_ranks, options)
+
+
+def _added(ranks: Tensor) -> Tensor:
+    """What the ranks have (ranks, ...), added in their order and rounded once, as norms add it.
+
+    One after the other: torch's sum takes the numbers of more than four ranks in another order.
+    """
+    total = ranks[0].to(torch.float32, copy=True)
+    for other in ranks[1:]:
+        total += other
+    return total.to(ranks.dtype)
 
 
 def _from_first() -> Any:

@@ -180,8 +180,7 @@ def _agree(place: PeerPlace, error: str) -> None:
 
 
 def _why_not(shape: RowShape, num_ranks: int) -> str:
-    """Of these rows. On GPUs those of 16-bit numbers have run, and no others."""
-    is_served = ints_of(shape.dtype) is not None and shape.dtype.itemsize == 2
+    is_served = ints_of(shape.dtype) is not None
     if not is_served or shape.columns < LEAST_COLUMNS or not shape.most_rows(num_ranks):
         return f"rows of {shape.columns} {shape.dtype} are not exchanged there"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
@@ -18,25 +19,52 @@ DTYPES = {
 }
 
 
-def resolve_device(name: DeviceName, rank: int = 0, num_ranks: int = 1) -> torch.device:
+class CudaDevices(Protocol):
+    """Those that this process sees; as `torch.cuda`."""
+
+    def is_available(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    def device_count(self) -> int:
+        """How many."""
+        ...
+
+    def set_device(self, device: int, /) -> None:
+        """Compute on this one from here on. Raises RuntimeError."""
+        ...
+
+    def current_device(self) -> int:
+        """The one to compute on."""
+        ...
+
+
+def resolve_device(
+    name: DeviceName, rank: int = 0, num_ranks: int = 1, cuda: CudaDevices = torch.cuda
+) -> torch.device:
     """The device meant by `name`; `auto` is the first CUDA device where there is one.
 
     Of several ranks of a machine each has the CUDA device of its number there, which is this
     process's from here on.
-    Raises DeviceUnavailable where CUDA is asked for and absent, or there are too few devices.
+    Raises DeviceUnavailable where CUDA is asked for and absent, there are too few devices, or this
+    one cannot be used.
     """
-    has_cuda = torch.cuda.is_available()
+    has_cuda = cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise DeviceUnavailable("device 'cuda' was asked for, but torch sees no CUDA device")
     if name == "cpu" or not has_cuda:
         return torch.device("cpu")
     if num_ranks > 1:
-        if torch.cuda.device_count() < num_ranks:
+        if cuda.device_count() < num_ranks:
             raise DeviceUnavailable(
-                f"{num_ranks} ranks need a CUDA device each: torch sees {torch.cuda.device_count()}"
+                f"{num_ranks} ranks need a CUDA device each: torch sees {cuda.device_count()}"
             )
-        torch.cuda.set_device(rank)
-    return torch.device("cuda", torch.cuda.current_device())
+        try:
+            cuda.set_device(rank)
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+            raise DeviceUnavailable(f"CUDA device {rank} cannot be used: {why}") from error
+    return torch.device("cuda", cuda.current_device())
 
 
 def resolve_dtype(

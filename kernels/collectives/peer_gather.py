@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kernels.collectives.peer_rows import (
     PeerRows,
+    end_turn,
     ints_of,
     mark_again,
     row_of_turn,
@@ -73,7 +74,7 @@ def _kernel(
             found = mine if peer == RANK else take(source, inside, turn)
             target = gathered + (x_row * RANKS + peer) * columns + piece * WIDTH + column
             tl.store(target, found, mask=inside)
-    tl.atomic_add(turns + row, 1, sem="relaxed")  # all threads have read it before they waited
+    end_turn(turn, row, turns)
 
 
 def can_gather(x: Tensor, peers: PeerRows) -> bool:

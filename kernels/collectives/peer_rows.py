@@ -11,7 +11,8 @@ whatever order and pieces writes arrive: there are no flags and no fences, and a
 one way over the link. NCCL's LL and TensorRT-LLM's Lamport kernels do alike.
 
 Each row counts its own turns, on each rank, so what is captured in a graph goes on where the last
-one has stopped, and collectives need not have as many rows as each other.
+one has stopped, and collectives need not have as many rows as each other. It counts 0, 1, 2, 0: a
+server takes so many turns that a count without end would be negative after days.
 
 Three turns: what is filled with the mark in turn t has been read in turn t - 1. Another rank writes
 there in turn t + 2, after it has seen this rank's row of turn t + 1, sent after the kernel of turn
@@ -36,7 +37,7 @@ from torch import Tensor
 
 TURNS = 3
 _MARK = -1
-_ABANDONED = -(1 << 31)
+_ABANDONED = -(1 << 30)  # far from both ends: kernels that are under way still count on from it
 _INTS = {2: torch.int16, 4: torch.int32}
 
 
@@ -45,7 +46,8 @@ class PeerRows:
     """The buffers of all ranks, as one of them has them in its address space.
 
     `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
-    each rank's buffer begins for this one; `turns` (rows,) int32.
+    each rank's buffer begins for this one; `turns` (rows,) int32, of each row the coming one, of
+    three.
     """
 
     rank: int
@@ -117,7 +119,10 @@ def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
 
 @triton.jit
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where this turn's row begins in a buffer, in numbers; SIZE: of all ranks' columns."""
+    """Where this turn's row begins in a buffer, in numbers; SIZE: of all ranks' columns.
+
+    Of a turn below 0, in which nobody is waited for, in the first of the three.
+    """
     return (tl.maximum(turn, 0) % 3 * num_rows + row) * SIZE
 
 
@@ -182,6 +187,16 @@ def mark_again(
 
 
 @triton.jit
+def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
+    """Have the next turn be the row's coming one; once all others have been waited for.
+
+    Adds, and so leaves a count that is abandoned meanwhile below 0. All threads have read it
+    before they waited.
+    """
+    tl.atomic_add(turns + row, tl.where(turn == 2, -2, 1), sem="relaxed")
+
+
+@triton.jit
 def summed_over_ranks(
     mine: tl.tensor,
     row: tl.tensor,
@@ -194,21 +209,24 @@ def summed_over_ranks(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered."""
+    """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered.
+
+    float32, of which nothing is rounded yet.
+    """
     inside = column < WIDTH
     turn = tl.load(turns + row)
     place = row_of_turn(turn, row, num_rows, RANKS * WIDTH)
     bits = mine.to(own.dtype.element_ty, bitcast=True)
     send(bits, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
     mark_again(turn, row, column, own, num_rows, RANKS, WIDTH)
-    total = mine
+    total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
         source = own + place + peer * WIDTH + column
         found = bits if peer == RANK else take(source, inside, turn)
-        part = found.to(mine.dtype, bitcast=True)
+        part = found.to(mine.dtype, bitcast=True).to(tl.float32)
         if peer == 0:
             total = part
         else:
             total += part
-    tl.atomic_add(turns + row, 1, sem="relaxed")  # all threads have read it before they waited
+    end_turn(turn, row, turns)
     return total

@@ -30,8 +30,13 @@ def layout(product: Tensor) -> tuple[int, int, int]:
 def load_summed(
     source: tl.tensor, part_stride: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """Load the product's elements at `source`: of one part in its dtype, of several in float32."""
+    """Load the product's elements at `source`: of one part in its dtype, of several in float32.
+
+    Parts may be of 16 bits, where they are what several ranks have: also their sum is rounded once.
+    """
     total = tl.load(source, mask=inside, other=0.0)
+    if PARTS > 1:
+        total = total.to(tl.float32)
     for part in tl.static_range(1, PARTS):
-        total += tl.load(source + part * part_stride, mask=inside, other=0.0)
+        total += tl.load(source + part * part_stride, mask=inside, other=0.0).to(tl.float32)
     return total

@@ -86,7 +86,10 @@ def _kernel(
     right = tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
     if RANKS > 1:
-        left = summed_over_ranks(left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H)
+        added = summed_over_ranks(
+            left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H
+        )
+        left = added.to(right.dtype)
     summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
     tl.store(total + row * H + column, summed, mask=inside)
     result = scaled_rows(summed.to(tl.float32), scale, eps, H).to(summed.dtype)

@@ -97,7 +97,7 @@ def all_served() -> Iterator[Served]:
     for name in ("fp8", "fp8 by block", "int4"):
         yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
     yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
-    for rank, num_ranks in ((0, 2), (1, 2), (1, 3)):
+    for rank, num_ranks in ((0, 2), (1, 2), (3, 4), (7, 8)):
         name = f"llama, rank {rank} of {num_ranks}"
         yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)
     yield Served("llama, fp8, a rank", RECIPES["llama"], FORMATS["fp8"], num_ranks=2)

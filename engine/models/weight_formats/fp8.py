@@ -227,13 +227,12 @@ class Fp8Format:
         """As `WeightFormat.check_shard`: shards divide no block."""
         if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
             return
-        by_rows = config.shards == "rows"
-        sizes = [rows for _, rows in config.rows] if by_rows else [config.size_in]
-        for size in sizes:
+        columns = ((config.rows[0][0], config.size_in),)
+        for name, size in config.rows if config.shards == "rows" else columns:
             if size % BLOCK:
                 raise UnsupportedModel(
                     f"quantization_config.weight_block_size: a rank's {size} {config.shards} of "
-                    f"{config.rows[0][0]} are not whole blocks of {BLOCK}"
+                    f"{name} are not whole blocks of {BLOCK}"
                 )
 
     def _check(self, config: LinearConfig) -> None:

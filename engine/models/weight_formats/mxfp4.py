@@ -74,7 +74,7 @@ class Mxfp4Format:
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         """As `WeightFormat.num_bytes`: those of experts are in four bits, rows in whole spans."""
         name, _ = config.rows[0]
-        if not config.of_expert or self._leaves(name.rsplit(".", 2)[0]):
+        if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)
         if config.size_in % GROUP:
             raise UnsupportedModel(
@@ -85,7 +85,17 @@ class Mxfp4Format:
 
     def check_shard(self, config: LinearConfig) -> None:
         """As `WeightFormat.check_shard`: shards divide no group."""
-        self.num_bytes(config, "float32")
+        name, _ = config.rows[0]
+        if self._packs(config) and config.size_in % GROUP:
+            raise UnsupportedModel(
+                f"{FIELD}: a rank's {config.size_in} columns of {name} are not whole groups of "
+                f"{GROUP}"
+            )
+
+    def _packs(self, config: LinearConfig) -> bool:
+        """Whether the matrix is in four bits."""
+        name, _ = config.rows[0]
+        return config.of_expert and not self._leaves(name.rsplit(".", 2)[0])
 
     def _leaves(self, module: str) -> bool:
         """As `transformers` reads its list: what a name begins with, or what it ends with."""

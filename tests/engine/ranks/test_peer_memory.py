@@ -52,13 +52,14 @@ def test_what_is_mapped_has_the_mark_everywhere() -> None:
     rows = opened().rows
     assert (rows.own == -1).all()
     assert rows.fits(2048, 4096, torch.bfloat16)
+    assert opened(RowShape(4096, torch.float32)).rows.fits(1024, 4096, torch.float32)
 
 
 def test_rows_that_are_not_exchanged_are_said_so_on_every_rank() -> None:
     too_wide = RowShape(MOST_BYTES, torch.bfloat16)
     for shape in (
         too_wide,
-        RowShape(4096, torch.float32),
+        RowShape(4096, torch.float64),
         RowShape(4096, torch.int16),
         RowShape(64, torch.bfloat16),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from engine.models.architectures.registry import SERVED, read_model_config
 from engine.models.checkpoints.weights import load_parameters
+from engine.models.checks import check_ranks
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
+from engine.models.grid import RankGrid
 from engine.models.modules import WeightFormat
 from engine.models.parameters import dummy_parameters
 from engine.models.shards import RankGroup, check_shards, shard_model
@@ -24,6 +27,7 @@ from engine.ranks.collectives import Collectives
 from engine.startup.activation import largest_batch
 from kernels.ops import Ops, torch_ops
 from storage.device_pool import DevicePool
+from tests.doubles.engine.shapes import FP8_BY_BLOCK, SHAPES
 from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.doubles.ranks.gathering_norms import GatheringNorms
@@ -235,6 +239,33 @@ class TestRefusals:
             return
         with pytest.raises(UnsupportedModel, match=says):
             check_shards(model, 2)
+
+    @pytest.mark.parametrize(
+        ("shape", "num_ranks", "says"),
+        [
+            ("qwen3-30b-a3b", 8, ""),  # with 4 KV heads, each on two ranks
+            ("qwen3-30b-a3b by block", 4, "a rank's 192 rows of model.layers.0.mlp.experts.0.gate"),
+            ("qwen3-30b-a3b by block", 2, ""),
+            ("gpt-oss-20b", 4, "a rank's 720 columns of model.layers.0.mlp.experts.0.down_proj"),
+            ("gpt-oss-20b", 2, ""),
+            ("phi-4-mini", 3, "tensor_parallel 3 does not divide num_key_value_heads 8"),
+            ("llama-3.1-8b", 16, "there are 8 ranks at most"),
+        ],
+    )
+    def test_of_well_known_models(
+        self, tmp_path: Path, shape: str, num_ranks: int, says: str
+    ) -> None:
+        name = shape.removesuffix(" by block")
+        by_block = {"quantization_config": FP8_BY_BLOCK} if name != shape else {}
+        fields = SHAPES[name] | by_block
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        model, grid = read_model_config(tmp_path), RankGrid(num_ranks)
+        if not says:
+            check_ranks(model, BLOCK_SIZE, grid)
+            return
+        with pytest.raises(UnsupportedModel, match=says) as refused:
+            check_ranks(model, BLOCK_SIZE, grid)
+        assert "\n" not in str(refused.value)
 
 
 def with_attention(model: ModelConfig, **changed: int) -> ModelConfig:

@@ -15,6 +15,7 @@ from engine.startup.device import (
     resolve_dtype,
     usual_threads,
 )
+from tests.doubles.engine.few_gpus import FewGpus
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -46,6 +47,19 @@ def test_absent_cuda_is_refused_and_auto_falls_back() -> None:
     with pytest.raises(DeviceUnavailable):
         resolve_device("cuda")
     assert resolve_device("auto") == CPU
+
+
+def test_each_rank_has_the_gpu_of_its_number() -> None:
+    assert resolve_device("cuda", 3, 4, FewGpus(4)) == torch.device("cuda", 3)
+    with pytest.raises(DeviceUnavailable, match=r"^4 ranks need a CUDA device each: torch sees 3$"):
+        resolve_device("cuda", 0, 4, FewGpus(3))
+
+
+def test_a_gpu_that_cannot_be_used_is_named_in_one_line() -> None:
+    gpus = FewGpus(4, broken=2)
+    with pytest.raises(DeviceUnavailable, match=r"^CUDA device 2 .*: CUDA error: device is busy$"):
+        resolve_device("cuda", 2, 4, gpus)
+    assert resolve_device("cuda", 1, 4, gpus) == torch.device("cuda", 1)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def exchanged(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.dtype) -> None:
     """Bit for bit on all ranks, however many rows there are from one turn to the next."""
     peers, weight = peers_for(num_ranks, dtype), draw(WIDTH, dtype=dtype)
@@ -57,7 +57,7 @@ def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.d
         wanted = add_rms_norm.launch(torch.stack(products), residual, weight, EPS)
         for got in exchanged(peers, products, residual, weight):
             assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
-    assert peers.rows[0].turns.tolist() == [8, 5, 3, 2]
+    assert peers.rows[0].turns.tolist() == [8 % TURNS, 5 % TURNS, 3 % TURNS, 2 % TURNS]
 
 
 def test_more_rows_than_fit_go_one_after_the_other() -> None:
@@ -81,6 +81,18 @@ def test_parts_are_added_and_rounded_before_they_are_sent() -> None:
     wanted = add_rms_norm.launch(whole, residual, weight, EPS)
     for got in exchanged(peers, products, residual, weight):
         assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_the_sum_of_many_ranks_is_rounded_once() -> None:
+    """As that of many rows is, which goes another way: one rank adds up each number there."""
+    ranks, weight = 8, draw(WIDTH, dtype=torch.float16)
+    peers = peers_for(ranks, torch.float16)
+    products = [draw(2, WIDTH, dtype=torch.float16, seed=rank) for rank in range(ranks)]
+    residual = torch.zeros(2, WIDTH, dtype=torch.float16)
+    wanted, rounded_often = torch.stack(products).float().sum(0).half(), sum(products)
+    assert not torch.equal(wanted, torch.as_tensor(rounded_often)), "the control"
+    for _, total in exchanged(peers, products, residual, weight):
+        assert torch.equal(total, wanted)
 
 
 def test_fp8_is_made_of_what_was_exchanged() -> None:
@@ -132,10 +144,13 @@ class Launch:
 
 
 class Waiting(Launch):
-    """One that nobody has sent anything."""
+    """One that nobody has sent anything, in this turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: int = 0) -> None:
         self.peers = peers_for(2, torch.float32)
+        for rows in self.peers.rows:
+            rows.turns.fill_(turn)
+        self._turn = turn
         self.products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
         super().__init__(self.products[0], self.peers.rows[0])
         wait_for(self._has_sent, 30)
@@ -143,7 +158,7 @@ class Waiting(Launch):
 
     def _has_sent(self) -> bool:
         received: PeerRows = self.peers.rows[1]
-        return torch.equal(received.own[0, 0, 0], self.products[0][0].view(torch.int32))
+        return torch.equal(received.own[self._turn, 0, 0], self.products[0][0].view(torch.int32))
 
 
 def test_a_row_is_waited_for_until_its_last_number() -> None:
@@ -156,9 +171,10 @@ def test_a_row_is_waited_for_until_its_last_number() -> None:
     assert torch.equal(waiting.end(), waiting.products[0] + waiting.products[1])
 
 
-def test_a_rank_that_does_not_come_is_given_up() -> None:
+@pytest.mark.parametrize("turn", [0, TURNS - 1])
+def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
     """By a kernel that waits, and by all that come, which find the mark in its place: a NaN."""
-    waiting = Waiting()
+    waiting = Waiting(turn)
     rows = waiting.peers.rows[0]
     rows.abandon()
     assert torch.equal(waiting.end(), waiting.products[0]), "nothing of the other's"

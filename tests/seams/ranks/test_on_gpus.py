@@ -1,9 +1,13 @@
-"""Two ranks or stages on two GPUs, over NCCL within graphs, give the text of one GPU."""
+"""Servers of several ranks or stages on GPUs give the text of one GPU, and end with a rank.
+
+Ranks in every format, and what each of them samples: `test_formats_on_gpus`.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +17,14 @@ import pytest
 import torch
 
 from tests.doubles.waiting import wait_for
-from tests.seams.ranks.test_deaths import is_gone, rank_of
+from tests.seams.faults.test_engine_death import Stream
+from tests.seams.ranks.test_deaths import children_of, expect_an_end, is_gone, rank_of
 from tests.seams.support.server import Server, running_server
 
+GPUS = torch.cuda.device_count()
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+    pytest.mark.skipif(GPUS < 2, reason="needs two GPUs"),
 ]
 
 # float32, in which sums of two ranks move no token that is not a tie.
@@ -59,6 +65,43 @@ def ask_alone(server: Server, number: int) -> str:
     return found
 
 
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks: int) -> None:
+    """While kernels of all others poll for its rows; and the next engine answers."""
+    if num_ranks > GPUS:
+        pytest.skip(f"needs {num_ranks} GPUs")
+    divided = {"RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": str(num_ranks)}
+    with running_server(tmp_path / "data", SETTINGS | divided, is_executed=True) as server:
+        assert ask_alone(server, 0)
+        engine = server.children()["engine"]
+        ranks = children_of(engine, "engine.ranks")
+        assert len(ranks) == num_ranks - 1
+        stream = Stream(server)
+        stream.start()
+        wait_for(lambda: server.stats()["queue"]["running"] == 1, 30)
+        began = time.monotonic()
+        os.kill(ranks[-1], signal.SIGKILL)
+        expect_an_end(stream)
+        wait_for(lambda: all(map(is_gone, (engine, *ranks))), 30)
+        gone_s = time.monotonic() - began
+        wait_for(lambda: server.children().get("engine", engine) != engine, 30)
+        server.wait_until_ready()
+        assert ask_alone(server, 0)
+    print(f"\n{num_ranks} ranks, one killed: all gone after {gone_s:.1f} s")  # noqa: T201
+    assert "ranks exchange over peer memory" in (tmp_path / "data.log").read_text()
+
+
+def test_stages_in_fp8_give_the_text_of_one_gpu(tmp_path: Path) -> None:
+    """Alone, so that its steps have the same rows; stages then have the bits of one."""
+    fp8 = SETTINGS | {"RATOON_DTYPE": "bfloat16", "RATOON_QUANTIZATION": "fp8"}
+    texts = []
+    for name, settings in (("one", fp8), ("two", fp8 | {"RATOON_PIPELINE_PARALLEL": "2"})):
+        with running_server(tmp_path / name, settings, is_executed=True) as server:
+            texts.append([ask_alone(server, number) for number in range(4)])
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 1, "the control: they differ from each other"
+
+
 @pytest.mark.parametrize("divides", ["RATOON_TENSOR_PARALLEL", "RATOON_PIPELINE_PARALLEL"])
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_the_text_of_one_gpu_also_after_a_death(
@@ -78,7 +121,7 @@ def test_the_text_of_one_gpu_also_after_a_death(
 
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_peer_memory_gives_the_text_of_nccl(tmp_path: Path, settings: Mapping[str, str]) -> None:
-    """In bfloat16, which alone is exchanged there; many texts of the model part at one bit."""
+    """In bfloat16; many texts of the model part at one bit."""
     two = {**SETTINGS, **settings, "RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": "2"}
     with running_server(tmp_path / "nccl", {**two, "RATOON_PEER_MEMORY": "0"}) as server:
         expected = [ask_alone(server, number) for number in range(8)]

@@ -107,12 +107,16 @@ def test_all_ranks_have_the_same_tokens_after_many_steps(
         assert [engine.tokens(str(n)) for n in range(12)] == [alone(ask) for ask in MIX]
 
 
-@pytest.mark.parametrize("name", ["llama-biases", "qwen3-moe"])
-def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize(("name", "ranks"), [("llama-biases", 2), ("qwen3-moe", 4)])
+def test_of_other_models(name: str, ranks: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of four ranks two have the same KV head."""
     made = make_checkpoint(RECIPES[name], tmp_path_factory.mktemp(name))
     alone = alone_on(made.model_dir)
-    with engine_of(made, PRESSED) as engine:
+    with engine_of(made, replace(PRESSED, ranks=ranks, host_blocks=8)) as engine:
         run_mix(engine, MIX)
+        first, *others = last_tokens(engine)
+        assert len(others) == ranks - 1
+        assert all(other.tolist() == first.tolist() for other in others)
         assert [engine.tokens(str(n)) for n in range(12)] == [alone(ask) for ask in MIX]
 
 

@@ -1,0 +1,26 @@
+"""CUDA devices of a machine that has none."""
+
+from __future__ import annotations
+
+
+class FewGpus:
+    """As `torch.cuda`: `count` of them, of which `broken` cannot be used, for a reason."""
+
+    def __init__(self, count: int, broken: int | None = None) -> None:
+        self._count = count
+        self._broken = broken
+        self._current = 0
+
+    def is_available(self) -> bool:
+        return self._count > 0
+
+    def device_count(self) -> int:
+        return self._count
+
+    def set_device(self, device: int, /) -> None:
+        if device == self._broken:
+            raise RuntimeError("CUDA error: device is busy\nCUDA kernel errors might be reported")
+        self._current = device
+
+    def current_device(self) -> int:
+        return self._current

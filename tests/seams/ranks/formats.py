@@ -1,0 +1,166 @@
+"""Small models in the formats that ranks divide, and what one rank of them computes and samples.
+
+A rank is opened as it is when it serves: peer memory, weights, graphs. Nobody schedules: each rank
+makes the same steps by hand, since all have the same tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from engine.config import DeviceName, DtypeName, EngineConfig, KvDtype, Quantization
+from engine.execution.graphs.runner import GraphRunner
+from engine.execution.runner import ModelRunner
+from engine.models.decoder import Decoder
+from engine.ranks.collectives import Meeting
+from engine.ranks.meeting.groups import RankGroups
+from engine.startup.activation import largest_batch
+from engine.startup.loading import OpenedPart, open_part
+from engine.startup.outline import outline_model
+from storage.device_pool import DevicePool
+from tests.doubles.engine.rerun import Rerun
+from tests.doubles.ranks.noting_group import NotingGroup
+from tests.engine.rigs.hand_driven import (
+    BLOCK_SIZE,
+    HandDriven,
+    output,
+    random_prompt,
+    sampling,
+    with_graphs,
+)
+
+# Of every model; a fourth of each matrix is whole groups of every format.
+SIZES: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "moe_intermediate_size": 512,
+    "head_dim": 64,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,  # fewer than four ranks
+    "max_position_embeddings": 2048,
+}
+POSITIONS, ROWS, CACHE_TOKENS = 2048, 4, 16_384
+MOST_ROWS = 64  # of a step that is captured
+PROMPT = 200  # tokens whose logits are compared
+PATIENCE = timedelta(seconds=60)
+Exchange = Literal["peer memory", "library"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model of a checkpoint's directory, and how it is served."""
+
+    model_dir: Path
+    dtype: DtypeName = "bfloat16"
+    quantization: Quantization = "none"
+    kv_dtype: KvDtype = "auto"
+    device: DeviceName = "cuda"
+    steps: int = 64  # of decodes
+    exchange: Exchange = "peer memory"
+
+    def config(self, num_ranks: int) -> EngineConfig:
+        """Of its engine."""
+        return EngineConfig(
+            model_dir=str(self.model_dir),
+            socket="",
+            device=self.device,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            kv_dtype=self.kv_dtype,
+            cache_tokens=CACHE_TOKENS,
+            max_batch_tokens=512,
+            max_running=2 * ROWS,
+            graph_tokens=2 * ROWS,
+            num_threads=1,
+            tensor_parallel=num_ranks,
+            peer_memory=self.exchange == "peer memory",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one rank has.
+
+    `logits` (PROMPT, V) float32 of a prompt; `sampled` (steps, rows) by itself; `texts` the tokens
+    of each sequence as all are told them.
+    """
+
+    logits: Tensor
+    sampled: Tensor
+    texts: list[list[int]]
+    has_peers: bool
+    seconds: float
+
+
+def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found:
+    """A rank from its start to its end. As `Job` wants it."""
+    began = time.monotonic()
+    config = served.config(num_ranks)
+    outline = outline_model(config, rank=rank)
+    if num_ranks == 1:
+        part = open_part(config, outline)
+        with closing(part):
+            return _found(part, None, served, began)
+    meeting = Meeting(str(directory / "meeting"), rank, num_ranks, PATIENCE)
+    group = NotingGroup(meeting, outline.device, served.steps, MOST_ROWS)
+    groups = RankGroups(group, group, None, None)
+    with closing(groups):
+        part = open_part(config, outline, groups)
+        with closing(part):
+            found = _found(part, group, served, began)
+            group.least(0)  # nobody leaves before all have what they came for
+            return found
+
+
+def _found(part: OpenedPart, group: NotingGroup | None, served: Served, began: float) -> Found:
+    runner = part.runner
+    if isinstance(runner, ModelRunner):  # on a CPU, where all steps are run again
+        runner = with_graphs(runner, Rerun(), max_tokens=64, max_model_len=POSITIONS)
+    assert isinstance(runner, GraphRunner)
+    _log.info("opened after %.1f s", time.monotonic() - began)
+    if group is not None:
+        group.begin()
+    texts = decoded(runner, served.steps)
+    sampled = torch.empty(0) if group is None else group.sampled.cpu()
+    found = logits(runner.eager.decoder, part.pool, random_prompt(PROMPT, seed=7))
+    has_peers = group is not None and group.has_peers
+    return Found(found.float().cpu(), sampled, texts, has_peers, time.monotonic() - began)
+
+
+def decoded(runner: GraphRunner, steps: int) -> list[list[int]]:
+    """The tokens of sequences side by side, greedy; new ones as soon as some reach their end."""
+    texts: list[list[int]] = []
+    while steps:
+        driven, count = HandDriven(runner.eager, runner), min(steps, POSITIONS - 64)
+        sequences = [
+            driven.add(random_prompt(9 + 5 * row, seed=row + len(texts)), sampling(count + 1))
+            for row in range(ROWS)
+        ]
+        for sequence in sequences:
+            driven.step((sequence, sequence.num_tokens))
+        for _ in range(count):
+            driven.step(*((sequence, 1) for sequence in sequences))
+        texts.extend(output(sequence) for sequence in sequences)
+        steps -= count
+    return texts
+
+
+@torch.inference_mode()
+def logits(decoder: Decoder, pool: DevicePool, prompt: list[int]) -> Tensor:
+    """(tokens, V), of a prompt computed at once, in the pool's first blocks."""
+    device = decoder.parameters.embedding.device
+    batch = largest_batch(len(prompt), POSITIONS, BLOCK_SIZE, device)
+    ids = torch.tensor(prompt, device=device)
+    outputs = torch.arange(len(prompt), device=device)
+    return decoder.logits(ids, batch.layout, pool.layers, outputs)
