@@ -255,6 +255,23 @@ def test_what_is_served_as_what(tmp_path: Path, name: str) -> None:
     assert max(rope.attention_factor for rope in ropes if rope) == pytest.approx(factor)
 
 
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [
+        ("hf_quant_config.json", "ModelOpt"),
+        ("quantize_config.json", "AutoGPTQ"),
+        ("quant_config.json", "AutoAWQ"),
+    ],
+)
+def test_a_file_beside_the_config_may_say_that_weights_are_quantised(
+    tmp_path: Path, name: str, maker: str
+) -> None:
+    (tmp_path / name).write_text("{}")
+    check_served(written(tmp_path, quantised(LLAMA, AWQ)), has_weights=False)
+    with pytest.raises(ModelNotServed, match=f"{name}: weights quantised by {maker}.*; served are"):
+        check_served(written(tmp_path, LLAMA), has_weights=False)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_by_which_line(tmp_path: Path, name: str) -> None:
     config, line = REFUSED[name]
