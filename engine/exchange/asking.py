@@ -53,6 +53,7 @@ UNUSED_S = 30.0  # after which a connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
 SILENT = "it does not answer"
+LATE = "it takes too long"
 
 
 @dataclass(slots=True)
@@ -260,7 +261,7 @@ class Asking:
                 one.arriving.fetch.end(SILENT)
                 is_silent = True
             elif now > one.arriving.fetch.wanted.deadline:
-                one.arriving.fetch.end("it takes too long")
+                one.arriving.fetch.end(LATE)
             elif now - one.said > WORD_S:
                 self._tell(peer, number, one, now)
         if self._drop_ended(peer):

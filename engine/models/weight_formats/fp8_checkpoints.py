@@ -14,7 +14,7 @@ import msgspec
 
 from engine.models.errors import UnsupportedModel
 from engine.models.weight_formats.fp8 import BLOCK, Fp8Format, Inputs, Weights
-from engine.models.weight_formats.ignored import Ignored
+from engine.models.weight_formats.ignored import Ignored, read_ignored
 from engine.models.weight_formats.quantization_config import (
     FIELD,
     CompressedTensors,
@@ -40,7 +40,7 @@ def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
     raw = converted(quantization, _Fp8)
     if raw.fmt != "e4m3":
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
-    ignored = Ignored(tuple(raw.modules_to_not_convert or raw.ignored_layers or ()))
+    ignored = _plain_ones(raw)
     static = raw.activation_scheme == "static"
     if raw.weight_block_size is None:
         return Fp8Format(raw.quant_method, "channel", "static" if static else "token", ignored)
@@ -53,6 +53,12 @@ def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
             f"{FIELD}.activation_scheme 'static': with weight_block_size served is 'dynamic'"
         )
     return Fp8Format(raw.quant_method, "block", "group", ignored, "weight_scale_inv")
+
+
+def _plain_ones(raw: _Fp8) -> Ignored:
+    if raw.modules_to_not_convert:
+        return read_ignored("modules_to_not_convert", raw.modules_to_not_convert)
+    return read_ignored("ignored_layers", raw.ignored_layers or ())
 
 
 def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:

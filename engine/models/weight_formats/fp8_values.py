@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from engine.models.weight_formats.scales import checked_scales
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -21,10 +23,11 @@ def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
     scales.uniform_(0.5, 1.5, generator=generator).mul_(values.shape[-1] ** -0.5 / USUAL)
 
 
-def as_column_or_blocks(view: Tensor) -> Callable[[Tensor], Tensor]:
+def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
     """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
 
     def convert(value: Tensor) -> Tensor:
+        checked_scales(value)
         if value.numel() == 1:
             return value.reshape(1, 1).expand(view.shape)
         return value[:, None] if value.dim() == 1 else value
