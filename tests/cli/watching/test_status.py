@@ -75,6 +75,7 @@ def test_a_router_process_is_there_where_there_is_one(
         printed = ratoon("status")
         assert printed.status == 0, "requests are served"
         assert "\t".join(["router", *said]) in printed.out
+        assert ratoon("status --json").json["cache"]["router_answers"] is answers
 
 
 def test_without_one_whose_key_fits_it_says_so(
