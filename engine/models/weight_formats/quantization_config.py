@@ -73,7 +73,7 @@ class CompressedTensors(msgspec.Struct):
         refuse_unless(len(groups) == 1, "config_groups", list(groups), "one")
         group = next(iter(groups.values()))
         refuse_unless(group.targets == ["Linear"], "targets", group.targets, ["Linear"])
-        transforms = list(self.transform_config or {})
+        transforms = [name for name, said in (self.transform_config or {}).items() if said]
         refuse_unless(not transforms, "transform_config", transforms, "none")
         outputs = group.output_activations
         refuse_unless(outputs is None, "output_activations", outputs, "null, plain outputs")
