@@ -78,7 +78,10 @@ def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) 
     [
         (ended("", 100, 0.5), False),
         (ended(LATE, 40, 0.2), False),
-        (ended(LATE, 0, 0.2), True),
+        (ended(LATE, 1, 0.2), False),
+        (ended(LATE, 0, 0.2), False),
+        (ended(LATE, 0, 0.002), True),
+        (ended("", 1, 0.2), True),
         (ended(SILENT, 40, 2.0), True),
         (ended("refused: busy", 40, 0.2), True),
         (ended("", 100, 0.5, "r~p"), True),
