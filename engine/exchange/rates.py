@@ -10,8 +10,7 @@ asked now and then all the same. What that costs is bounded by the fetch's deadl
 
 from __future__ import annotations
 
-from engine.exchange.asking import LATE
-from engine.exchange.fetch import Fetch
+from engine.exchange.fetch import LATE, Fetch
 from prefix_cache.tiers.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.tiers.refusals import Refusals
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.exchange.asking import LATE, SILENT
-from engine.exchange.fetch import Fetch, Wanted
+from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
 from engine.exchange.rates import FIRST_GUESS, FIRST_WORD_S, FetchRates
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.refusals import RETRY
