@@ -126,9 +126,10 @@ def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[Checkpoint
         return bytes_of(value, IN_ORDER, 1) + less
 
     def is_in_order(groups: Tensor) -> bool:
-        return groups.dim() == 1 and groups.tolist() == [
-            column // views.group for column in range(len(groups))
-        ]
+        import torch
+
+        columns = torch.arange(groups.numel(), device=groups.device)
+        return torch.equal(groups.long(), columns // views.group)
 
     yield views.integers("qweight", 1, IN_ORDER, along=0)
     yield views.steps("scales", 1)
