@@ -22,6 +22,7 @@ from engine.link.codec import Codec
 from engine.link.heartbeat import told_meanwhile
 from engine.link.socket_link import Link, SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
+from engine.link.tcp.open_connections import few_connections
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,
@@ -92,6 +93,8 @@ def _cannot_start(error: Exception) -> int:
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    if key is not None and (few := few_connections()) is not None:
+        _log.warning(few)
     team = _team(config, outline, key, opened)
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))

@@ -33,6 +33,7 @@ from cli.serving.model_check import checked_source
 from cli.serving.replicas import machine
 from engine.config import EngineConfig
 from engine.link.address import exchange_at, nodes_at
+from engine.link.messages import Role
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 
 SHORT_RUN_S = 10.0
@@ -49,6 +50,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     pid: int  # of the actor
     wait_s: float | None = None  # of a new request, predicted; None: not known, or not asked
+    used: float | None = None  # of what it can do, likewise; 1: all
     why: str = ""
 
 
@@ -70,11 +72,13 @@ class EngineActor:
     def report(self) -> bytes:
         """An `EngineReport` in JSON."""
         host = self._host
+        predicted = None if host is None else host.predicted
         said = EngineReport(
             state=self._state(),
             address=self.address,
             pid=os.getpid(),
-            wait_s=None if host is None else host.wait_s,
+            wait_s=None if predicted is None else predicted.wait_s,
+            used=None if predicted is None else predicted.used,
             why=self._why or ("" if host is None else host.unregistered),
         )
         return msgspec.json.encode(said)
@@ -131,7 +135,7 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
-    engine = replace(settings.engine, exchange=exchange_at(address))
+    engine = replace(settings.engine, exchange=exchange_at(address), role=_role(settings, number))
     if engine.nnodes > 1:
         at = nodes_at(address, engine.num_ranks)
         engine = replace(engine, node_address=at, node_wait_s=NODE_WAIT_S)
@@ -142,6 +146,12 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
         node_key_file=key_file if engine.nnodes > 1 else None,
         disk_cache_dir=blocks_of(settings, number),
     )
+
+
+def _role(settings: ClusterSettings, number: int) -> Role:
+    if not settings.prefill_engines:
+        return settings.engine.role
+    return "prefill" if number < settings.prefill_engines else "decode"
 
 
 def blocks_of(settings: ClusterSettings, number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Set
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from cli.cluster.actor import EngineReport
-from cli.cluster.front import Look, gateway_beside
+from cli.cluster.front import Look, check_gateway_ports, gateway_beside
 from cli.cluster.placing import (
     drain,
     engine_names,
@@ -25,6 +25,7 @@ from cli.cluster.placing import (
     reports,
 )
 from cli.cluster.registry import make_state
+from cli.cluster.room import RayMachine, check_room, lacking
 from cli.cluster.scaler import Scaler
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import BadSetting, ServingFailed
@@ -64,6 +65,7 @@ def up(file: SettingsFile) -> None:
     settings = read_settings(file)
     if settings.ray_address is None:
         checked_source(settings.model, settings.engine)  # else each machine says it of itself
+    check_gateway_ports(settings)
     if settings.is_one_machine:
         _make_files(settings)
     stop = threading.Event()
@@ -71,6 +73,8 @@ def up(file: SettingsFile) -> None:
         for one in (signal.SIGTERM, signal.SIGINT):  # Ray has put its own handlers there
             signal.signal(one, lambda *_: stop.set())
         check_machines(settings, machines(ray))
+        if settings.ray_address is None:  # no other machine ever comes
+            check_room(settings, machines(ray))
         for number in range(settings.engines):
             place(ray, settings, number)
         with gateway_beside(settings) as look_at_gateway:
@@ -106,10 +110,11 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
     typer.echo(f"Ended {len(numbers)} engines.")
 
 
-def check_machines(settings: ClusterSettings, found: Set[str]) -> None:
+def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
     """BadSetting where engines would register in a file that is not their gateways'."""
-    if settings.is_one_machine and len(found) > 1:
-        raise BadSetting("redis_url", f"Ray has {len(found)} machines, which need one to share")
+    addresses = {one.address for one in found}
+    if settings.is_one_machine and len(addresses) > 1:
+        raise BadSetting("redis_url", f"Ray has {len(addresses)} machines, which need one to share")
 
 
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
@@ -145,6 +150,8 @@ def _watch(ray: Any, settings: ClusterSettings, stop: threading.Event, gateway: 
         found = reports(ray, engine_names(ray))
         for number, report in found.items():
             row = _row(number, report)
+            if report is None and (lack := lacking(settings, machines(ray))) is not None:
+                row["why"] = lack.message
             told = " ".join((f"engine {number}: {row['state']}", *_cells(row)[2::2])).rstrip(" -")
             if known.get(number) != told:
                 known[number] = told

@@ -28,6 +28,8 @@ from cli.errors import ServingFailed
 from cli.options.config_file import PREFIX
 from cli.serving import parent_death
 from cli.serving.child import python_environment
+from cli.serving.installation import check_port_free
+from gateway.config import GatewayConfig
 from gateway.main import EXIT_CANNOT_START
 
 _RATOON = "from cli.main import main; main()"
@@ -52,6 +54,18 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
             yield running.look
         finally:
             running.stop()
+
+
+def check_gateway_ports(settings: ClusterSettings) -> None:
+    """BadSetting where one is taken: the gateway would be started again and again."""
+    if settings.gateway is None:
+        return
+    defaults = {one.name: one.default for one in msgspec.structs.fields(GatewayConfig)}
+    given = {**defaults, **settings.gateway}
+    for prefix in ("", "admin_"):
+        host, port = f"{prefix}host", f"{prefix}port"
+        if given[port] is not None:
+            check_port_free(f"gateway.{port}", f"gateway.{host}", given[host], given[port])
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:

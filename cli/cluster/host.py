@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from cli.cluster.wait import PredictedWait
+from cli.cluster.wait import PredictedWait, Prediction
 from cli.serving.child import Child, OnLine, python_command
 from engine.config import EngineConfig
 from engine.errors import EngineError
@@ -61,7 +61,7 @@ class EngineHost:
         `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
         """
         self.state: HostState = "starting"
-        self.wait_s: float | None = None  # of a new request, predicted; None: not known
+        self.predicted: Prediction | None = None  # of a new request; None: not known
         self.unregistered = ""  # why gateways do not find it although it is ready
         self._predicts = predicts
         self._config = config
@@ -142,13 +142,13 @@ class EngineHost:
                 child.kill()
 
     async def _predict(self, client: EngineClient) -> None:
-        predicted = PredictedWait()
+        predicted = PredictedWait(self._config.max_running)
         while True:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    self.wait_s = await predicted.look(client)
+                    self.predicted = await predicted.look(client)
             except (EngineError, TimeoutError):
-                self.wait_s = None
+                self.predicted = None
             await asyncio.sleep(PREDICT_S)
 
     async def _register(self, fingerprint: str) -> None:

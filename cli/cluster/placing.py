@@ -9,7 +9,6 @@ several machines has an actor for each, in a placement group with one bundle for
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -18,20 +17,15 @@ import msgspec
 from msgspec.structs import replace
 
 from cli.cluster.actor import EngineActor, EngineReport
+from cli.cluster.head import ANSWER_S, NoRay, check_is_head, is_there
 from cli.cluster.node_actor import EngineNode
+from cli.cluster.room import RayMachine, needs
 from cli.cluster.settings import ClusterSettings
-from cli.errors import CliError
 
 NAMESPACE = "ratoon"
 OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
-ANSWER_S = 5.0
-MAX_PORT = 65_535
 
 Ray: TypeAlias = Any  # the module, which has no types
-
-
-class NoRay(CliError):
-    """Ray is not installed, or the one that is asked for does not answer."""
 
 
 @contextmanager
@@ -39,7 +33,7 @@ def ray_at(address: str | None) -> Iterator[Ray]:
     """Ray, connected to `address`; None: one that is started here, and ends with this. NoRay."""
     ray = _imported()
     if address is not None:
-        _check_answers(address)
+        check_is_head(address)
     local = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         ray.init(
@@ -61,16 +55,16 @@ def ray_at(address: str | None) -> Iterator[Ray]:
 
 def has_ended(ray: Ray) -> bool:
     """Whether nobody answers: Ray would try for a minute then, and end this process."""
-    try:
-        _check_answers(ray.get_runtime_context().gcs_address)
-    except NoRay:
-        return True
-    return False
+    return not is_there(ray.get_runtime_context().gcs_address)
 
 
-def machines(ray: Ray) -> set[str]:
-    """The addresses of the machines that Ray has now."""
-    return {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+def machines(ray: Ray) -> list[RayMachine]:
+    """Those that Ray has now."""
+    return [
+        RayMachine(node["NodeManagerAddress"], node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
 
 
 def engine_names(ray: Ray) -> list[int]:
@@ -87,11 +81,14 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> None:
     """
     # The gateway's settings are none of an engine's, and the admin key may be among them.
     said = msgspec.json.encode(replace(settings, gateway=None))
-    group = _placement_group(ray, settings, number) if settings.engine.nnodes > 1 else None
-    _options(ray, NodeActor, settings, f"{_PREFIX}{number}", group, 0).remote(said, number)
-    for node in range(1, settings.engine.nnodes):
-        actor = _options(ray, FurtherNodeActor, settings, f"node-{number}-{node}", group, node)
-        actor.remote(said, number, node)
+    try:
+        group = _placement_group(ray, settings, number) if settings.engine.nnodes > 1 else None
+        _options(ray, NodeActor, settings, f"{_PREFIX}{number}", group, 0).remote(said, number)
+        for node in range(1, settings.engine.nnodes):
+            actor = _options(ray, FurtherNodeActor, settings, f"node-{number}-{node}", group, node)
+            actor.remote(said, number, node)
+    except ValueError as error:
+        raise NoRay(f"Ray refuses an engine: {' '.join(str(error).split())}") from error
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
@@ -172,10 +169,8 @@ def _placement_group(ray: Ray, settings: ClusterSettings, number: int) -> Any:
     try:
         return ray.util.get_placement_group(name)
     except ValueError:  # there is none yet
-        each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
-        bundle = {resource: count for resource, count in each.items() if count}
         return ray.util.placement_group(
-            [bundle] * settings.engine.nnodes,
+            [needs(settings)] * settings.engine.nnodes,
             strategy="STRICT_SPREAD",
             name=name,
             lifetime="detached",
@@ -192,17 +187,6 @@ def _answer(ray: Ray, answer: Any) -> EngineReport | None:
         return msgspec.json.decode(ray.get(answer, timeout=0), type=EngineReport)
     except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
         return None
-
-
-def _check_answers(address: str) -> None:
-    """NoRay where nobody listens at HOST:PORT: Ray would try again and again, and never say so."""
-    host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit() or int(port) > MAX_PORT:
-        return  # `auto`, or another form, which Ray reads or refuses
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
-    except OSError as error:
-        raise NoRay(f"Ray at {address}: {error.strerror or error}") from error
 
 
 def _imported() -> Ray:

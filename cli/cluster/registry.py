@@ -33,11 +33,18 @@ async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineR
     try:
         store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
     except (PrivateFileError, OSError, ValueError) as error:
-        raise BadSetting("--redis-url or --data-dir", str(error)) from error
+        raise BadSetting(_flag(shared, error), str(error)) from error
     try:
         yield store
     finally:
         await store.close()
+
+
+def _flag(shared: Shared, error: Exception) -> str:
+    """Which one the error is of."""
+    if shared.redis_url is None:
+        return "--data-dir"
+    return "--redis-password-file" if isinstance(error, PrivateFileError) else "--redis-url"
 
 
 def _redis(shared: Shared) -> Store:

@@ -54,9 +54,9 @@ class Scaler:
 
 def fleet(found: Reports) -> Fleet:
     """The engines as `scaling` sees them."""
-    ready = [one.wait_s for one in found.values() if one is not None and is_ready(one)]
-    waits = [wait for wait in ready if wait is not None]
-    return Fleet(waits, len(found) - len(waits))
+    ready = [one for one in found.values() if one is not None and is_ready(one)]
+    waits = [one.wait_s for one in ready if one.wait_s is not None]
+    return Fleet(waits, len(found) - len(waits), sum(one.used or 0.0 for one in ready))
 
 
 def is_ready(report: EngineReport | None) -> bool:

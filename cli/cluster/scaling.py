@@ -1,8 +1,8 @@
 """How many engines there should be, by how long a new request would wait for its first token.
 
     more    the engine that would be soonest takes longer than the target, for UP_AFTER_S
-    fewer   all that waits would be computed by one engine fewer, in a quarter of the target, for
-            DOWN_AFTER_S
+    fewer   all that waits would be computed by one engine fewer, in a quarter of the target, and
+            what all do is at most MOST_USED of what one fewer can do, for DOWN_AFTER_S
 
 One at a time, and none while another one is still coming or going: what it changes must be seen
 first. Between the two there is room, so that the number comes to rest.
@@ -19,6 +19,7 @@ from typing import Literal
 UP_AFTER_S = 5.0
 DOWN_AFTER_S = 120.0
 SLACK = 0.25  # of the target
+MOST_USED = 0.75  # beyond, waits grow quickly, and the engine that has left would soon be missed
 
 Change = Literal[-1, 0, 1]
 
@@ -38,6 +39,7 @@ class Fleet:
 
     waits: Sequence[float]  # predicted, of each engine that is ready; seconds
     changing: int  # engines that start, or end
+    used: float = 0.0  # of those that are ready, in engines that are used to the full
 
     @property
     def engines(self) -> int:
@@ -78,4 +80,7 @@ def _is_slow(fleet: Fleet, bounds: ScalingBounds) -> bool:
 def _is_idle(fleet: Fleet, bounds: ScalingBounds) -> bool:
     if fleet.engines <= bounds.least or fleet.engines <= 1:
         return False
-    return sum(fleet.waits) / (fleet.engines - 1) < SLACK * bounds.target_wait_s
+    others = fleet.engines - 1
+    if fleet.used > MOST_USED * others:
+        return False
+    return sum(fleet.waits) / others < SLACK * bounds.target_wait_s

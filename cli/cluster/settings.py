@@ -73,6 +73,11 @@ class ClusterFlags:
     resources: dict[str, float] | None = _of_cluster(
         None, "Ray's own resources of each engine, likewise."
     )
+    prefill_engines: int = _of_cluster(
+        0,
+        "Of the engines, how many compute prompts for the others. The others decode.",
+        min=0,
+    )
     engine_port: int = _of_cluster(
         7300,
         "Port of the first engine on its machine; each engine has three ports of its own, one "
@@ -105,6 +110,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig  # without the model, the address and the key
     shared: Shared
     engines: int  # to begin with
+    prefill_engines: int  # of these, the first; the others decode, where there are any
     scaling: ScalingBounds | None  # None: their number stays
     num_gpus: float
     num_cpus: float
@@ -158,18 +164,17 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     _check_ranks(cluster, engine)
     if engine.exchange is not None:
         raise BadSetting("exchange", "each engine has its own, at the third of its ports")
+    _check_needs(cluster)
     scaling = _scaling(cluster)
-    most = cluster.engines if scaling is None else scaling.most
-    ports = _ports(engine.num_ranks, engine.nnodes)
-    last = cluster.engine_port + ports * (most - 1)
-    if last + ports - 2 > MAX_PORT:  # which has one after it
-        raise BadSetting("engine_port", f"the last engine's would be {last}")
+    _check_roles(cluster, engine, cluster.engines if scaling is None else scaling.least)
+    _check_ports(cluster, engine, cluster.engines if scaling is None else scaling.most)
     return ClusterSettings(
         model=model.model,
         data_dir=str(model.data_dir.absolute()),
         engine=engine,
         shared=shared,
         engines=cluster.engines,
+        prefill_engines=cluster.prefill_engines,
         scaling=scaling,
         num_gpus=cluster.num_gpus,
         num_cpus=cluster.num_cpus,
@@ -179,6 +184,14 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         ray_address=cluster.ray_address,
         gateway=cluster.gateway,
     )
+
+
+def _check_ports(cluster: ClusterFlags, engine: EngineConfig, most: int) -> None:
+    """`most`: the most engines there may be."""
+    ports = _ports(engine.num_ranks, engine.nnodes)
+    last = cluster.engine_port + ports * (most - 1)
+    if last + ports - 2 > MAX_PORT:  # which has one after it
+        raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 
 def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
@@ -200,11 +213,35 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
 
 
+def _check_needs(cluster: ClusterFlags) -> None:
+    """Of Ray's own rules those that are met at once; the others are Ray's to name."""
+    if cluster.num_gpus > 1 and cluster.num_gpus % 1:
+        raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
+    for resource, count in (cluster.resources or {}).items():
+        if resource in ("CPU", "GPU"):
+            raise BadSetting("resources", f"{resource} is num_{resource.lower()}s")
+        if count < 0:
+            raise BadSetting("resources", f"{resource} is {count:g}; it should be 0 or more")
+
+
+def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
+    """`least`: the fewest engines there may be."""
+    prefill = cluster.prefill_engines
+    if prefill >= least:
+        raise BadSetting("prefill_engines", f"{prefill} of {least} engines leave none that answers")
+    if prefill and engine.role != "both":
+        raise BadSetting("role", "prefill_engines gives each engine its own")
+    if engine.role == "prefill" and cluster.redis_url is None:
+        raise BadSetting("role", "no engine of this machine would answer; see prefill_engines")
+
+
 def _scaling(cluster: ClusterFlags) -> ScalingBounds | None:
     least, most = cluster.min_engines, cluster.max_engines
     if most is None:
         if least is not None:
             raise BadSetting("min_engines", "it needs max_engines")
+        if cluster.target_wait_s != ClusterFlags().target_wait_s:
+            raise BadSetting("target_wait_s", "it needs max_engines")
         return None
     least = cluster.engines if least is None else least
     if not least <= cluster.engines <= most:

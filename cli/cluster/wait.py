@@ -1,7 +1,12 @@
-"""How long a new request would wait in an engine, by what the engine says of itself.
+"""How long a new request would wait in an engine, and how much that is used, by what it says.
 
-    prompt tokens that are not computed / tokens a second of its large steps
-    and not less than the oldest request that waits has waited
+    wait    prompt tokens that are not computed / tokens a second of its large steps
+            and not less than the oldest request that waits has waited
+    used    of the last minute, what it computed prompts for; or of its places, how many are taken;
+            whichever is more
+
+Below its limit an engine has next to no wait however much it is used, so the wait alone does not
+say whether it can be spared.
 
 The engine is asked and no gateway: of several gateways, each with several workers, every one knows
 only what it has sent itself. What waiting prompts will find in the cache is not known before they
@@ -11,13 +16,16 @@ are scheduled, so they count whole.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Sequences
 
 MOST_SEQUENCES = 1000
-RATE_S = 30.0  # between two questions for the rates, which list all flows
+RATE_S = 30.0  # between two questions for rates and counts, which list all flows
+WINDOW = "1m"  # of the prompt tokens that were computed
+WINDOW_S = 60.0
 RATE_CONTEXT = 1024  # tokens
 NOT_MEASURED = 1e4  # tokens a second, of an engine that has computed nothing yet
 
@@ -36,21 +44,35 @@ class WaitSource(Protocol):
         ...
 
 
-class PredictedWait:
+class Prediction(NamedTuple):
     """Of one engine."""
 
-    def __init__(self) -> None:
+    wait_s: float
+    used: float  # 1: to the full
+
+
+class PredictedWait:
+    """Of one engine, which runs `max_running` sequences at once."""
+
+    def __init__(self, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_running = max_running
+        self._clock = clock
         self._rate = NOT_MEASURED
+        self._computes = 0.0  # share of its time
         self._rate_at = float("-inf")
 
-    async def look(self, engine: WaitSource) -> float:
-        """Seconds; raises EngineError."""
-        now = time.monotonic()
+    async def look(self, engine: WaitSource) -> Prediction:
+        """Raises EngineError."""
+        now = self._clock()
         if now - self._rate_at >= RATE_S:
             self._rate_at = now
-            rates = (await engine.stats()).tiers.prefill
+            stats = await engine.stats()
+            rates = stats.tiers.prefill
             self._rate = rates.get(RATE_CONTEXT) or next(iter(rates.values()), NOT_MEASURED)
-        return predicted(await engine.sequences(MOST_SEQUENCES), self._rate)
+            self._computes = stats.windows[WINDOW].computed_tokens / (self._rate * WINDOW_S)
+        found = await engine.sequences(MOST_SEQUENCES)
+        used = max(self._computes, found.total / self._max_running)
+        return Prediction(predicted(found, self._rate), used)
 
 
 def predicted(found: Sequences, rate: float) -> float:

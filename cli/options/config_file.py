@@ -115,6 +115,7 @@ def settings_in(path: Path, options: Options) -> dict[str, Any]:
     except OSError as error:
         raise BadConfigFile(f"{path}: {error.strerror}") from None
     try:
+        _check_keys(path)
         settings = create_model("Settings", __base__=OfFile, **_fields(options))()
     except ValidationError as error:
         raise BadConfigFile(_first(path, error, options)) from None
@@ -142,6 +143,25 @@ def section_in(
     except ValidationError as error:
         raise BadConfigFile(_first(path, error, options, f"{name}.")) from None
     return {key: getattr(section, key) for key in section.model_fields_set}
+
+
+def _check_keys(path: Path) -> None:
+    """BadConfigFile where a key is there twice: YAML's reader keeps the last. Or YAMLError."""
+    import yaml
+
+    top = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+    for node in (top, *(value for _, value in top.value)) if _is_mapping(top) else ():
+        lines = dict[str, int]()
+        for key, _ in node.value if _is_mapping(node) else ():
+            line = key.start_mark.line + 1
+            if (name := str(key.value)) in lines:
+                told = f"{name} is there twice, in lines {lines[name]} and {line}"
+                raise BadConfigFile(f"{path}: {told}")
+            lines[name] = line
+
+
+def _is_mapping(node: Any) -> bool:
+    return node is not None and node.id == "mapping"
 
 
 def check_variables(environment: Mapping[str, str], options: Options) -> None:

@@ -45,6 +45,7 @@ class CachePlan:
     offload: OffloadFit | None = None  # with --cpu-offload-gb: what stays in host memory
     # Formats that fit with some weights in host memory, and not without.
     with_offload: list[OffloadFit] = field(default_factory=list)
+    not_served: str | None = None  # the line that a start would end with; None: it is served
 
 
 def make_plan(

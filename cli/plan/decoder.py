@@ -22,6 +22,7 @@ from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
+from engine.models.stages import layer_bytes
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.stage import Stage
@@ -32,7 +33,7 @@ DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU comput
 
 @dataclass(frozen=True, slots=True)
 class DecoderCounts:
-    """A decoder's counts. Norms and biases, a few thousandths, are in bytes alone."""
+    """A decoder's counts. Biases are in bytes alone; norms, some ten-thousandths, are in none."""
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
@@ -73,10 +74,7 @@ class DecoderCounts:
     @property
     def bytes_by_layer(self) -> tuple[int, ...]:
         """The matrices of each layer."""
-        return tuple(
-            sum(self.weight_format.num_bytes(one, self.dtype) for one in layer.matrices(index))
-            for index, layer in enumerate(self.layers)
-        )
+        return tuple(layer_bytes(self.layers, self.weight_format, self.dtype))
 
     @property
     def layer_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
@@ -37,8 +38,9 @@ from cli.plan.stages import (
 )
 from cli.plan.units import gib
 from cli.plan.windows import window_line
-from cli.serving.model_source import resolve
-from engine.models.errors import WrongSetting
+from cli.serving.model_source import CONFIG, resolve
+from engine.models.checks import check_served
+from engine.models.errors import ModelNotServed, WrongSetting
 
 ModelName = Annotated[
     str,
@@ -87,17 +89,30 @@ def plan(
 
         ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --gpu h100 --cpu-offload-gb 64
     """
-    decoder = read_decoder(_config_of(model), memory.kv_dtype)
+    config = _config_of(model)
+    decoder = read_decoder(config, memory.kv_dtype)
     memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
     memory = checked_ranks(decoder, memory)
     check_offload(decoder, memory)
     made = make_plan(model, decoder, memory, machine, requests)
+    made = replace(made, not_served=why_not_served(config))
 
     def show(made: CachePlan) -> None:
         _show(made)
         typer.echo(_assumed(memory, machine))
 
     print_result(made, show, as_json=json)
+
+
+def why_not_served(config: Path) -> str | None:
+    """The line that a start of this config.json's model would end with; None: it is served."""
+    if config.name != CONFIG:
+        return None  # a file of another name may stand beside a model's
+    try:
+        check_served(config.parent, has_weights=False)
+    except ModelNotServed as error:
+        return str(error)
+    return None
 
 
 def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
@@ -159,6 +174,14 @@ def _show(made: CachePlan) -> None:
     )
     if made.windows is not None:
         typer.echo(window_line(made.windows, made.costs.layers))
+    if made.not_served is not None:
+        typer.echo(_not_served_line(made.not_served))
+
+
+def _not_served_line(why: str) -> str:
+    """What is said of a model that a start would refuse, and what its plan is worth."""
+    counted = "What is not known of it is counted as a Llama's, in plain weights."
+    return f"Would not be served: {why}. {counted}"
 
 
 def _show_offload(made: CachePlan) -> None:

@@ -18,7 +18,7 @@ from cli.options.options import Json
 from cli.output import print_result, print_table
 from cli.serving.model_check import check_defaults, served_model
 from cli.serving.model_source import CONFIG, ModelSource, resolve
-from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, ServedModels
 from engine.models.architectures.rope_fields import ROPES
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.weight_formats.plain import PLAIN
@@ -48,6 +48,7 @@ class WhatIsServed:
 
     architectures: list[ServedArchitecture]
     weight_formats: list[str]  # `quant_method`; the first is of files that have none
+    compressed_tensors: list[str]  # `format`, where that is the method
     dtypes: list[str]
     kv_dtypes: list[str]
     ropes: list[str]  # `rope_type`
@@ -98,6 +99,7 @@ def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
             ServedArchitecture(name, one.examples) for name, one in served.architectures.items()
         ],
         weight_formats=[PLAIN.name, *served.formats],
+        compressed_tensors=list(COMPRESSED_TENSORS),
         dtypes=list(SERVED_DTYPES),
         kv_dtypes=list(ITEM_BYTES),
         ropes=list(ROPES),
@@ -138,6 +140,7 @@ def _show(served: WhatIsServed) -> None:
         ("", "served"),
         [
             ("weights", ", ".join(served.weight_formats)),
+            ("format of compressed-tensors", ", ".join(served.compressed_tensors)),
             ("dtype of plain weights", ", ".join(served.dtypes)),
             ("KV", ", ".join(served.kv_dtypes)),
             ("rope", ", ".join(served.ropes)),

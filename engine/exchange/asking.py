@@ -28,7 +28,7 @@ from msgspec import structs
 from engine.exchange.answering import ThreadEnded
 from engine.exchange.arriving import Arriving
 from engine.exchange.block_memory import BlockMemory
-from engine.exchange.fetch import Fetch, Wanted
+from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
 from engine.exchange.peer_pool import PeerPools
 from engine.exchange.seal import name_of
 from engine.exchange.wire import (
@@ -52,7 +52,6 @@ WORD_S = 0.5  # between words of ours, which the other end answers
 UNUSED_S = 30.0  # after which a connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
-SILENT = "it does not answer"
 
 
 @dataclass(slots=True)
@@ -260,7 +259,7 @@ class Asking:
                 one.arriving.fetch.end(SILENT)
                 is_silent = True
             elif now > one.arriving.fetch.wanted.deadline:
-                one.arriving.fetch.end("it takes too long")
+                one.arriving.fetch.end(LATE)
             elif now - one.said > WORD_S:
                 self._tell(peer, number, one, now)
         if self._drop_ended(peer):

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from engine.exchange.asking import SILENT
-from engine.exchange.fetch import Fetch, Patience, Wanted, Way
+from engine.exchange.fetch import SILENT, Fetch, Patience, Wanted, Way
 from engine.exchange.parts import Asks, OpenExchange
 from engine.exchange.rates import FetchRates
 from engine.exchange.recent_flushes import FlushScope, RecentFlushes
@@ -270,10 +269,7 @@ class Fetches:
         counts.until = now
         if fetch.why == SILENT:
             self._rest(fetch.wanted.address, time.monotonic())
-        is_whole = fetch.why == "" and fetch.wanted.request_id is None
-        if is_whole and fetch.answered is not None and fetch.ended is not None:
-            took = fetch.ended - fetch.answered
-            self._rates.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
+        self._rates.learn(fetch)
 
     def _rest(self, address: str, now: float) -> None:
         """Others that have rested are forgotten: an engine that starts anew may have another."""

@@ -3,17 +3,21 @@
     fetch    the first word + (blocks of other fetches + blocks of this one) x a block
     compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
 
-As with loads from lower tiers, what was never tried is tried, and an engine that would not be
-asked for a flow is asked now and then all the same.
+A rate that is never tried is never learned. So a way by which nothing has come yet is taken to be
+faster than computing, whatever that takes here, and an engine that would not be asked for a flow is
+asked now and then all the same. What that costs is bounded by the fetch's deadline.
 """
 
 from __future__ import annotations
 
+from engine.exchange.fetch import LATE, Fetch
 from prefix_cache.tiers.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.tiers.refusals import Refusals
 
-# Bytes a second until some have been measured: high, so that it is tried.
+# Bytes a second until some have been measured, and what a block takes at most then, of what it
+# takes to compute: small models and fast GPUs are faster than a guess.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
+UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # likewise: from the ask until the first answer
 LEAST_BLOCKS = 4  # of fewer, the time is that of the ask
 
@@ -27,6 +31,18 @@ class FetchRates:
         self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
         self._first_word = FIRST_WORD_S
         self._refusals = Refusals[tuple[str, str]]()  # by address and flow
+
+    def learn(self, fetch: Fetch) -> None:
+        """What one that has ended took; one that was too slow teaches that, whatever has come.
+
+        One that waited for blocks to be computed teaches nothing, nor one that broke off.
+        """
+        is_timed = fetch.why in ("", LATE) and fetch.wanted.request_id is None
+        if is_timed and fetch.answered is not None and fetch.ended is not None:
+            blocks, took = fetch.arrived - fetch.wanted.first, fetch.ended - fetch.answered
+            if fetch.why == LATE:
+                blocks = max(blocks, LEAST_BLOCKS)  # so it takes at least as long
+            self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
         """A fetch was answered after some seconds, and took `seconds` from then on."""
@@ -48,9 +64,17 @@ class FetchRates:
         computing = self.computing(first, end, before)
         if computing is None:
             return True
-        fetching = self._first_word + (waiting + end - first) * self._blocks[way].per_block
+        per_block = self._per_block(way, first, end)
+        fetching = self._first_word + (waiting + end - first) * per_block
         if fetching < computing:
             return True
         is_due = self._refusals.is_due((where, flow))
         self._refusals.add((where, flow))
         return is_due
+
+    def _per_block(self, way: str, first: int, end: int) -> float:
+        rate = self._blocks[way]
+        if rate.is_measured:
+            return rate.per_block
+        computing = self._times.prefill(first * self._block_size, end * self._block_size)
+        return min(rate.per_block, UNTRIED * computing / (end - first))

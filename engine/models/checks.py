@@ -16,6 +16,7 @@ from engine.models.errors import UnsupportedModel, WrongSetting
 from engine.models.grid import RankGrid
 from engine.models.shards import MOST_RANKS, check_shards, shard_model
 from engine.models.stages import split_model
+from engine.models.weight_formats.plain import matrix_bytes
 from kernels.errors import UnsupportedShape
 from kernels.limits import MIN_BLOCK_SIZE, check_attention, check_hidden_size
 
@@ -83,7 +84,7 @@ def check_matrices(model: ModelConfig) -> None:
                 continue
             if matrix.of_expert:
                 experts.add(size)
-            model.weight_format.num_bytes(matrix, SERVED_DTYPES[0])
+            matrix_bytes(model.weight_format, matrix, SERVED_DTYPES[0])
 
 
 def check_geometry(model: ModelConfig, block_size: int) -> None:

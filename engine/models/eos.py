@@ -44,12 +44,14 @@ class _Tokenizer(msgspec.Struct):
 
 
 def eos_token_ids(model_dir: Path, vocab_size: int) -> tuple[int, ...]:
-    """The ids that end an answer; raises BadConfig."""
-    ids = list(_configured(model_dir))
+    """The ids that end an answer, each once; raises BadConfig.
+
+    One that the model has no logit for is never sampled: it is left out, since who reads the
+    vocabulary (grammars) would refuse it. -1 is such a one, by which some mean none.
+    """
     said = _of_tokenizer(model_dir)
-    if said is not None and said < vocab_size and said not in ids:
-        ids.append(said)
-    return tuple(ids)
+    ids = [*_configured(model_dir), *([] if said is None else [said])]
+    return tuple(dict.fromkeys(one for one in ids if 0 <= one < vocab_size))
 
 
 def _configured(model_dir: Path) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ ModelError
  |- WrongSetting        a setting asks for what this model has not
  |- DeviceUnavailable   the device that was asked for is not there
  |- PoolTooSmall        not one block of KV fits beside the weights
+ |- FilesChanged        the model's files were replaced while they were loaded
  |- OtherFiles          a rank's machine has other files of the model than rank 0's
  `- NotEnoughMemory     host or device have not the memory that a start takes
 """
@@ -47,6 +48,10 @@ class DeviceUnavailable(ModelError):
 
 class PoolTooSmall(ModelError):
     """Not one block of KV fits beside the weights."""
+
+
+class FilesChanged(ModelError):
+    """The model's files were replaced while they were loaded."""
 
 
 class OtherFiles(ModelError):

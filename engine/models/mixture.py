@@ -60,7 +60,7 @@ class MixtureConfig:
 
     def _router(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((prefix + self.router, self.num_experts),)
-        return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False)
+        return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False, plain=True)
 
     def _experts(self, prefix: str, hidden: int) -> ExpertsConfig:
         return ExpertsConfig(

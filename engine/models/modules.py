@@ -34,10 +34,12 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
-    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike.
+    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
+    raises CheckpointError for what is not served, without the name.
     `stored_shape` is what the checkpoint has, where `convert` expects it to be so; then shards
     divide that.
     One that is not `required` may be absent; its view has no elements.
+    `is_scale` says that weights are multiplied by it, which not every number is fit for.
     """
 
     name: str
@@ -46,6 +48,7 @@ class CheckpointTensor:
     convert: Callable[[Tensor], Tensor] | None = None
     stored_shape: tuple[int, ...] | None = None
     required: bool = True
+    is_scale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class LinearConfig:
     shards: Literal["rows", "columns"]
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
     of_expert: bool = False
+    plain: bool = False  # in every weight format
 
     @property
     def size_out(self) -> int:

@@ -21,6 +21,7 @@ from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.modules import WeightFormat
+from engine.models.weight_formats.plain import matrix_bytes
 from storage.kv_layout import ITEM_BYTES
 from storage.stage import Stage
 
@@ -65,7 +66,7 @@ def layer_bytes(
 ) -> list[int]:
     """The bytes of each layer's matrices."""
     return [
-        sum(weight_format.num_bytes(matrix, dtype) for matrix in layer.matrices(index))
+        sum(matrix_bytes(weight_format, matrix, dtype) for matrix in layer.matrices(index))
         for index, layer in enumerate(layers)
     ]
 

@@ -53,6 +53,7 @@ from engine.startup.pool_size import (
     share_of_machine,
 )
 from engine.startup.timed import timed
+from engine.startup.unchanged import check_unchanged, weight_states
 from engine.step import Runner
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
@@ -157,6 +158,7 @@ def open_part(
     if groups is not None and groups.tensor is not None and config.peer_memory:
         groups.tensor.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
     host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
+    weights_before = weight_states(config)
     with timed("weights"):
         decoder = load_decoder(config, outline, groups, host_layers)
     sampler = _sampler(config, outline.model, decoder)
@@ -170,12 +172,14 @@ def open_part(
     max_model_len = min(outline.model_len, num_blocks * config.block_size)
     sharing = sharing_rule(config, outline.part, outline.layout, device)
     runner = open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len)
+    origin = origin_of(config, outline, groups)
+    check_unchanged(config, weights_before)
     return OpenedPart(
         runner if decoder.has_logits else EarlierStageRunner(runner, device),
         pool,
         num_blocks,
         max_model_len,
-        origin_of(config, outline, groups).fingerprint(),
+        origin.fingerprint(),
         host_layers,
     )
 

@@ -9,9 +9,11 @@ A replica computes several prompts at a time, so their times overlap; a second o
 So what is learnt is what the replica gets done, decodes beside it included.
 
 What is fetched comes by one of two ways, which are told apart by the source's address: from this
-host or from another one. After a fetch of which nothing came, none is tried for a while in the same
-namespace: what one tenant asks for says nothing of what others find. One that was slow, and is old,
-may be faster by now: it is forgotten.
+host or from another one. Before anything came that way it is taken to need at most a fifth of what
+computing does here, however fast that is: a rate that is never tried is never learned. After a
+fetch of which nothing came, none is tried for a while in the same namespace: what one tenant asks
+for says nothing of what others find. One that was slow, and is old, may be faster by now: it is
+forgotten.
 
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
@@ -25,7 +27,8 @@ KEPT = 0.9  # of what was measured before, at each new measurement
 LEAST_TOKENS = 256  # computed: the time of fewer is that of a step, not of its tokens
 COMPUTE_S = 1e-4  # a token, before anything was measured
 HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # likewise
-FETCH_S = COMPUTE_S / 5  # likewise, of another replica's
+UNTRIED = 0.2  # of what computing takes: what fetching is taken to take at most, likewise
+FETCH_S = UNTRIED * COMPUTE_S
 PRIOR_TOKENS = 512  # that this is worth
 OLD_S = 60.0  # since a rate of fetching was last measured
 HOLD_OFF_S = 5.0  # after a fetch of which nothing came
@@ -37,12 +40,18 @@ class Rate:
 
     def __init__(self, seconds_per_token: float) -> None:
         """What to expect before the first measurement."""
+        self.is_measured = False
+        self.expect(seconds_per_token)
+
+    def expect(self, seconds_per_token: float) -> None:
+        """Another guess, before the first measurement."""
         self.per_token = seconds_per_token
         self._tokens = float(PRIOR_TOKENS)
         self._seconds = PRIOR_TOKENS * seconds_per_token
 
     def measured(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long."""
+        self.is_measured = True
         self._tokens = KEPT * self._tokens + tokens
         self._seconds = KEPT * self._seconds + seconds
         self.per_token = self._seconds / self._tokens
@@ -55,7 +64,8 @@ class ReplicaRates:
         """`compute_s` is what to expect of computing a token: as others take, where they do."""
         self.compute = Rate(compute_s)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
-        self.fetch = {True: Rate(FETCH_S), False: Rate(FETCH_S)}  # by whether it is over TCP
+        # By whether it is over TCP.
+        self.fetch = {way: Rate(self._untried_fetch()) for way in (True, False)}
         self._no_fetch_until: dict[bytes, float] = {}  # by namespace, the oldest first
         self._counted_until = float("-inf")
         self._fetched_at = dict.fromkeys(self.fetch, float("-inf"))
@@ -84,6 +94,7 @@ class ReplicaRates:
         self._counted_until = now
         if computed >= LEAST_TOKENS:
             self.compute.measured(computed, seconds)
+            self._expect_of_fetches()
         host, disk = reused.tiers.host, reused.tiers.disk
         if disk:
             self.disk.measured(disk, max(timing.load - host * self.host.per_token, 0.0))
@@ -106,7 +117,15 @@ class ReplicaRates:
             self.fetch[way].measured(tokens, seconds)
             self._fetched_at[way] = now
 
+    def _untried_fetch(self) -> float:
+        return min(FETCH_S, UNTRIED * self.compute.per_token)
+
+    def _expect_of_fetches(self) -> None:
+        for rate in self.fetch.values():
+            if not rate.is_measured:
+                rate.expect(self._untried_fetch())
+
     def _forget_old(self, now: float) -> None:
         for way, at in self._fetched_at.items():
-            if now - at > OLD_S and self.fetch[way].per_token > FETCH_S:
-                self.fetch[way] = Rate(FETCH_S)
+            if now - at > OLD_S and self.fetch[way].per_token > self._untried_fetch():
+                self.fetch[way] = Rate(self._untried_fetch())

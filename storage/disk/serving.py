@@ -117,9 +117,9 @@ class _Service:
         command = _receive(self._channel)
         if isinstance(command, wire.Read):
             self._reads.put(command)
-        elif isinstance(command, wire.Write | wire.Erase | wire.Note):
+        elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget):
+        elif isinstance(command, wire.Forget | wire.Note):  # whose records it has, nobody knows
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):

@@ -22,6 +22,7 @@ import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from cli.cluster.scaling import DOWN_AFTER_S
 from cli.serving.link_key import link_key_file
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
@@ -268,6 +269,35 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
         assert not answers(gateway.url), "it has ended with the command"
         assert len(placed(ray.address)) == 1, "the control: the engine is Ray's"
         assert "Ended 1 engines" in ratoon("cluster", "down", "--ray-address", ray.address)
+
+
+def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path) -> None:
+    """With one place in each engine requests wait for each other: one is added, and leaves."""
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    settings, log, port = tmp_path / "cluster.yaml", tmp_path / "up.log", free_port()
+    said = {
+        "model": str(model), "load_format": "dummy", "max_model_len": 1024, "num_threads": 1,
+        "data_dir": str(tmp_path / "data"), "engine_port": two_free_ports(), "num_cpus": 0.5,
+        "cache_tokens": 8192, "host_cache_tokens": 0, "disk_cache_gib": 0, "max_running": 1,
+        "max_engines": 2, "target_wait_s": 0.5, "gateway": {"port": port, "page": False},
+    }  # fmt: skip
+    settings.write_text(yaml.safe_dump(said))
+    with cluster_up(settings, log) as command:
+        gateway = Gateway(command, port, tmp_path / "data")
+        wait_for(lambda: answers(gateway.url) and states(gateway) == ["ready"], START_S)
+
+        def is_added() -> bool:
+            streams = asyncio.run(Load(gateway).run())
+            assert [(one.status, one.error) for one in streams] == [(200, None)] * PROMPTS
+            return "engine 1: added" in log.read_text()
+
+        wait_for(is_added, LOSS_S)
+        wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
+        for _ in range(2):
+            assert is_added()
+        wait_for(lambda: states(gateway) == ["ready"], DOWN_AFTER_S + 60)
+    told = [line for line in log.read_text().splitlines() if "added" in line or "leaves" in line]
+    assert [line.split(",")[0] for line in told] == ["engine 1: added", "engine 1: leaves"]
 
 
 def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: Path) -> None:

@@ -40,8 +40,10 @@ class FakeActor:
         self.drains += 1
         self.become("stopping")
 
-    def become(self, state: ActorState, wait_s: float | None = None) -> None:
-        self.says = EngineReport(state=state, address="tcp://n:1", pid=1, wait_s=wait_s)
+    def become(
+        self, state: ActorState, wait_s: float | None = None, used: float | None = None
+    ) -> None:
+        self.says = EngineReport(state=state, address="tcp://n:1", pid=1, wait_s=wait_s, used=used)
 
 
 @dataclass
@@ -66,6 +68,7 @@ class FakeRay:
 
     actors: dict[str, FakeActor] = field(default_factory=dict)
     machines: tuple[str, ...] = ("a", "lost")
+    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})  # of each
     exceptions: Any = field(
         default_factory=lambda: SimpleNamespace(
             GetTimeoutError=GetTimeoutError, RayActorError=RayActorError
@@ -110,10 +113,16 @@ class FakeRay:
         return self.groups[name]
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"NodeManagerAddress": one, "Alive": one != "lost"} for one in self.machines]
+        return [
+            {"NodeManagerAddress": one, "Alive": one != "lost", "Resources": self.resources}
+            for one in self.machines
+        ]
 
     def remote(self, kind: type) -> Any:
         def options(**given: Any) -> Any:
+            if "memory" in given.get("resources", {}):
+                raise ValueError("Use the 'memory' keyword,\nof Ray")
+
             def start(*_: Any) -> None:
                 self.actors.setdefault(given["name"], FakeActor(given))
 

@@ -21,6 +21,7 @@ import struct
 MOST_OPEN = 16_384  # at one port
 _PART = 4  # one of so many descriptors is for one port; there may be three beside all else
 _ENOUGH = _PART * MOST_OPEN
+_FEW = 1024  # workers of all gateways have one each at the link, other engines one at the exchange
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # asm-generic/socket.h; Python has no names of them
 _RETURN = 0x06  # BPF_RET | BPF_K: of a packet so many bytes are kept, and it is dropped with none
 
@@ -37,6 +38,17 @@ def most_open() -> int:
     """How many connections one port may have, by the limit of open files."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST_OPEN if soft == resource.RLIM_INFINITY else min(MOST_OPEN, soft // _PART)
+
+
+def few_connections() -> str | None:
+    """What to say at the start where a hard limit leaves few; None: there are enough."""
+    if (most := most_open()) >= _FEW:
+        return None
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return (
+        f"each port over TCP has at most {most} connections at once, "
+        f"by the hard limit of {hard} open files (ulimit -Hn)"
+    )
 
 
 class OpenConnections:

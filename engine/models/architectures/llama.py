@@ -41,6 +41,11 @@ from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
 
 
+class _DualChunk(msgspec.Struct):
+    original_max_position_embeddings: Positive | None = None
+    chunk_size: Positive | None = None
+
+
 class LlamaFields(WindowFields, kw_only=True):
     """config.json as far as it matters here."""
 
@@ -56,6 +61,16 @@ class LlamaFields(WindowFields, kw_only=True):
     original_max_position_embeddings: Positive | None = None
     partial_rotary_factor: float | None = None
     num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    dual_chunk_attention_config: _DualChunk | None = None
+
+    @property
+    def positions(self) -> int:
+        """Of a Qwen for a million tokens those with whole attention: chunks are not computed."""
+        chunks = self.dual_chunk_attention_config
+        most = self.max_position_embeddings
+        if chunks is None:
+            return most
+        return min(most, chunks.original_max_position_embeddings or chunks.chunk_size or most)
 
 
 def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
@@ -90,7 +105,7 @@ class Llama:
         raw = read_json(path, LlamaFields, self.within)
         self._refuse_unsupported(raw)
         check_heads(raw, self.default_head_dim)
-        positions = raw.max_position_embeddings
+        positions = raw.positions
         rope = parse_rope(self.rope_fields(raw), raw.rope_theta or self.default_theta, positions)
         check_rotary(rope, raw.size_of_head(self.default_head_dim), served=self.partial_rotary)
         positions = stretched_positions(rope, positions)

@@ -89,7 +89,8 @@ COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # by `format`
 def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
     """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
     given = quantization.get("format")
-    refuse_unless(given in COMPRESSED_TENSORS, "format", given, " or ".join(COMPRESSED_TENSORS))
+    served = isinstance(given, str) and given in COMPRESSED_TENSORS
+    refuse_unless(served, "format", given, " or ".join(COMPRESSED_TENSORS))
     return COMPRESSED_TENSORS[str(given)](quantization)
 
 
@@ -117,7 +118,12 @@ SERVED = ServedModels(
     },
     (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
-MODELOPT = "hf_quant_config.json"  # beside a config.json that need not speak of it
+# Beside a config.json that need not speak of it, and whose files they are.
+QUANTISED_BESIDE: Mapping[str, str] = {
+    "hf_quant_config.json": "ModelOpt",
+    "quantize_config.json": "AutoGPTQ, older than quantization_config",
+    "quant_config.json": "AutoAWQ, older than quantization_config",
+}
 ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 
@@ -130,6 +136,19 @@ class _Quantised(msgspec.Struct, kw_only=True):
     def quantised(self) -> dict[str, Any] | None:
         """What is said of weights that are not plain."""
         return self.quantization_config or self.compression_config
+
+
+class _Beside(msgspec.Struct):
+    """What such a file says of weights. Others have their names: transformers.js of its ONNX."""
+
+    quantization: Any = None
+    bits: Any = None
+    w_bit: Any = None
+
+    @property
+    def is_of_weights(self) -> bool:
+        """Whether it speaks of those of safetensors."""
+        return any(said is not None for said in (self.quantization, self.bits, self.w_bit))
 
 
 class _Named(_Quantised):
@@ -153,12 +172,20 @@ def read_model_config(
         names = ", ".join(sorted(known))
         raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
     weight_format = _weight_format(named, served, quantization)
-    if named.quantised is None and (model_dir / MODELOPT).exists():
-        raise UnsupportedModel(f"{MODELOPT}: weights quantised by ModelOpt; {_served(served)}")
+    if named.quantised is None:
+        _refuse_quantised_beside(model_dir, served)
     model = known[named.architectures[0]].read(path)
     check_format(weight_format, model.layers)
     eos = eos_token_ids(model_dir, model.vocab_size)
     return replace(model, eos_token_ids=eos, weight_format=weight_format)
+
+
+def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
+    """Raises UnsupportedModel for weights of which a file beside a plain config.json speaks."""
+    for name, maker in QUANTISED_BESIDE.items():
+        path = model_dir / name
+        if path.exists() and read_json(path, _Beside).is_of_weights:
+            raise UnsupportedModel(f"{name}: weights quantised by {maker}; {_served(served)}")
 
 
 def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> None:

@@ -56,6 +56,7 @@ class _Yarn(msgspec.Struct):
     beta_slow: PositiveFloat | None = None
     truncate: bool = True
     attention_factor: PositiveFloat | None = None
+    attn_factor: PositiveFloat | None = None  # the older spelling, of what is multiplied by it
     mscale: float | None = None
     mscale_all_dim: float | None = None
 
@@ -148,10 +149,14 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 
 
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
-    """What the paper gives; of DeepSeek's two fields their ratio, where both are there."""
+    """What the paper gives; of DeepSeek's two fields their ratio, where both are there.
+
+    `attn_factor` is of the paper's own code: its makers multiply by it, as vLLM does, and
+    `transformers` does not read it. DeepSeek-R1-0528-Qwen3-8B has it, and all in all is at 1.
+    """
     if raw.mscale and raw.mscale_all_dim:
         return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)
-    return _mscale(factor, 1.0)
+    return _mscale(factor, 1.0) * (raw.attn_factor or 1.0)
 
 
 def _mscale(factor: float, times: float) -> float:

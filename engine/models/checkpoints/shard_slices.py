@@ -92,9 +92,13 @@ class ShardSlices:
         dim, index, count = self._cuts[name]
         return value.chunk(count, dim)[index]
 
-    def rows_of_whole(self, name: str) -> int:
-        """Of the tensor `name`, on all ranks together."""
-        return int(self._whole[name].view.shape[0])
+    def shard_dim(self, name: str) -> int | None:
+        """Along which dimension ranks divide the tensor `name`; None: each has all of it."""
+        return self._whole[name].shard_dim
+
+    def size_of_whole(self, name: str, dim: int) -> int:
+        """Of the tensor `name`, in the files, for all ranks together."""
+        return int(_sizes(self._whole[name])[dim])
 
 
 def _cut(

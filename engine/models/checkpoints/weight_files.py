@@ -96,6 +96,8 @@ def _indexed_files(model_dir: Path) -> list[Path]:
     path = model_dir / INDEX_FILE
     try:
         index = msgspec.json.decode(path.read_bytes(), type=_Index)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path}: {error}") from error
     names = sorted(set(index.weight_map.values()))

@@ -8,7 +8,7 @@ the files, and the log says so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -29,6 +29,7 @@ from engine.models.parameters import (
     leave_biases_to_the_first,
 )
 from engine.models.shards import RankGroup
+from engine.models.weight_formats.scales import ScaleChecks
 from storage.stage import Stage
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
@@ -86,6 +87,7 @@ class _Loading:
         self._names = names
         self._slices = slices
         self._surplus = Surplus()
+        self._scales = ScaleChecks()
         self._unfilled = checkpoint_tensors(parameters)
         self._wanted = frozenset(self._unfilled)
         self._embedding = parameters.embedding
@@ -106,30 +108,40 @@ class _Loading:
                         self._fill_all(own, self._slices.read(file, name, own))
                     else:
                         self._surplus.add(kind, sizes[name])
+            self._scales.check()
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: {error}") from error
 
     def _fill_all(self, name: str, value: Tensor) -> None:
-        """What a tensor of the file is, or the parts that its rows are; one number is of each."""
+        """What a tensor of the file is, or the matrices that are one in it."""
         parts = self._names.parts(name)
-        if not parts or any(part not in self._unfilled for part in parts):
+        if not parts or any(part not in self._wanted for part in parts):
             self._fill(name, value)
             return
-        rows = [self._slices.rows_of_whole(part) for part in parts]
-        if value.numel() > 1 and value.shape[0] != sum(rows):
-            raise CheckpointError(
-                f"{name} is {tuple(value.shape)}, the config gives {sum(rows)} rows"
-            )
-        values = value.split(rows) if value.numel() > 1 else (value,) * len(rows)  # type: ignore[no-untyped-call]
-        for part, one in zip(parts, values, strict=True):
+        for part, one in zip(parts, self._divided(name, value, parts), strict=True):
             self._fill(part, self._slices.cut(part, one))
 
+    def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
+        """What each matrix has: its rows; of one number, and of what is not by rows, all."""
+        dim = self._slices.shard_dim(parts[0])
+        if dim is None or value.numel() == 1:
+            return (value,) * len(parts)
+        sizes = [self._slices.size_of_whole(part, dim) for part in parts]
+        if value.dim() <= dim or value.shape[dim] != sum(sizes):
+            what = f"the config gives {sum(sizes)} in dimension {dim}"
+            raise CheckpointError(f"{name} is {tuple(value.shape)}, {what}")
+        return tuple(value.split(sizes, dim))  # type: ignore[no-untyped-call]
+
     def _fill(self, name: str, value: Tensor) -> None:
+        if name in self._wanted and name not in self._unfilled:
+            raise CheckpointError(f"{name} is in the files twice")
         wanted = self._unfilled.pop(name, None)
         if wanted is not None and wanted.stored_shape is not None:
             _check_shape(name, value, wanted.stored_shape)
+        if wanted is not None and wanted.is_scale:
+            self._scales.add(name, value)
         if wanted is not None and wanted.convert is not None:
-            value = wanted.convert(value)
+            value = _converted(wanted.convert, value, name)
         if not _is_accepted(value, wanted):
             raise CheckpointError(f"{name} is {value.dtype}, which its weight format has not")
         if self._tied and name == TIED_HEAD:
@@ -159,6 +171,13 @@ class _Loading:
             head.to(self._embedding.dtype), self._embedding
         ):
             raise CheckpointError(f"{TIED_HEAD} differs from the embedding that it is tied to")
+
+
+def _converted(convert: Callable[[Tensor], Tensor], value: Tensor, name: str) -> Tensor:
+    try:
+        return convert(value)
+    except CheckpointError as error:
+        raise CheckpointError(f"{name}: {error}") from error
 
 
 def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:

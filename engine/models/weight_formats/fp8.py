@@ -26,9 +26,10 @@ from engine.models.modules import (
     Linear,
     LinearConfig,
 )
-from engine.models.weight_formats.fp8_values import as_column_or_blocks, fill, quantise_into
+from engine.models.weight_formats.fp8_values import as_column, fill, quantise_into
 from engine.models.weight_formats.ignored import NOTHING, Ignored
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
+from engine.models.weight_formats.scales import checked_input_scale
 from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ class Fp8Linear(Linear):
         for name, rows in self.config.rows:
             view = self.weight.scales[first : first - (-rows // step)]
             first += view.shape[0]
-            yield CheckpointTensor(
-                f"{name}.{self.scale_name}", view, shard_dim, as_column_or_blocks(view)
-            )
+            yield _scales(f"{name}.{self.scale_name}", view, shard_dim, self._scaling)
 
     def _quantised_as_loaded(self, shard_dim: int) -> Iterator[CheckpointTensor]:
         sizes = [rows for _, rows in self.config.rows]
@@ -110,7 +109,7 @@ class Fp8Linear(Linear):
 
     def _larger_input_scale(self, value: Tensor) -> Tensor:
         assert self.input_scale is not None
-        return self.input_scale.maximum(value.to(self.input_scale).reshape(1))
+        return self.input_scale.maximum(checked_input_scale(value))
 
     def fill(self, generator: torch.Generator) -> None:
         """As `Module.fill`."""
@@ -147,8 +146,8 @@ class Fp8Experts(Experts):
         convert = quantise_into(scales) if self.online else None
         yield CheckpointTensor(f"{name}.weight", values, of_values, convert)
         if not self.online:
-            column = as_column_or_blocks(scales)
-            yield CheckpointTensor(f"{name}.{self.scale_name}", scales, of_scales, column)
+            scaling: Scaling = "group" if self.gate_up.kind == "block" else "token"
+            yield _scales(f"{name}.{self.scale_name}", scales, of_scales, scaling)
 
     def fill(self, generator: torch.Generator) -> None:
         """As `Module.fill`."""
@@ -252,6 +251,12 @@ class Fp8Format:
         sizes = (rows // BLOCK, columns // BLOCK) if self.weights == "block" else (rows, 1)
         values = new.empty(config.num_experts, rows, columns, dtype=torch.float8_e4m3fn)
         return ExpertMatrix(values, new.empty(config.num_experts, *sizes, dtype=torch.float32))
+
+
+def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
+    """Those of a matrix: of blocks as they are, else a column."""
+    convert = None if scaling == "group" else as_column(view)
+    return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 
 
 def _not_static() -> UnsupportedModel:

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.models.errors import UnsupportedModel
 from engine.models.weight_formats.fp8 import BLOCK, Fp8Format, Inputs, Weights
-from engine.models.weight_formats.ignored import Ignored
+from engine.models.weight_formats.ignored import Ignored, read_ignored
 from engine.models.weight_formats.quantization_config import (
     FIELD,
     CompressedTensors,
@@ -40,7 +40,7 @@ def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
     raw = converted(quantization, _Fp8)
     if raw.fmt != "e4m3":
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
-    ignored = Ignored(tuple(raw.modules_to_not_convert or raw.ignored_layers or ()))
+    ignored = _plain_ones(raw)
     static = raw.activation_scheme == "static"
     if raw.weight_block_size is None:
         return Fp8Format(raw.quant_method, "channel", "static" if static else "token", ignored)
@@ -55,13 +55,19 @@ def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
     return Fp8Format(raw.quant_method, "block", "group", ignored, "weight_scale_inv")
 
 
+def _plain_ones(raw: _Fp8) -> Ignored:
+    if raw.modules_to_not_convert:
+        return read_ignored("modules_to_not_convert", raw.modules_to_not_convert)
+    return read_ignored("ignored_layers", raw.ignored_layers or ())
+
+
 def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:
     """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("float-quantized")
     weights = _weights(group.weights)
     inputs = _inputs(group.input_activations, weights)
-    return Fp8Format(raw.quant_method, weights, inputs, Ignored(tuple(raw.ignore)))
+    return Fp8Format(raw.quant_method, weights, inputs, raw.ignored)
 
 
 def _weights(raw: Numbers) -> Weights:

@@ -21,7 +21,7 @@ def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
     scales.uniform_(0.5, 1.5, generator=generator).mul_(values.shape[-1] ** -0.5 / USUAL)
 
 
-def as_column_or_blocks(view: Tensor) -> Callable[[Tensor], Tensor]:
+def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
     """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
 
     def convert(value: Tensor) -> Tensor:

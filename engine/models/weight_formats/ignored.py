@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.models.errors import UnsupportedModel
+from engine.models.errors import BadConfig, UnsupportedModel
 
 PATTERN = "re:"  # begins a name that is a regular expression
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Names of matrices or of what they are in; or patterns, which begin with "re:"."""
+    """Names of matrices or of what they are in; or patterns, which begin with "re:".
+
+    Made by `read_ignored` where they come from a file.
+    """
 
     names: tuple[str, ...] = ()
 
@@ -30,6 +33,23 @@ class Ignored:
 
     def _has(self, matrix: str) -> bool:
         return any(matches(name, matrix) for name in self.names)
+
+
+def read_ignored(field: str, names: Iterable[str]) -> Ignored:
+    """What a field of `quantization_config` lists; raises BadConfig for what is no pattern."""
+    listed = tuple(names)
+    for name in listed:
+        if name.startswith(PATTERN):
+            check_pattern(field, name.removeprefix(PATTERN))
+    return Ignored(listed)
+
+
+def check_pattern(field: str, pattern: str) -> None:
+    """Raises BadConfig, in one line that names the field of `quantization_config`."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise BadConfig(f"quantization_config.{field} {pattern!r}: {error}") from error
 
 
 def matches(name: str, matrix: str) -> bool:

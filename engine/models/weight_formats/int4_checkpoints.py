@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from engine.models.errors import UnsupportedModel
-from engine.models.weight_formats.ignored import PATTERN, Ignored
+from engine.models.weight_formats.ignored import PATTERN, Ignored, read_ignored
 from engine.models.weight_formats.int4 import GROUPS, Int4Format
 from engine.models.weight_formats.int4_forms import Form
 from engine.models.weight_formats.quantization_config import (
@@ -49,10 +49,9 @@ def read_awq(quantization: dict[str, Any]) -> Int4Format:
     refuse_unless(raw.version.lower() == "gemm", "version", raw.version, "gemm")
     _check_sizes(raw.bits, raw.group_size)
     refuse_unless(raw.zero_point, "zero_point", raw.zero_point, True)
-    names = (name.rstrip(".") for name in raw.modules_to_not_convert or ())
-    return Int4Format(
-        raw.quant_method, "awq", raw.group_size, has_zeros=True, ignored=Ignored(tuple(names))
-    )
+    listed = [name.rstrip(".") for name in raw.modules_to_not_convert or ()]
+    ignored = read_ignored("modules_to_not_convert", listed)
+    return Int4Format(raw.quant_method, "awq", raw.group_size, has_zeros=True, ignored=ignored)
 
 
 class _Gptq(msgspec.Struct):
@@ -82,7 +81,7 @@ def read_gptq(quantization: dict[str, Any]) -> Int4Format:
     refuse_unless(not raw.lm_head, "lm_head", raw.lm_head, "false, a plain output projection")
     listed = raw.modules_in_block_to_quantize
     refuse_unless(not listed, "modules_in_block_to_quantize", listed, "all matrices, and no list")
-    ignored = Ignored(tuple(_plain_patterns(raw.dynamic or {})))
+    ignored = read_ignored("dynamic", _plain_patterns(raw.dynamic or {}))
     return Int4Format(
         raw.quant_method, _FORMATS[given], raw.group_size, has_zeros=not raw.sym, ignored=ignored
     )
@@ -109,7 +108,7 @@ def read_pack_quantized(quantization: dict[str, Any]) -> Int4Format:
         "pack-quantized",
         size,
         has_zeros=not group.weights.symmetric,
-        ignored=Ignored(tuple(raw.ignore)),
+        ignored=raw.ignored,
     )
 
 

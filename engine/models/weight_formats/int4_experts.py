@@ -9,19 +9,19 @@ Shards divide the gated columns, by whole groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig
 from engine.models.weight_formats.int4_forms import (
-    IN_WORD,
     SYMMETRIC_ZERO,
     Convert,
     Form,
     Int4Views,
     bytes_of,
     checkpoint_tensors,
+    in_words,
 )
 
 if TYPE_CHECKING:
@@ -86,9 +86,8 @@ class ExpertViews(Int4Views):
             codes = bytes_of(value, order, along)
             return words_of(codes.T if rows_dim else codes, "int4")
 
-        sizes = self._sizes(self.columns, rows_dim)
-        stored = tuple(n // IN_WORD if dim == along else n for dim, n in enumerate(sizes))
-        return self._expert_tensor(suffix, self.values, rows_dim, convert, stored)
+        stored = in_words(self._sizes(self.columns, rows_dim), along)
+        return self._tensor(suffix, self.values, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
         """As `Int4Views.steps`; zero points stay."""
@@ -100,7 +99,7 @@ class ExpertViews(Int4Views):
             return int4_scales(value.to(self.dtype), 0) | view & ZERO_BITS
 
         stored = self._sizes(len(self.scales), rows_dim)
-        return self._expert_tensor(suffix, view, rows_dim, convert, stored)
+        return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
         """As `Int4Views.points`; scales stay."""
@@ -111,24 +110,12 @@ class ExpertViews(Int4Views):
         def converted(value: Tensor) -> Tensor:
             return convert(value).int() | view & ~ZERO_BITS
 
-        sizes = self._sizes(len(self.scales), rows_dim)
-        stored = tuple(n // IN_WORD if dim == rows_dim else n for dim, n in enumerate(sizes))
-        return self._expert_tensor(suffix, view, rows_dim, converted, stored)
+        stored = in_words(self._sizes(len(self.scales), rows_dim), rows_dim)
+        return self._tensor(suffix, view, rows_dim, converted, stored)
 
     def _sizes(self, columns: int, rows_dim: int) -> tuple[int, int]:
         rows = self.values.shape[1]
         return (columns, rows) if rows_dim else (rows, columns)
-
-    def _expert_tensor(
-        self,
-        suffix: str,
-        view: Tensor,
-        rows_dim: int,
-        convert: Callable[[Tensor], Tensor],
-        stored: tuple[int, ...],
-    ) -> CheckpointTensor:
-        shard_dim = rows_dim if self.of_rows else 1 - rows_dim
-        return CheckpointTensor(f"{self.name}.{suffix}", view, shard_dim, convert, stored)
 
 
 def int4_experts(

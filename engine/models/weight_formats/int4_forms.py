@@ -55,35 +55,50 @@ class Int4Views:
         Like the others here it has two dimensions, and `rows_dim` is along the matrix's rows.
         """
         turned = rows_dim == 1
+        rows, columns = self.values.shape[0], 4 * self.values.shape[1]
+        stored = in_words((columns, rows) if turned else (rows, columns), along)
         view = self.values.T if turned else self.values
-        return self._tensor(suffix, view, rows_dim, _words_of(order, along=along, turned=turned))
+        convert = _words_of(order, along=along, turned=turned)
+        return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
         """The scales."""
-        return self._tensor(suffix, self.scales if rows_dim else self.scales.T, rows_dim, None)
+        view = self.scales if rows_dim else self.scales.T
+        stored = tuple(view.shape)
+        return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
         """The zero points, where there are any."""
         assert self.zeros is not None
-        return self._tensor(suffix, self.zeros if rows_dim else self.zeros.T, rows_dim, convert)
+        view = self.zeros if rows_dim else self.zeros.T
+        stored = in_words(tuple(view.shape), rows_dim)
+        return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def _tensor(
-        self, suffix: str, view: Tensor, rows_dim: int, convert: Convert | None
+        self,
+        suffix: str,
+        view: Tensor,
+        rows_dim: int,
+        convert: Convert | None,
+        stored: tuple[int, ...],
+        *,
+        is_scale: bool = False,
     ) -> CheckpointTensor:
-        shard_dim = rows_dim if self.of_rows else 1 - rows_dim
-        return CheckpointTensor(f"{self.name}.{suffix}", view, shard_dim, convert)
+        name, shard_dim = f"{self.name}.{suffix}", rows_dim if self.of_rows else 1 - rows_dim
+        return CheckpointTensor(name, view, shard_dim, convert, stored, is_scale=is_scale)
 
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
         """One of which nothing is kept; CheckpointError if it is there and says something else."""
-        name, nothing = f"{self.name}.{suffix}", self.values.new_empty(0)
+        nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
             if not is_served(value):
-                raise CheckpointError(f"{name}: served is {what}")
+                raise CheckpointError(f"served is {what}")
             return nothing
 
+        name = f"{self.name}.{suffix}"
         return CheckpointTensor(name, nothing, None, convert, required=False)
 
 
@@ -111,7 +126,10 @@ def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[Checkpoint
         return bytes_of(value, IN_ORDER, 1) + less
 
     def is_in_order(groups: Tensor) -> bool:
-        return groups.tolist() == [column // views.group for column in range(len(groups))]
+        import torch
+
+        columns = torch.arange(groups.numel(), device=groups.device)
+        return torch.equal(groups.long(), columns // views.group)
 
     yield views.integers("qweight", 1, IN_ORDER, along=0)
     yield views.steps("scales", 1)
@@ -147,6 +165,11 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
     return convert
 
 
+def in_words(shape: tuple[int, ...], along: int) -> tuple[int, ...]:
+    """As files have so many integers, eight a word along a dimension."""
+    return tuple(size // IN_WORD if dim == along else size for dim, size in enumerate(shape))
+
+
 def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
     """value int32, eight integers a word along a dimension -> those, uint8.
 
@@ -163,4 +186,4 @@ def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
         parts = [wide[:, :, index] for index in range(IN_WORD)]
     for part, place in zip(parts, order, strict=True):
         part.copy_((value >> 4 * place) & 15)
-    return wide.view(rows * IN_WORD, columns) if along == 0 else wide.view(rows, -1)
+    return wide.view((rows * IN_WORD, columns) if along == 0 else (rows, columns * IN_WORD))

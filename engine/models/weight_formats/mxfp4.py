@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
+from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig, LinearConfig
+from engine.models.weight_formats.ignored import check_pattern
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN, PlainLinear, packed_biases
 from engine.models.weight_formats.quantization_config import FIELD, converted
 from kernels.limits import INT4_SPAN
@@ -48,10 +49,7 @@ def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
     """Of `quant_method` mxfp4; raises BadConfig."""
     raw = converted(quantization, _Raw)
     for pattern in raw.modules_to_not_convert or ():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise BadConfig(f"{FIELD}.modules_to_not_convert {pattern!r}: {error}") from error
+        check_pattern("modules_to_not_convert", pattern)
     return Mxfp4Format(NAME, tuple(raw.modules_to_not_convert or ()))
 
 
@@ -161,30 +159,29 @@ def _tensors(
     """`in_turn`: the rows of two halves are in turn in the files."""
     from kernels import mxfp4  # where torch is
 
-    def convert(part: str, of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        return partial(_kept, f"{name}_{part}", of, in_turn=in_turn)
-
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
-    of_blocks, of_scales = convert("blocks", mxfp4.values_of), convert("scales", mxfp4.scales_of)
+    of_blocks = partial(_kept, mxfp4.values_of, in_turn=in_turn)
+    of_scales = partial(_kept_scales, mxfp4.scales_of, in_turn=in_turn)
     yield CheckpointTensor(f"{name}_blocks", matrix.values, shard_dim, of_blocks, blocks)
     yield CheckpointTensor(f"{name}_scales", matrix.scales, shard_dim, of_scales, scales)
 
 
-def _kept(name: str, of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
+def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
     """What is kept of blocks or scales, expert by expert; raises CheckpointError."""
     import torch
 
     if value.dtype != torch.uint8:
-        raise CheckpointError(f"{name} is {value.dtype}, and no mxfp4")
-    if name.endswith("_scales"):
-        _check_scales(name, int(value.max()))
+        raise CheckpointError(f"{value.dtype} is no mxfp4")
     return torch.stack([of(_halves(one) if in_turn else one) for one in value])
 
 
-def _check_scales(name: str, largest: int) -> None:
-    """Raises CheckpointError for what kernels cannot multiply by."""
-    if largest > LARGEST_SCALE:
-        raise CheckpointError(f"{name} has a scale of 2^{largest - 127}: served are at most 2^1")
+def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
+    """As `_kept`; raises CheckpointError for what kernels cannot multiply by as well."""
+    import torch
+
+    if value.dtype == torch.uint8 and (largest := int(value.max())) > LARGEST_SCALE:
+        raise CheckpointError(f"a scale is 2^{largest - 127}: served are at most 2^1")
+    return _kept(of, value, in_turn=in_turn)
 
 
 def _halves(in_turn: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from engine.models.modules import (
     ExpertsConfig,
     Linear,
     LinearConfig,
+    WeightFormat,
 )
 from storage.kv_layout import ITEM_BYTES
 
@@ -58,6 +59,12 @@ class PlainLinear(Linear):
         fill_matrix(self.weight, generator)
         if self.bias is not None:
             self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
+
+
+def matrix_bytes(weight_format: WeightFormat, config: LinearConfig, dtype: str) -> int:
+    """As `WeightFormat.num_bytes`, of a matrix that may be plain in all of them."""
+    kept_in = PLAIN if config.plain else weight_format
+    return kept_in.num_bytes(config, dtype)
 
 
 @dataclass(frozen=True, slots=True)

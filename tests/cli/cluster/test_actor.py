@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
-from cli.cluster.actor import EngineActor, EngineReport
+from cli.cluster.actor import EngineActor, EngineReport, composed
 from cli.cluster.registry import make_state, open_registry
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.serving.link_key import link_key_file
@@ -61,7 +61,7 @@ def test_an_engine_is_registered_while_it_is_ready_and_drained_when_asked(
     actor = actor_of(settings)
     assert (said(actor).state, said(actor).wait_s, registered(settings)) == ("starting", None, [])
     wait_for(lambda: said(actor).state == "ready", START_S)
-    wait_for(lambda: said(actor).wait_s == 0.0, START_S)
+    wait_for(lambda: (said(actor).wait_s, said(actor).used) == (0.0, 0.0), START_S)
     wait_for(lambda: len(registered(settings)) == 1, START_S)
     [engine] = registered(settings)
     assert said(actor).why == ""
@@ -72,6 +72,16 @@ def test_an_engine_is_registered_while_it_is_ready_and_drained_when_asked(
     actor.drain()
     wait_for(lambda: said(actor).state == "drained", START_S)
     assert registered(settings) == []
+
+
+def test_the_first_engines_compute_prompts_where_the_settings_say_so(
+    settings: ClusterSettings,
+) -> None:
+    def roles(settings: ClusterSettings) -> list[str]:
+        return [composed(settings, number, "tcp://127.0.0.1:1").role for number in range(3)]
+
+    assert roles(settings) == ["both"] * 3
+    assert roles(replace(settings, prefill_engines=1)) == ["prefill", "decode", "decode"]
 
 
 def test_one_that_cannot_be_registered_says_so(settings: ClusterSettings, tmp_path: Path) -> None:

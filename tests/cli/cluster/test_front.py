@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import httpx
+import pytest
 from msgspec.structs import replace
 
-from cli.cluster.front import Look, gateway_beside, gateway_settings
+from cli.cluster.front import Look, check_gateway_ports, gateway_beside, gateway_settings
 from cli.cluster.settings import ClusterSettings, read_settings
-from cli.errors import ServingFailed
+from cli.errors import BadSetting, ServingFailed
 from cli.serving.link_key import link_key_file
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
@@ -62,6 +64,19 @@ def test_it_has_its_section_and_where_the_cluster_s_engines_are(tmp_path: Path) 
         "host": "0.0.0.0",
         "port": 9000,
     }
+
+
+@pytest.mark.parametrize("flag", ["port", "admin_port"])
+def test_a_port_that_is_taken_is_named_before_anything_is_started(
+    tmp_path: Path, flag: str
+) -> None:
+    port, others = free_port(), f"port: {free_port()}, " if flag != "port" else ""
+    settings = read(tmp_path, f"gateway: {{{others}{flag}: {port}}}\n")
+    check_gateway_ports(settings)
+    check_gateway_ports(read(tmp_path, "engines: 1\n"))
+    said = rf"^gateway\.{flag}: cannot listen on .*:{port}"
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(BadSetting, match=said):
+        check_gateway_ports(settings)
 
 
 def test_without_a_section_there_is_none(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from cli.cluster.cluster import check_machines, end_here
-from cli.cluster.placing import NoRay, drain, engine_names, machines, place, ray_at, remove, reports
+from cli.cluster.cluster import _watch, check_machines, end_here
+from cli.cluster.head import NoRay
+from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import ClusterSettings, read_settings
@@ -128,24 +130,6 @@ def test_without_ray_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         pass
 
 
-def test_a_ray_that_nobody_listens_at_is_refused_before_ray_looks_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ray = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    with socket.socket() as head:
-        head.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{head.getsockname()[1]}"
-        with pytest.raises(NoRay, match=f"^Ray at {address}: Connection refused"), ray_at(address):
-            pass
-        assert ray.connected_to == []
-        head.listen()
-        for one in (address, "auto"):  # what is no HOST:PORT is Ray's to read
-            with ray_at(one):
-                pass
-    assert ray.connected_to == [address, "auto"]
-
-
 def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +148,29 @@ def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
         end_here(ray, 0.0, settle_s=0.0)
     assert ray.actors == {}, "the control"
     assert capsys.readouterr().out == "stopping: what engines have begun may finish\n"
+
+
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [(8, "waiting - num_gpus: an engine needs 8, and no machine has more: 0"), (0, "waiting")],
+)
+def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], needs: int, told: str
+) -> None:
+    """In a Ray that was there before another machine may come."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"ray_address: auto\nnum_gpus: {needs}")
+    ray, settings, stop = FakeRay(), read_settings(path), threading.Event()
+    place(ray, settings, 0)
+    _watch(ray, settings, stop, stop.set)
+    assert capsys.readouterr().out == f"engine 0: {told}\n"
+
+
+def test_what_ray_says_of_what_an_engine_needs_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("resources: {memory: 5}")
+    with pytest.raises(NoRay, match=r"^Ray refuses an engine: Use the 'memory' keyword, of Ray$"):
+        place(FakeRay(), read_settings(path), 0)
 
 
 def test_engines_on_several_machines_need_a_state_that_all_reach(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from cli.cluster.scaling import (
     DOWN_AFTER_S,
@@ -13,8 +14,11 @@ from cli.cluster.scaling import (
     Since,
     decide,
 )
-from cli.cluster.wait import predicted
+from cli.cluster.wait import RATE_S, PredictedWait, predicted
+from engine.link.stats_messages import EngineStats, TierStats, WindowStats
 from engine.link.view_messages import Sequences, SequenceState, SequenceView
+from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.operated_engine import some_stats
 
 BOUNDS = ScalingBounds(least=1, most=3, target_wait_s=2.0)
 
@@ -27,9 +31,10 @@ class Clocked:
         self.since = Since()
         self.now = 1000.0
 
-    def after(self, seconds: float, *waits: float, changing: int = 0) -> Change:
+    def after(self, seconds: float, *waits: float, changing: int = 0, used: float = 0.0) -> Change:
         self.now += seconds
-        change, self.since = decide(Fleet(waits, changing), self.since, self.bounds, self.now)
+        fleet = Fleet(waits, changing, used)
+        change, self.since = decide(fleet, self.since, self.bounds, self.now)
         return change
 
 
@@ -53,6 +58,14 @@ def test_one_goes_when_the_others_would_do_with_room_to_spare() -> None:
     assert clocked.after(DOWN_AFTER_S, 0.0) == 0, "the floor"
 
 
+def test_none_goes_whose_work_the_others_could_hardly_do_although_nobody_waits() -> None:
+    clocked = Clocked()
+    for used in (1.6, 1.51):
+        assert clocked.after(DOWN_AFTER_S, 0.0, 0.0, 0.0, used=used) == 0
+    assert clocked.after(0, 0.0, 0.0, 0.0, used=1.5) == 0, "from now on"
+    assert clocked.after(DOWN_AFTER_S, 0.0, 0.0, 0.0, used=1.5) == -1
+
+
 def test_below_the_floor_there_is_no_wait_for_anything() -> None:
     clocked = Clocked(ScalingBounds(least=2, most=3, target_wait_s=2.0))
     assert clocked.after(0) == 1
@@ -69,6 +82,36 @@ def test_a_load_that_stays_comes_to_rest(load: float) -> None:
         engines, changes = engines + change, changes + abs(change)
     assert 1 <= engines <= 3
     assert changes == engines - 1, "it never went back"
+
+
+class Asked:
+    """An engine that says what a test has it say."""
+
+    def __init__(self) -> None:
+        self.computed, self.alive, self.asked = 0, 0, 0
+
+    async def stats(self) -> EngineStats:
+        self.asked += 1
+        windows = {"1m": WindowStats(queried_tokens=0, hit_tokens=0, computed_tokens=self.computed)}
+        tiers = TierStats(prefill={1024: 100.0, 8192: 50.0})
+        return replace(some_stats(tiers=tiers), windows=windows)
+
+    async def sequences(self, limit: int) -> Sequences:
+        return Sequences(query_id="", total=self.alive, sequences=[])
+
+
+async def test_what_an_engine_is_used_is_its_time_for_prompts_or_its_places() -> None:
+    engine, clock = Asked(), ManualClock()
+    predicted = PredictedWait(16, clock)
+    engine.computed = 3000
+    assert await predicted.look(engine) == (0.0, 0.5), "of 6000 in a minute"
+    engine.computed, engine.alive = 0, 12
+    assert await predicted.look(engine) == (0.0, 0.75)
+    engine.alive = 4
+    assert (await predicted.look(engine)).used == 0.5, "counts are asked for now and then"
+    clock.advance(RATE_S)
+    assert (await predicted.look(engine)).used == 0.25
+    assert engine.asked == 2
 
 
 def sequence(state: SequenceState, age_s: float, prompt: int, cached: int = 0) -> SequenceView:

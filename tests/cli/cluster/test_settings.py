@@ -106,6 +106,20 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
         ("gateway: {model: m}", "gateway.model is no setting"),
         ("gateway: 8000", "gateway is 8000"),
         ("redis_url: r:6379", "--redis-url: it must start"),
+        ("num_gpus: 1.5", "num_gpus: 1.5 is no whole number"),
+        ("resources: {GPU: 1}", "resources: GPU is num_gpus"),
+        ("resources: {h200: -1}", "resources: h200 is -1; it should be 0 or more"),
+        ("target_wait_s: 5", "target_wait_s: it needs max_engines"),
+        ("engines: 2\nengines: 3", "engines is there twice, in lines 1 and 2"),
+        ("min_engines: 4\nmax_engines: 2", "engines: 1 is not from min_engines (4) to max_engin"),
+        ("role: prefill", "role: no engine of this machine would answer; see prefill_engines"),
+        ("engines: 2\nprefill_engines: 2", "prefill_engines: 2 of 2 engines leave none"),
+        (
+            "engines: 3\nmin_engines: 1\nmax_engines: 4\nprefill_engines: 1",
+            "prefill_engines: 1 of 1 engines leave none",
+        ),
+        ("engines: 2\nprefill_engines: 1\nrole: decode", "role: prefill_engines gives each"),
+        ("engines: [{name: a}, {name: a}]", "it should be a valid integer"),
     ],
 )
 def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, said: str) -> None:
@@ -113,6 +127,21 @@ def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, sai
         read(tmp_path, text)
     assert said in refused.value.message
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "num_gpus: 2",
+        "resources: {h200: 0.5}",
+        "target_wait_s: 5\nmax_engines: 2",
+        f"role: prefill\n{TWO.partition('nnodes: 2')[2]}",
+        "engines: 2\nprefill_engines: 1",
+    ],
+)
+def test_what_a_cluster_can_be_is_taken(tmp_path: Path, text: str) -> None:
+    """The controls."""
+    read(tmp_path, text)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -47,6 +47,11 @@ class TestSettingsIn:
         ("text", "told"),
         [
             ("max_runing: 3", "max_runing is no setting; the nearest is max_running"),
+            (
+                "max_running: 3\nport: 8000\nmax_running: 4",
+                "max_running is there twice, in lines 1",
+            ),
+            ("{max_running: 3, max_running: 4}", "max_running is there twice, in lines 1 and 1"),
             ("max-running: 3", "max-running is no setting; the nearest is max_running"),
             ("config_file: other.yaml", "config_file is no setting"),
             ("port: many", "port is 'many'; it should be a valid integer"),

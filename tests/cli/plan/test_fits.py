@@ -77,6 +77,29 @@ def test_a_checkpoint_that_is_quantised_is_counted_as_it_is(
     assert unknown.weight_bytes == decoder.weight_bytes, "as if it were plain"
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, None),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quant_method 'hqq'; served are plain"),
+        ({"architectures": ["Gemma3nForConditionalGeneration"]}, "architectures ['Gemma3n"),
+    ],
+)
+def test_a_plan_says_that_a_start_would_end(
+    console: Console, tmp_path: Path, changes: dict[str, object], says: str | None
+) -> None:
+    path = config(tmp_path, max_position_embeddings=8192, **changes)
+    planned = console.type("plan", "--model", str(path), "--json").json
+    assert planned["weight_bytes"] > 0
+    shown = console.type("plan", "--model", str(path)).out
+    if says is None:
+        assert planned["not_served"] is None
+        assert "Would not be served" not in shown
+    else:
+        assert says in planned["not_served"]
+        assert f"Would not be served: {planned['not_served']}. What is not known" in shown
+
+
 def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
     wide = read_decoder(config(tmp_path), "float32")
     memory = MemoryFlags(host_gib=16.0)

@@ -98,14 +98,16 @@ def test_two_engines_share_what_one_has_and_have_their_own_places() -> None:
     assert {k: v for k, v in one.items() if k not in own} == {
         k: v for k, v in two.items() if k not in own
     }
-    places = ("RATOON_SOCKET", "RATOON_DISK_CACHE_DIR")
+    places = ("RATOON_SOCKET", "RATOON_EXCHANGE", "RATOON_DISK_CACHE_DIR")
     assert not {one["environment"].get(name) for name in places} & {
         two["environment"][name] for name in places
     }
     assert two["environment"]["RATOON_SOCKET"] in two["healthcheck"]["test"]
     assert one["environment"].items() - two["environment"].items() == {
-        ("RATOON_DISK_CACHE_DIR", "/var/cache/ratoon/blocks")
+        ("RATOON_DISK_CACHE_DIR", "/var/cache/ratoon/blocks"),
+        ("RATOON_EXCHANGE", f"{one['healthcheck']['test'][-1]}.x"),
     }
+    assert two["environment"]["RATOON_EXCHANGE"] == f"{two['environment']['RATOON_SOCKET']}.x"
 
 
 def test_every_setting_on_kubernetes_is_one_and_every_secret_is_mounted() -> None:

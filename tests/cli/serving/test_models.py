@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.serving.models import what_is_served
-from engine.models.architectures.registry import SERVED
+from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
 from engine.models.architectures.rope_fields import ROPES
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
@@ -33,6 +33,8 @@ def test_the_page_has_every_architecture() -> None:
 def test_formats_are_those_of_the_registry(console: Console) -> None:
     listed = console.type("models", "--json").json
     assert listed["weight_formats"] == ["plain", *SERVED.formats]
+    assert listed["compressed_tensors"] == list(COMPRESSED_TENSORS)
+    assert "float-quantized, pack-quantized" in console.type("models").out
     assert "bfloat16" in listed["dtypes"]
     assert "bfloat16" in listed["kv_dtypes"]
     assert listed["dtypes"] == what_is_served().dtypes

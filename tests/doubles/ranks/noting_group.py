@@ -17,10 +17,10 @@ class NotingGroup(Collectives):
 
     def __init__(self, meeting: Meeting, device: torch.device, steps: int, rows: int) -> None:
         """As `Collectives`; for so many steps of at most so many rows."""
-        super().__init__(meeting, device)
         self.sampled = torch.full((steps, rows), -1, dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         self._is_cuda = device.type == "cuda"
+        super().__init__(meeting, device)  # which shares numbers, on a GPU
         self._note(torch.zeros(1, dtype=torch.int64, device=device))  # loaded before it is captured
         self.begin()
 

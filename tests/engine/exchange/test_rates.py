@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from engine.exchange.rates import FIRST_GUESS, FetchRates
+import numpy as np
+import pytest
+
+from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
+from engine.exchange.rates import FIRST_GUESS, FIRST_WORD_S, FetchRates
+from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.refusals import RETRY
+from storage.copies import Passed
 from tests.doubles.constant_rate import NOTHING_MEASURED, ConstantRate
 
 SIZE, BLOCK_BYTES = 16, 1 << 20
@@ -30,8 +36,64 @@ def is_worth_it(
 def test_what_is_predicted_to_be_faster_is_done() -> None:
     slow, fast = rates(1_000.0), rates(3e5)
     assert is_worth_it(slow)
+    fast.measured("socket", 10_000, FIRST_WORD_S, 10.0)  # and 0.5 s to compute
     assert not is_worth_it(fast, 10_000)
     assert is_worth_it(fast, 10_000, way="device")
+
+
+@pytest.mark.parametrize("way", FIRST_GUESS)
+def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str) -> None:
+    """Else its rate would never be learned: guesses are slower than small models compute."""
+    fast = rates(5e6)
+    assert is_worth_it(fast, 10_000, way=way)
+    assert not is_worth_it(fast, 100, way=way), "computed before the first word would come"
+    fast.measured(way, 10_000, FIRST_WORD_S, 1.0)
+    assert not is_worth_it(fast, 10_000, way=way), "it is known now"
+
+
+def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) -> Fetch:
+    """A fetch of a hundred blocks of which so many have come, in so long."""
+    wanted = Wanted(
+        address=WHERE,
+        path=NamespacePath.single(Namespace(bytes(16))),
+        tokens=np.zeros(100 * SIZE, np.int32),
+        block_keys=b"",
+        block_ids=np.arange(100, dtype=np.int32),
+        first=0,
+        end=100,
+        flow="flow",
+        request_id=request_id,
+        deadline=0.0,
+        mark=Passed(),
+    )
+    began, answered = 10.0, 10.01
+    return Fetch(
+        wanted, blocks, began, "socket", why=why, answered=answered, ended=answered + seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("fetch", "is_tried_again"),
+    [
+        (ended("", 100, 0.5), False),
+        (ended(LATE, 40, 0.2), False),
+        (ended(LATE, 1, 0.2), False),
+        (ended(LATE, 0, 0.2), False),
+        (ended(LATE, 0, 0.002), True),
+        (ended("", 1, 0.2), True),
+        (ended(SILENT, 40, 2.0), True),
+        (ended("refused: busy", 40, 0.2), True),
+        (ended("", 100, 0.5, "r~p"), True),
+        (ended("", 100, 0.01), True),
+    ],
+)
+def test_a_fetch_that_was_given_up_as_too_slow_is_a_measurement_too(
+    fetch: Fetch, is_tried_again: bool
+) -> None:
+    """Else a slow way would be tried by each request, which waits in vain and then computes."""
+    compared = rates(10_000.0)  # 100 blocks in 0.16 s
+    compared.learn(fetch)
+    assert is_worth_it(compared) == is_tried_again
 
 
 def test_measurements_decide() -> None:

@@ -34,12 +34,19 @@ def driven_by_hand(checkpoint: MakeCheckpoint, name: str) -> HandDriven:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_64_greedy_tokens_are_those_of_transformers(checkpoint: MakeCheckpoint, name: str) -> None:
+def test_64_greedy_tokens_and_logprobs_are_those_of_transformers(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
     driven = driven_by_hand(checkpoint, name)
     prompt = random_prompt(37)
-    sequence = driven.add(prompt, sampling(max_tokens=ROUNDS))
-    driven.generate(sequence)
-    assert output(sequence) == checkpoint(name).greedy(prompt, ROUNDS)
+    sequence = driven.add(prompt, sampling(max_tokens=ROUNDS, num_logprobs=0))
+    reported = driven.generate(sequence)
+    tokens = output(sequence)
+    assert tokens == checkpoint(name).greedy(prompt, ROUNDS)
+    logprobs = checkpoint(name).logits(prompt + tokens[:-1])[-ROUNDS:].log_softmax(-1)
+    wanted = logprobs[torch.arange(ROUNDS), torch.tensor(tokens)]
+    found = torch.tensor([one.chosen for one in reported if one is not None])
+    assert (found - wanted).abs().max() < TOLERANCE
 
 
 def mixed_run(driven: HandDriven, sequences: list[Sequence], budget: int) -> None:

@@ -154,6 +154,24 @@ def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("chunks", "positions"),
+    [
+        ({"chunk_size": 256, "local_size": 16, "original_max_position_embeddings": 128}, 128),
+        ({"chunk_size": 256}, 256),
+        ({"chunk_size": 1024}, 512),
+        ({}, 512),
+        (None, 512),
+    ],
+)
+def test_of_a_qwen_for_a_million_tokens_the_context_is_that_of_one_chunk(
+    tmp_path: Path, chunks: dict[str, int] | None, positions: int
+) -> None:
+    """As Qwen2.5-7B-Instruct-1M has them, in small."""
+    config = read(tmp_path, {**QWEN2, "dual_chunk_attention_config": chunks})
+    assert config.max_positions == positions
+
+
+@pytest.mark.parametrize(
     ("config_eos", "generation", "expected"),
     [
         (2, None, (2,)),

@@ -54,6 +54,16 @@ def test_its_config_says_the_id_first(tmp_path: Path) -> None:
     assert ids(tmp_path, vocab_size=9) == (), "the model has no such logit"
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [([2, 100], (2,)), ([2, 5, 2], (2, 5)), (-1, ()), ([99], (99,))]
+)
+def test_what_no_logit_is_for_is_left_out(
+    tmp_path: Path, given: int | list[int], expected: tuple[int, ...]
+) -> None:
+    """Grammars would refuse it, and so all requests that have one."""
+    assert ids(tmp_path, generation_config={"eos_token_id": given}) == expected
+
+
 def test_the_part_for_text_may_have_it(tmp_path: Path) -> None:
     assert ids(tmp_path, config={"text_config": {"eos_token_id": 5}}) == (5,)
     assert ids(tmp_path, config={"eos_token_id": 4, "text_config": {"eos_token_id": 5}}) == (4,)

@@ -112,6 +112,16 @@ def test_tables_are_those_of_transformers(rope: dict[str, Any], head_dim: int) -
     torch.testing.assert_close(inverse_frequencies(read, head_dim), frequencies, rtol=3e-6, atol=0)
 
 
+def test_what_cosines_are_multiplied_by_may_be_given_in_two_ways() -> None:
+    """`attn_factor` is of what the paper gives: DeepSeek-R1-0528-Qwen3-8B has it, and is at 1."""
+    usual = 0.1 * math.log(4.0) + 1.0
+    assert parse_rope(QWEN_YARN, 1.0, 40960).attention_factor == pytest.approx(usual)
+    of_that = parse_rope({**QWEN_YARN, "attn_factor": 0.8782488562869419}, 1.0, 131072)
+    assert of_that.attention_factor == pytest.approx(1.0)
+    alone = {**QWEN_YARN, "attention_factor": 0.5, "attn_factor": 3.0}
+    assert parse_rope(alone, 1.0, 40960).attention_factor == 0.5
+
+
 def test_yarn_serves_the_context_that_it_stretches() -> None:
     assert stretched_positions(parse_rope(QWEN_YARN, 1.0, 40960), 40960) == 131072
     assert stretched_positions(parse_rope(QWEN_YARN, 1.0, 200000), 200000) == 200000

@@ -139,6 +139,13 @@ def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
         check_shards(with_attention(model, head_dim=128), 4)
 
 
+@pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
+def test_so_it_does_of_matrices_that_are_one_in_the_files(tmp_path: Path, kind: str) -> None:
+    phi = {**SIZES, "head_dim": 64, "num_key_value_heads": 4, "pad_token_id": None}
+    model_dir = make_int4(KINDS[kind], tmp_path, Recipe("Phi3", phi)).int4.model_dir
+    expect_alike(model_dir, read_model_config(model_dir), 2)
+
+
 def test_experts_in_int4_each_rank_reads_its_words(tmp_path: Path) -> None:
     """Of 192 columns a rank has 96, no whole span."""
     recipe = int4_mixture(192)

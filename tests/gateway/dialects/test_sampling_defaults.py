@@ -107,6 +107,19 @@ def test_what_only_vllms_clients_give_counts_first(
     assert sampling.max_tokens == 5
 
 
+def test_what_messages_have_of_their_own_counts_first(
+    following: Served, engine: FakeEngine
+) -> None:
+    sampling, _ = asked(following, engine, "/v1/messages", top_k=5, temperature=0.0)
+    assert settings(sampling) == (0.0, 0.75, 5, 0.125, 1.5)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_null_is_as_if_left_out(following: Served, engine: FakeEngine, path: str) -> None:
+    sampling, _ = asked(following, engine, path, temperature=None, top_p=None)
+    assert settings(sampling) == (0.6, 0.75, 20, 0.125, 1.5)
+
+
 @pytest.mark.parametrize("path", BODIES)
 def test_none_leaves_the_dialects_own(ignoring: Served, engine: FakeEngine, path: str) -> None:
     sampling, _ = asked(ignoring, engine, path)

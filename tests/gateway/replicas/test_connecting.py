@@ -9,6 +9,7 @@ import pytest
 import zmq
 
 from engine.errors import EngineUnavailable
+from engine.link.cache_events import Added, CacheEvents, Cleared
 from gateway.config import GatewayConfig
 from gateway.replicas.connecting import connected
 from gateway.replicas.engine_set import EngineSet
@@ -54,6 +55,28 @@ async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None
             await asyncio.sleep(0.1)  # for the router to hear of it
             ends = [(await collect(engine, generate(f"r{n}", PROMPT)))[1] for n in range(6)]
             assert {end.reused.tokens for end in ends} == {39}, "always the one that has it"
+
+
+async def test_a_wrong_index_costs_a_miss_and_no_more(tmp_path: Path) -> None:
+    """The engine compares tokens itself, so what is not there is computed."""
+    paths = [str(tmp_path / f"{name}.sock") for name in "ab"]
+    with EngineThread(paths[0]), EngineThread(paths[1]):
+        async with connected(config_of(tmp_path, "a", "b"), none_recorded()) as engine:
+            assert isinstance(engine, EngineSet)
+            await until(lambda: all(one.state == "ready" for one in engine.replicas.values()))
+            first = generate("first", PROMPT)
+            _, end = await collect(engine, first)
+            assert end.reused.tokens == 0
+            await asyncio.sleep(0.1)  # for the router to hear of it
+            has = max(engine.replicas, key=lambda name: engine.replicas[name].known_blocks)
+            [other] = {"0", "1"} - {has}
+            engine.heard(has, CacheEvents(number=0, changes=(Cleared(),)))
+            lie = Added("device", first.block_keys)
+            engine.heard(other, CacheEvents(number=0, changes=(Cleared(), lie)))
+            tokens, end = await collect(engine, generate("misled", PROMPT))
+            assert (tokens, end.reused.tokens) == (expected_output(PROMPT, 4), 0), "a miss"
+            tokens, end = await collect(engine, generate("again", PROMPT))
+            assert (tokens, end.reused.tokens) == (expected_output(PROMPT, 4), 39), "now it is so"
 
 
 async def test_a_key_for_engines_elsewhere_is_not_for_sockets_here(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ class TestRates:
         source = FetchSource("/exchange/a", 1000, "r~p")
         rates.began(1010, *fetched(1000, 5.0), 1.0, source)
         rates.began(1010, *fetched(0, 5.0), 1.0, source)
-        assert rates.fetch[False].per_token == FETCH_S
+        assert not rates.fetch[False].is_measured
         assert rates.may_fetch(b"", 1.0)
 
     def test_who_asks_for_what_is_not_there_holds_off_itself_and_few_are_remembered(self) -> None:
@@ -211,6 +211,30 @@ class TestRates:
         assert [rates.may_fetch(name, 2.0) for name in names] == [True] + [False] * MOST_HELD_OFF
         assert rates.may_fetch(b"another", 2.0)
         assert rates.may_fetch(names[-1], 1.0 + HOLD_OFF_S)
+
+    def test_where_computing_is_fast_a_fetch_is_tried_all_the_same_and_what_it_takes_is_learned(
+        self,
+    ) -> None:
+        """Of a small model on a fast GPU; a fixed guess would be slower than that computes."""
+        fast = COMPUTE_S / 20
+        one = FirstTokenRouter(clock := Clock())
+        one.heard("a", cached(*range(256)))
+        for number in range(30):
+            one.sent("b", request(f"r{number}", *((number, n) for n in range(64))))
+            clock.now += 1.0
+            seconds = 64 * BLOCK * fast
+            one.began("b", f"r{number}", Reused(), Timing(0.0, 0.0, 0.0, seconds))
+            one.ended("b", f"r{number}")
+        rates = one._loads.of("b").rates
+        assert rates.compute.per_token * 1.25 < FETCH_S
+        asked = request("r", *range(256), "x")
+        choice = one.choose(asked, ["b"], SOURCES)
+        assert choice.source is not None
+        for _ in range(9):
+            one.sent("b", replace(asked, source=choice.source))
+            one.began("b", "r", *fetched(256 * BLOCK, 256 * BLOCK * fast * 2))
+            one.ended("b", "r")
+        assert one.choose(asked, ["b"], SOURCES).source is None, "it is slower, and that is known"
 
     def test_what_came_was_not_computed(self) -> None:
         rates = ReplicaRates()

@@ -321,3 +321,32 @@ def test_the_random_router_has_a_seed() -> None:
     ]
     assert draws[0] == draws[1] != draws[2]
     assert set(draws[0]) == set(READY)
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "split"), [(4, 1, (6, 2)), (8, 1, (8, 0)), (2, 1, (4, 4)), (4, 4, (4, 4))]
+)
+def test_short_prompts_that_begin_alike_are_split_so_that_first_tokens_come_soon(
+    shared: int, own: int, split: tuple[int, int]
+) -> None:
+    """Eight at once, whose beginning one of two replicas has; six and two may be the best.
+
+    The other one computes that beginning first, so whoever goes there waits for it; whoever stays
+    waits for those before.
+    """
+    one, counts = router(), Counter[str]()
+    one.heard("a", cached(*range(shared)))
+    for number in range(8):
+        asked = request(f"r{number}", *range(shared), *((number, n) for n in range(own)))
+        chosen = one.choose(asked, "ab").replica
+        one.sent(chosen, asked)
+        counts[chosen] += 1
+    assert (counts["a"], counts["b"]) == split
+
+    def waited(away: int) -> int:
+        """Tokens before the first tokens of all, with so many at the one that has nothing."""
+        tokens, here = own * BLOCK + 1, 8 - away
+        ones = (here * (here + 1) + away * (away + 1)) // 2
+        return away * shared * BLOCK + ones * tokens
+
+    assert waited(split[1]) <= 1.05 * min(map(waited, range(9)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,10 +29,12 @@ PROMPT = {
 
 
 @contextmanager
-def engine_at(address: str, data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+def engine_at(
+    address: str, data_dir: Path, within: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """`ratoon engine` at an address over TCP."""
     flags = ["--data-dir", str(data_dir), "--socket", address, "--cache-tokens", "4096"]
-    process = executed(["engine", *flags], {}, data_dir.parent / "engine.log")
+    process = executed(["engine", *flags], {}, data_dir.parent / "engine.log", within)
     try:
         yield process
     finally:
@@ -64,9 +67,19 @@ def test_a_gateway_is_served_by_an_engine_on_another_machine(tmp_path: Path, add
             engine.send_signal(signal.SIGKILL)
             wait_for(lambda: gateway.status() == "not_ready", 15)
             assert ask(gateway).status_code == 503
-            with engine_at(address, engines):
+            told = told_of_few(tmp_path)
+            with engine_at(address, engines, ["prlimit", "--nofile=1024:1024"]):
                 wait_for(lambda: gateway.status() == "ready", START_S)
                 assert ask(gateway).json()["choices"] == first.json()["choices"]
+            assert len(told_of_few(tmp_path)) == len(told) + 1
+            assert told_of_few(tmp_path)[-1].endswith("hard limit of 1024 open files (ulimit -Hn)")
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            assert told == [] or 0 < hard < 4096, "the control: where there are enough"
+
+
+def told_of_few(directory: Path) -> list[str]:
+    lines = (directory / "engine.log").read_text().splitlines()
+    return [line for line in lines if "has at most" in line]
 
 
 def expect_a_stranger_to_be_told(data_dir: Path, place: list[str], engine_log: Path) -> None:

@@ -30,6 +30,7 @@ from tests.seams.support.replica_load import (
     is_in,
     lost,
     moved,
+    queues,
     seen,
     shares,
     states,
@@ -49,6 +50,7 @@ SETTINGS = {
     "RATOON_MAX_RUNNING": "2",
 }
 NAMES = ("0", "1", "2")
+CROWD = 24  # requests of one tenant, of which all engines together run six at once
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,24 @@ async def test_all_are_restarted_one_after_the_other_and_nothing_is_lost(
     assert shares(fleet)
     for floor, ceiling in shares(fleet):
         assert floor == ceiling > 0, "new engines have been sent the tenants' parts"
+
+
+async def test_a_tenant_with_few_requests_does_not_wait_for_one_with_many(
+    fleet: Server, right: list[list[str]]
+) -> None:
+    many, few = Load(fleet, fleet.new_tenant()), Load(fleet, fleet.new_tenant())
+    crowd = [asyncio.create_task(many.ask(number)) for number in range(CROWD)]
+    await seen(lambda: sum(waiting for _, waiting in queues(fleet).values()) >= CROWD // 2, 20)
+    last = asyncio.create_task(many.ask(CROWD))
+    await asyncio.gather(*(few.ask(number) for number in range(len(NAMES))))
+    left = sum(not one.done() for one in crowd)
+    assert not last.done(), "the control: who has many waits for his own"
+    await asyncio.gather(*crowd, last)
+    await asyncio.gather(many.close(), few.close())
+    assert left >= CROWD // 4
+    streams = [*many.streams, *few.streams]
+    assert [one.error for one in streams] == [None] * len(streams)
+    assert wrong(streams, right) == []
 
 
 def test_limits_hold_over_all(fleet: Server) -> None:

@@ -12,9 +12,11 @@ import pytest
 
 from engine.link.messages import SamplingParams
 from engine.link.query_messages import Flush
+from engine.ranks.tiers import RanksDisk
 from engine.startup.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
 from storage.disk.file.done_flushes import read_done
+from storage.disk.tier import DiskTier
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.ranks import ThreadRanks
@@ -160,21 +162,52 @@ def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
     assert found_on(checkpoint, TWO, copy) == (0, tokens)
 
 
+@pytest.mark.parametrize("victim", [0, 1])
 def test_the_death_of_one_ranks_disk_loses_the_tier_and_no_token(
-    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]], victim: int
 ) -> None:
+    """Nothing is left on the other one's either, which no flush would reach."""
     disk, tokens = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     with engine_on(checkpoint, TWO, copy) as engine:
         warm_up(engine.core.components)
         assert engine.core.stats().tiers.disk is not None
-        others = engine.core.components.copies.disk
-        assert others is not None
-        before = others.generation
-        kill_disk_of_rank_1(engine)
-        wait_for(lambda: step(engine) and others.generation > before, 30)
+        both = engine.core.components.copies.disk
+        assert isinstance(both, RanksDisk)
+        disks = disks_of(engine)
+        wait_for(lambda: step(engine) and all(one.stats.records == 4 for one in disks), 30)
+        before = both.generation
+        kill(disks[victim])
+        wait_for(lambda: step(engine) and both.generation > before, 30)
+        wait_for(lambda: step(engine) and disks[1 - victim].stats.records == 0, 30)
         assert ask_for(engine, "again") == tokens
         engine.cache.check_invariants()
+
+
+def test_a_block_of_slices_that_were_computed_apart_is_found_if_all_are_of_the_same_tokens(
+    tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
+) -> None:
+    """As after a run without the disk of one rank, which has what was computed before that.
+
+    Each slice is what its rank computes for these tokens, in whichever steps. Of other tokens, or
+    of another owner, it is no part of the block, though it lies in the same slot.
+    """
+    disk, tokens = filled
+    others = {64: (PROMPT, NAMESPACES[0]), 0: (PROMPT[::-1], NAMESPACES[0])}
+    others[-1] = (PROMPT, NAMESPACES[1])
+    small = replace(TWO, max_batch_tokens=16)
+    for found, (prompt, namespace) in others.items():
+        apart = tmp_path / f"apart-{found}"
+        with engine_on(checkpoint, small, apart) as engine:
+            for name in "ab":
+                engine.submit(name, prompt, GREEDY, namespace=namespace)
+                engine.run()
+            engine.core.spill(5.0)
+        both = Path(shutil.copytree(disk, tmp_path / f"both-{found}"))
+        rank_1 = both / f"{RANK_PREFIX}1"
+        shutil.rmtree(rank_1)
+        shutil.copytree(apart / f"{RANK_PREFIX}1", rank_1)
+        assert found_on(checkpoint, TWO, both) == (max(found, 0), tokens)
 
 
 def step(engine: RealEngine) -> bool:
@@ -182,9 +215,15 @@ def step(engine: RealEngine) -> bool:
     return True
 
 
-def kill_disk_of_rank_1(engine: RealEngine) -> None:
+def disks_of(engine: RealEngine) -> list[DiskTier]:
+    """Of rank 0, and of rank 1."""
     assert isinstance(engine.ranks, ThreadRanks)
-    disk = engine.ranks.parts[0].disk
-    assert disk is not None
-    process = disk._process  # type: ignore[attr-defined]
-    process.kill()
+    both = engine.core.components.copies.disk
+    assert isinstance(both, RanksDisk)
+    disks = [both._own, engine.ranks.parts[0].disk]
+    return [one for one in disks if isinstance(one, DiskTier)]
+
+
+def kill(disk: DiskTier) -> None:
+    assert disk._process is not None
+    disk._process.kill()

@@ -336,6 +336,19 @@ def test_only_the_last_quarantined_file_is_kept(tmp_path: Path) -> None:
     assert names == ["blocks", "blocks.quarantine", "lock", "secret"]
 
 
+def test_a_flush_that_is_done_leaves_no_quarantined_file(tmp_path: Path) -> None:
+    rig = Rig(disk_config(tmp_path))
+    quarantine_of(tmp_path).mkdir()
+    rig.disk.erase([0])
+    rig.disk.note_flushes([])
+    assert rig.load().lost  # whoever reads has been told after that
+    assert quarantine_of(tmp_path).exists()
+    rig.disk.note_flushes(["flush"])
+    rig.close()
+    assert rig.disk.done_flushes() == ["flush"]
+    assert not quarantine_of(tmp_path).exists()
+
+
 @pytest.mark.parametrize("encrypt", [False, True], ids=["clear", "encrypted"])
 def test_a_forgotten_owner_is_all_misses(tmp_path: Path, encrypt: bool) -> None:
     rig = Rig(disk_config(tmp_path, encrypt=encrypt))

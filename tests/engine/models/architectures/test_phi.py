@@ -23,6 +23,7 @@ from engine.startup.outline import ModelOutline, outline_model
 from tests.engine.models.test_config import LLAMA
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
+from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4, rewrite
 
 SHORT, LONG = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 FIELDS = RECIPES["phi3"].fields
@@ -155,3 +156,25 @@ def test_merged_matrices_that_do_not_fit_are_named(
     path.with_suffix(".new").rename(path)
     with pytest.raises(CheckpointError, match="kv_proj"):
         load_parameters(model_dir, config, torch.float32, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
+def test_merged_matrices_may_be_in_int4(tmp_path: Path, kind: str) -> None:
+    """Whose rows lie along another dimension of the files in each form, eight a word or one."""
+    fields = {**SIZES, "num_key_value_heads": 4, "pad_token_id": None}
+    made = make_int4(KINDS[kind], tmp_path, Recipe("Phi3", fields))
+    prompt = random_prompt(40)
+    runner = build_runner(made.int4.model_dir)
+    batch = (driven := HandDriven(runner)).batch([data_row(driven.add(prompt), 0, len(prompt))])
+    got = runner.decoder.logits(
+        batch.token_ids, batch.layout, runner.pool.layers, torch.arange(len(prompt))
+    )
+    assert (got - made.int4.logits(prompt)).abs().max() < 1e-4
+    tensors = dict(load_file(made.int4.model_dir / "model.safetensors"))
+    name = next(
+        one for one in tensors if one.endswith(("qkv_proj.qweight", "qkv_proj.weight_packed"))
+    )
+    tensors[name] = tensors[name][:-8, :-8].contiguous()
+    rewrite(made.int4.model_dir, tensors)
+    with pytest.raises(CheckpointError, match=rf"{name} is .*, the config gives \d+ in dimension"):
+        build_runner(made.int4.model_dir)

@@ -138,6 +138,21 @@ def test_a_sharded_checkpoint_is_read_whole(checkpoint: MakeCheckpoint) -> None:
     assert files == sorted(files)
 
 
+def test_a_tensor_that_two_shards_have_is_named(copied: Callable[[str], Path]) -> None:
+    """With an index and without one: which of the two counts nobody says."""
+    model_dir = copied("llama-sharded")
+    load(model_dir)
+    first, second = weight_files(model_dir)[:2]
+    tensors = load_file(first)
+    name = sorted(tensors)[0]
+    save_file({**load_file(second), name: tensors[name]}, second.with_suffix(".new"))
+    second.with_suffix(".new").rename(second)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=f"{name} is in the files twice"):
+            load(model_dir)
+        (model_dir / "model.safetensors.index.json").unlink(missing_ok=True)
+
+
 NORM = "model.layers.1.input_layernorm.weight"
 V_PROJ = "model.layers.2.self_attn.v_proj.weight"
 
@@ -251,6 +266,14 @@ def test_an_index_that_is_no_json_is_unreadable(copied: Callable[[str], Path]) -
     model_dir = copied("llama-sharded")
     (model_dir / "model.safetensors.index.json").write_text("{")
     with pytest.raises(CheckpointError, match="index"):
+        load(model_dir)
+
+
+def test_an_index_that_is_no_file_is_unreadable(copied: Callable[[str], Path]) -> None:
+    model_dir = copied("llama-sharded")
+    (model_dir / "model.safetensors.index.json").unlink()
+    (model_dir / "model.safetensors.index.json").mkdir()
+    with pytest.raises(CheckpointError, match=r"index\.json cannot be read: Is a directory"):
         load(model_dir)
 
 

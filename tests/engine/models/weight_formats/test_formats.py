@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import EngineConfig
+from engine.models.architectures.registry import SERVED as MODELS
 from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
-from engine.models.errors import CheckpointError, UnsupportedModel
+from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
 from engine.models.weight_formats.plain import PLAIN
@@ -25,6 +27,7 @@ from kernels.ops import torch_ops
 from tests.doubles.models.int8_weights import NAME, SERVED, Int8ByChannel, quantised
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
+from tests.engine.rigs.int4_checkpoints import AWQ, GPTQ, PACKED
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
@@ -93,6 +96,32 @@ def test_a_quarter_of_the_bytes_is_held(quantised_dirs: Quantised) -> None:
     )
     tables = 2 * small.embedding.numel() * 4
     assert small.num_bytes - tables < 0.3 * (large.num_bytes - tables)
+
+
+PATTERNS: dict[str, dict[str, Any]] = {
+    "ignore": PACKED,
+    "modules_to_not_convert": AWQ,
+    "ignored_layers": {"quant_method": "fp8"},
+    "dynamic": GPTQ,
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "spelling"),
+    [("ignore", "re:{}"), ("modules_to_not_convert", "re:{}"), ("ignored_layers", "re:{}"),
+     ("dynamic", "-:{}")],
+)  # fmt: skip
+def test_what_is_no_pattern_is_named_by_its_field(field: str, spelling: str) -> None:
+    words = PATTERNS[field]
+
+    def read(pattern: str) -> WeightFormat:
+        names = [*words.get(field, []), spelling.format(pattern)]
+        given = {key: {} for key in names} if field == "dynamic" else names
+        return MODELS.formats[words["quant_method"]]({**words, field: given})
+
+    read(".*down_proj")
+    with pytest.raises(BadConfig, match=rf"quantization_config\.{field} '\*down_proj': nothing to"):
+        read("*down_proj")
 
 
 def test_a_format_that_is_not_entered_is_refused(quantised_dirs: Quantised) -> None:

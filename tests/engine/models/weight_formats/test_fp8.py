@@ -35,7 +35,7 @@ from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3
 from kernels.linear.fp8_rows import Scaling
 from kernels.ops import torch_ops
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, FP8_BY_CHANNEL
-from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,
@@ -44,6 +44,7 @@ from tests.engine.rigs.hand_driven import (
     random_prompt,
     sampling,
 )
+from tests.engine.rigs.int4_checkpoints import rewrite
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
@@ -69,10 +70,12 @@ class RoundedLinear(nn.Module):
     def __init__(self, matrix: Fp8Matrix, by: Scaling, static: Tensor | None) -> None:
         super().__init__()
         self.weight, self._by, self._static = matrix.dequantised(), by, static
+        self.bias: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         rows = fp8_rows.reference(x.flatten(0, -2), self._by, self._static).dequantised()
-        return (rows @ self.weight.T).view(*x.shape[:-1], -1)
+        out = rows @ self.weight.T
+        return (out if self.bias is None else out + self.bias).view(*x.shape[:-1], -1)
 
 
 @dataclass(frozen=True)
@@ -119,14 +122,15 @@ KINDS = {
 }
 
 
-def make_quantised(kind: Kind, model_dir: Path) -> Checkpoint:
+def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkpoint:
     """A checkpoint of this kind, and its truth."""
-    made = make_checkpoint(RECIPE, model_dir)
+    made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
     for name in [name for name in tensors if name.endswith("proj.weight")]:
         module = name.removesuffix(".weight")
         kept, rounded = kind.keep(module, tensors.pop(name))
         tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
+        rounded.bias = made.truth.get_submodule(module).bias
         made.truth.set_submodule(module, rounded)
     save_file(tensors, model_dir / "new.safetensors")
     (model_dir / "new.safetensors").rename(model_dir / "model.safetensors")
@@ -202,6 +206,28 @@ def test_plain_weights_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
         assert torch.equal(got.float(), right.float())
 
 
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_of_a_model_that_sees_the_text_model_may_be_in_fp8(tmp_path: Path, prefix: str) -> None:
+    """As llm-compressor saves Gemma 3: what it sees with is named as plain, and left."""
+    recipe = replace(RECIPES["gemma3"], fields={**RECIPES["gemma3"].fields, **SIZES})
+    made = make_quantised(KINDS["channel"], tmp_path, recipe)
+    tensors = load_file(tmp_path / "model.safetensors")
+    below = {"model.": prefix, "lm_head.": "language_model.lm_head."}
+    renamed = {
+        below[first] + name.removeprefix(first): tensor
+        for name, tensor in tensors.items()
+        for first in below
+        if name.startswith(first)
+    }
+    tower = {"vision_tower.encoder.layers.0.mlp.fc1.weight": torch.zeros(4, 4)}
+    rewrite(tmp_path, {**renamed, **tower})
+    text = json.loads((tmp_path / "config.json").read_text())
+    words = {**text.pop("quantization_config"), "ignore": ["re:.*lm_head", "re:vision_tower.*"]}
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "quantization_config": words}
+    (tmp_path / "config.json").write_text(json.dumps({**whole, "text_config": text}))
+    assert (logits(tmp_path) - made.logits(PROMPT)).abs().max() < TOLERANCE
+
+
 def test_what_is_quantised_already_is_not_quantised_again(quantised: Checkpoint) -> None:
     read_model_config(quantised.model_dir)
     with pytest.raises(UnsupportedModel, match="quantised already"):
@@ -263,6 +289,8 @@ REFUSED = [
     (FP8_BY_CHANNEL, "format", "int-quantized", "format"),
     (FP8_BY_CHANNEL, "sparsity_config", {"format": "sparse-24-bitmask"}, "sparsity_config"),
     (FP8_BY_CHANNEL, "ignore", [], "ignore"),
+    (FP8_BY_CHANNEL, "transform_config", {"config_groups": {"r1": {}}}, "transform_config"),
+    (FP8_BY_CHANNEL, f"{GROUP}/output_activations", {"num_bits": 8}, "output_activations"),
     (FP8_BY_CHANNEL, f"{GROUP}/targets", ["re:.*q_proj"], "targets"),
     (FP8_BY_CHANNEL, f"{GROUP}/weights/num_bits", 4, "weights"),
     (FP8_BY_CHANNEL, f"{GROUP}/weights/strategy", "group", "weights.strategy"),

@@ -206,7 +206,7 @@ def test_a_scale_that_is_too_large_is_named(model_dir: Path) -> None:
     rewrite(model_dir, lambda tensors: with_scale(tensors, 128))
     load(model_dir)
     rewrite(model_dir, lambda tensors: with_scale(tensors, 129))
-    with pytest.raises(CheckpointError, match=rf"{name} has a scale of 2\^2: served are at most"):
+    with pytest.raises(CheckpointError, match=rf"{name}: a scale is 2\^2: served are at most"):
         load(model_dir)
 
 
@@ -244,7 +244,9 @@ def test_a_part_that_is_missing_is_named(model_dir: Path, part: str) -> None:
             lambda t: t[:3],
             r"blocks is \(3, 192, 2, 16\), the config gives \(4, 192, 2, 16\)",
         ),
-        ("scales", lambda t: t.to(torch.int8), r"scales is torch\.int8, and no mxfp4"),
+        ("scales", lambda t: t.to(torch.int8), r"scales: torch\.int8 is no mxfp4"),
+        ("blocks", lambda t: t.float(), r"blocks: torch\.float32 is no mxfp4"),
+        ("scales", lambda t: t.to(torch.float8_e5m2), r"scales: torch\.float8_e5m2 is no mxfp4"),
     ],
 )
 def test_parts_of_another_shape_or_dtype_are_named(

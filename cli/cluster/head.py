@@ -1,0 +1,71 @@
+"""Whether Ray's head answers at an address. Ray itself would try again and again, and never say so.
+
+    nothing listens            refused in a moment
+    no head: the dashboard...  it does not speak what the head does (HTTP/2), within ANSWER_S
+    http://, ray://            other doors of Ray: its dashboard, and its client, whose actors end
+                               with who has made them
+
+Knows: addresses and the first bytes of HTTP/2. Does not know: Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+from cli.errors import CliError
+
+ANSWER_S = 5.0
+MAX_PORT = 65_535
+_NO_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # a SETTINGS frame (RFC 9113, 6.5) of none
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _NO_SETTINGS
+_SETTINGS = 4  # the type of the frame that answers it, in its fourth byte
+
+
+class NoRay(CliError):
+    """Ray is not installed, or the one that is asked for does not answer."""
+
+
+def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
+    """NoRay where HOST:PORT is no Ray's head. Other forms (`auto`) are Ray's to read or refuse."""
+    if "://" in address:
+        raise NoRay(f"Ray at {address}: give HOST:PORT of its head (6379), or auto")
+    connection = _connected(address, answer_s)
+    if connection is None:
+        return
+    with connection:
+        if not os.environ.get("RAY_USE_TLS") and not _speaks(connection):
+            raise NoRay(f"Ray at {address}: what listens there is no head of Ray (port 6379)")
+
+
+def is_there(address: str) -> bool:
+    """Whether anybody listens at HOST:PORT."""
+    try:
+        connection = _connected(address, ANSWER_S)
+    except NoRay:
+        return False
+    if connection is not None:
+        connection.close()
+    return True
+
+
+def _connected(address: str, answer_s: float) -> socket.socket | None:
+    """A connection; None: it is no HOST:PORT. Raises NoRay where nobody listens."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit() or int(port) > MAX_PORT:
+        return None
+    try:
+        return socket.create_connection((host.strip("[]"), int(port)), answer_s)
+    except OSError as error:
+        raise NoRay(f"Ray at {address}: {error.strerror or error}") from error
+
+
+def _speaks(connection: socket.socket) -> bool:
+    """Whether the other end answers with a frame of settings, as servers of HTTP/2 begin."""
+    answer = b""
+    with suppress(OSError):  # also where it says nothing in time
+        connection.sendall(_HELLO)
+        while len(answer) <= _SETTINGS and (more := connection.recv(64)):
+            answer += more
+    return len(answer) > _SETTINGS and answer[3] == _SETTINGS

@@ -1,0 +1,68 @@
+"""Whether the machines of a Ray have room for the engines that are asked for.
+
+    in a Ray that was there before   an engine waits for what no machine has, and its line says so
+    in one that is started here      it is refused, as are more engines than have room together
+
+Knows: what engines need and machines have, by Ray's names. Does not know: what is free just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cli.cluster.settings import ClusterSettings
+from cli.errors import BadSetting
+
+_RESOLUTION = 1e-4  # of Ray's counts
+_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # in cluster.yaml, of Ray's names
+
+
+@dataclass(frozen=True, slots=True)
+class RayMachine:
+    """One of Ray's."""
+
+    address: str
+    resources: Mapping[str, float]  # in all, used or not
+
+
+def needs(settings: ClusterSettings) -> dict[str, float]:
+    """What an engine needs of each of its machines, by Ray's names."""
+    each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
+    return {resource: count for resource, count in each.items() if count}
+
+
+def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
+    """What one engine needs that too few machines have; None: there is room for one."""
+    for resource, count in needs(settings).items():
+        have = sorted((one.resources.get(resource, 0.0) for one in machines), reverse=True)
+        enough = sum(one >= count for one in have)
+        if enough == 0:
+            most = max(have, default=0.0)
+            return _lack(resource, f"an engine needs {count:g}, and no machine has more", most)
+        if enough < settings.engine.nnodes:
+            on = f"on each of {settings.engine.nnodes} machines"
+            return _lack(resource, f"an engine needs {count:g} {on}, and so many have it", enough)
+    return None
+
+
+def check_room(settings: ClusterSettings, machines: Sequence[RayMachine]) -> None:
+    """BadSetting where one engine, or all together, have no room in a Ray that stays as it is."""
+    if (lack := lacking(settings, machines)) is not None:
+        raise lack
+    most, key = settings.engines, "engines"
+    if settings.scaling is not None:
+        most, key = settings.scaling.most, "max_engines"
+    for resource, count in needs(settings).items():
+        there = sum(one.resources.get(resource, 0.0) for one in machines)
+        if most * count > there + _RESOLUTION:
+            what = f"{most} need {most * count:g} in all ({_key(resource)} {count:g} each)"
+            raise BadSetting(key, f"{what}, and this machine has {there:g}")
+
+
+def _lack(resource: str, what: str, count: float) -> BadSetting:
+    return BadSetting(_key(resource), f"{what}: {count:g}")
+
+
+def _key(resource: str) -> str:
+    return _KEYS.get(resource, f"resources.{resource}")
