@@ -95,7 +95,11 @@ def plan(
     memory = checked_ranks(decoder, memory)
     check_offload(decoder, memory)
     made = make_plan(model, decoder, memory, machine, requests)
-    made = replace(made, not_served=why_not_served(config))
+    served = served_context(config)
+    if isinstance(served, str):
+        made = replace(made, not_served=served)
+    else:
+        made = replace(made, context_tokens=served)
 
     def show(made: CachePlan) -> None:
         _show(made)
@@ -104,15 +108,17 @@ def plan(
     print_result(made, show, as_json=json)
 
 
-def why_not_served(config: Path) -> str | None:
-    """The line that a start of this config.json's model would end with; None: it is served."""
+def served_context(config: Path) -> int | str | None:
+    """Tokens of context of this config.json's model, or the line that a start would end with.
+
+    None: the file is not asked, since it may stand beside a model's own.
+    """
     if config.name != CONFIG:
-        return None  # a file of another name may stand beside a model's
+        return None
     try:
-        check_served(config.parent, has_weights=False)
+        return check_served(config.parent, has_weights=False).max_positions
     except ModelNotServed as error:
         return str(error)
-    return None
 
 
 def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
@@ -174,6 +180,12 @@ def _show(made: CachePlan) -> None:
     )
     if made.windows is not None:
         typer.echo(window_line(made.windows, made.costs.layers))
+    asked_tokens = asked.prompt_tokens + asked.output_tokens
+    if made.context_tokens is not None and asked_tokens > made.context_tokens:
+        typer.echo(
+            f"The model's context is {made.context_tokens:,} tokens: requests of {asked_tokens:,} "
+            "(--prompt-tokens, --output-tokens) would be refused."
+        )
     if made.not_served is not None:
         typer.echo(
             f"Would not be served: {made.not_served}. What is not known of it is counted as a "
