@@ -55,6 +55,11 @@ class BoundedEngine:
         """The engines that this one consists of; none where it is one alone."""
         return self._engine.replicas
 
+    @property
+    def router_answers(self) -> bool | None:
+        """Whether the process that chooses among several engines answers; None without one."""
+        return self._engine.router_answers
+
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         """The engine's counters, with the last `evictions` evictions; raises EngineError."""
         return await self._in_time(self._engine.stats(evictions=evictions))

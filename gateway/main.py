@@ -103,11 +103,16 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
     if config.admin_port is not None:
         addresses.append((config.admin_host, config.admin_port))
     command = [sys.executable, *sys.orig_argv[1:]]
-    router = [sys.executable, "-m", _ROUTER, msgspec.json.encode(config).decode()]
     within = _METRICS_PLACE if has_room(_METRICS_PLACE, _METRICS_BYTES) else None
     with reserved(addresses), temp_directory(_METRICS, _HELD, within) as metrics:
-        workers = Workers(command, count, metrics, router if config.has_replicas else None)
+        router = router_command(config) if config.has_replicas else None
+        workers = Workers(command, count, metrics, router)
         return await workers.run()
+
+
+def router_command(config: GatewayConfig) -> list[str]:
+    """What runs the router process, but for its `WorkerConfig`; from any directory."""
+    return [sys.executable, "-P", "-m", _ROUTER, msgspec.json.encode(config).decode()]
 
 
 def freeze_startup_objects() -> None:

@@ -1,12 +1,12 @@
-"""Several gateway processes in front of one engine, as many as the config says, until a signal.
+"""Several gateway processes in front of the same engines, as many as the config says.
 
 The parent serves nothing. It reserves the ports, starts the workers and replaces each one that
 dies or whose heartbeats stop; a dead worker's streams end, the others' do not. Workers share
 the port, the file of the state and the directory of the metrics, and nothing else: each has its own
-link to the engine and its own streams, so `max_streams_per_tenant` is a bound of each worker.
+links to the engines and its own streams, so `max_streams_per_tenant` is a bound of each worker.
 
 Before several engines there is a router process beside them (`gateway.router_process`), which is
-kept like a worker, and ends after all of these.
+kept like a worker, and ended after all of these. What a signal asks to end has no successors.
 
 If a worker dies before any has served, the gateway ends: its settings cannot work. A router process
 that dies is only started again: workers serve without it.
@@ -39,6 +39,7 @@ from gateway.state.loop_timeout import loop_timeout
 SERVING = b"+"
 HEARTBEAT_S = 1.0
 EXIT_ORPHANED = 3
+ROUTER_STOP_S = 2.0  # the router process keeps nothing that its end could lose
 
 _LOG = logging.getLogger(__name__)
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
@@ -73,18 +74,25 @@ class Worker:
     async def start(
         cls, command: Sequence[str], metrics_dir: str, router_socket: str | None = None
     ) -> Worker:
-        """Start `command` with its `WorkerConfig`, as JSON, as one more argument."""
+        """Start `command` with its `WorkerConfig`, as JSON, as one more argument.
+
+        Raises OSError where the system has no process or file for it.
+        """
         ours, its = socket.socketpair()
         with its:
             config = WorkerConfig(
                 parent_socket=its.fileno(), metrics_dir=metrics_dir, router_socket=router_socket
             )
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                msgspec.json.encode(config).decode(),
-                pass_fds=[its.fileno()],
-                env={**os.environ, _METRICS_VARIABLE: metrics_dir},
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    msgspec.json.encode(config).decode(),
+                    pass_fds=[its.fileno()],
+                    env={**os.environ, _METRICS_VARIABLE: metrics_dir},
+                )
+            except OSError:
+                ours.close()
+                raise
         return cls(process, *await asyncio.open_connection(sock=ours))
 
     @property
@@ -161,16 +169,29 @@ class KeptProcess:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
+    def start_no_more(self) -> None:
+        """Let the one that runs be the last one."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Ask it to drain, a second time to end at once; start no more."""
-        self._stopping.set()
+        self.start_no_more()
         if self._running is not None:
             self._running.terminate()
 
+    def kill(self) -> None:
+        """End it, if it still runs."""
+        if self._running is not None:
+            self._running.kill()
+
     async def _run_one(self) -> int:
-        """One process's life; its exit status."""
+        """One process's life; its exit status, EX_OSERR where there was none."""
         how = self._how
-        worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
+        try:
+            worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
+        except OSError as error:  # of processes, files or memory there may be enough later
+            _LOG.error("%s cannot be started: %s", self._name, error)
+            return os.EX_OSERR
         self._running = worker
         if self._stopping.is_set():
             worker.terminate()
@@ -219,10 +240,13 @@ class Workers:
                         workers.create_task(one.keep(self._may_follow))
                 if self._router is not None:
                     self._router.stop()
+                    asyncio.get_running_loop().call_later(ROUTER_STOP_S, self._router.kill)
         return self._status
 
     def stop(self) -> None:
         """Ask all workers to drain; start no more."""
+        if self._router is not None:
+            self._router.start_no_more()  # a signal to the whole group may have ended it
         for one in self._workers:
             one.stop()
 

@@ -41,7 +41,7 @@ from kernels.ops import torch_ops
 DECODES = [(1, 8_192), (64, 8_192), (256, 1_024)]  # rows, context
 PREFILLS = [(1, 2_048, 2_048), (1, 8_192, 8_192), (1, 512, 8_192)]  # rows, new tokens, context
 MOST_SCORES = 2**23  # of a head
-# Of Triton's kernel: query rows, keys, warps, stages. Registers were counted, times were not taken.
+# Of Triton's kernel: query rows, keys, warps, stages; by the registers that the compiler counts.
 IN_QUESTION = [(256, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 32, 4, 4), (64, 64, 4, 3)]
 TURNS = 5  # of each kernel and tile
 SMALL_DECODES, SMALL_PREFILLS = [(4, 96)], [(1, 48, 64), (1, 160, 160)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from cli.cluster.settings import ClusterSettings
 from cli.errors import BadSetting
 
+_RESOLUTION = 1e-4  # of Ray's counts
 _KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # in cluster.yaml, of Ray's names
 
 
@@ -54,7 +55,7 @@ def check_room(settings: ClusterSettings, machines: Sequence[RayMachine]) -> Non
         most, key = settings.scaling.most, "max_engines"
     for resource, count in needs(settings).items():
         there = sum(one.resources.get(resource, 0.0) for one in machines)
-        if most * count > there:
+        if most * count > there + _RESOLUTION:
             what = f"{most} need {most * count:g} in all ({_key(resource)} {count:g} each)"
             raise BadSetting(key, f"{what}, and this machine has {there:g}")
 

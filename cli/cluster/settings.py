@@ -167,11 +167,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     _check_needs(cluster)
     scaling = _scaling(cluster)
     _check_roles(cluster, engine, cluster.engines if scaling is None else scaling.least)
-    most = cluster.engines if scaling is None else scaling.most
-    ports = _ports(engine.num_ranks, engine.nnodes)
-    last = cluster.engine_port + ports * (most - 1)
-    if last + ports - 2 > MAX_PORT:  # which has one after it
-        raise BadSetting("engine_port", f"the last engine's would be {last}")
+    _check_ports(cluster, engine, cluster.engines if scaling is None else scaling.most)
     return ClusterSettings(
         model=model.model,
         data_dir=str(model.data_dir.absolute()),
@@ -188,6 +184,14 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
         ray_address=cluster.ray_address,
         gateway=cluster.gateway,
     )
+
+
+def _check_ports(cluster: ClusterFlags, engine: EngineConfig, most: int) -> None:
+    """`most`: the most engines there may be."""
+    ports = _ports(engine.num_ranks, engine.nnodes)
+    last = cluster.engine_port + ports * (most - 1)
+    if last + ports - 2 > MAX_PORT:  # which has one after it
+        raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 
 def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:

@@ -187,10 +187,13 @@ def _show(made: CachePlan) -> None:
             "(--prompt-tokens, --output-tokens) would be refused."
         )
     if made.not_served is not None:
-        typer.echo(
-            f"Would not be served: {made.not_served}. What is not known of it is counted as a "
-            "Llama's, in plain weights."
-        )
+        typer.echo(_not_served_line(made.not_served))
+
+
+def _not_served_line(why: str) -> str:
+    """What is said of a model that a start would refuse, and what its plan is worth."""
+    counted = "What is not known of it is counted as a Llama's, in plain weights."
+    return f"Would not be served: {why}. {counted}"
 
 
 def _show_offload(made: CachePlan) -> None:

@@ -14,6 +14,7 @@ from cli.watching.rates import TIER_COLUMNS, num_ranks, ranks_of, tier_rows
 
 Row: TypeAlias = tuple[str, str, str]
 _SERVES = ("ready", "disk_full")  # with a full disk requests are served
+_ROUTER_IS_AWAY = "each worker chooses an engine by its own requests"
 
 
 def status(admin: AdminFlags) -> None:
@@ -40,6 +41,9 @@ def _show(found: dict[str, Any]) -> None:
     health, cache = found["health"], found["cache"]
     rows = [("server", health["status"], health.get("reason") or found["url"])]
     rows += _replica_rows(health, cache) if "replicas" in health else _rows_of("", cache)
+    if "router" in health:
+        is_away = health["router"] != "answers"
+        rows.append(("router", health["router"], _ROUTER_IS_AWAY if is_away else ""))
     print_table("Processes", ("process", "state", "detail"), rows)
     if cache is not None:
         typer.echo()

@@ -28,7 +28,7 @@ from msgspec import structs
 from engine.exchange.answering import ThreadEnded
 from engine.exchange.arriving import Arriving
 from engine.exchange.block_memory import BlockMemory
-from engine.exchange.fetch import Fetch, Wanted
+from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
 from engine.exchange.peer_pool import PeerPools
 from engine.exchange.seal import name_of
 from engine.exchange.wire import (
@@ -52,8 +52,6 @@ WORD_S = 0.5  # between words of ours, which the other end answers
 UNUSED_S = 30.0  # after which a connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
-SILENT = "it does not answer"
-LATE = "it takes too long"
 
 
 @dataclass(slots=True)

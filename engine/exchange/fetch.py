@@ -26,6 +26,9 @@ from prefix_cache.tiers.tier_pools import BlockIds
 from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
+# Two of the reasons why one ends before all has come.
+SILENT = "it does not answer"
+LATE = "it takes too long"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from engine.exchange.asking import SILENT
-from engine.exchange.fetch import Fetch, Patience, Wanted, Way
+from engine.exchange.fetch import SILENT, Fetch, Patience, Wanted, Way
 from engine.exchange.parts import Asks, OpenExchange
 from engine.exchange.rates import FetchRates
 from engine.exchange.recent_flushes import FlushScope, RecentFlushes

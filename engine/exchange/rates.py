@@ -10,8 +10,7 @@ asked now and then all the same. What that costs is bounded by the fetch's deadl
 
 from __future__ import annotations
 
-from engine.exchange.asking import LATE
-from engine.exchange.fetch import Fetch
+from engine.exchange.fetch import LATE, Fetch
 from prefix_cache.tiers.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.tiers.refusals import Refusals
 
@@ -34,13 +33,15 @@ class FetchRates:
         self._refusals = Refusals[tuple[str, str]]()  # by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """What one that has ended took; one that was too slow teaches that.
+        """What one that has ended took; one that was too slow teaches that, whatever has come.
 
         One that waited for blocks to be computed teaches nothing, nor one that broke off.
         """
         is_timed = fetch.why in ("", LATE) and fetch.wanted.request_id is None
         if is_timed and fetch.answered is not None and fetch.ended is not None:
             blocks, took = fetch.arrived - fetch.wanted.first, fetch.ended - fetch.answered
+            if fetch.why == LATE:
+                blocks = max(blocks, LEAST_BLOCKS)  # so it takes at least as long
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:

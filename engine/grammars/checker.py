@@ -70,7 +70,7 @@ class GrammarChecker:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.grammars.check_process"],
+                [sys.executable, "-P", "-m", "engine.grammars.check_process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # a panic would quote the grammar

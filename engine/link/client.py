@@ -130,6 +130,11 @@ class EngineClient(EngineQueries):
         """None: this is one engine."""
         return {}
 
+    @property
+    def router_answers(self) -> None:
+        """None: nobody has to choose."""
+        return None
+
     async def start(self) -> None:
         """Begin connecting, in the background: the engine may come later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")

@@ -75,6 +75,11 @@ class Engine(Protocol):
         """The engines that this one consists of, by their names; none where it is one alone."""
         ...
 
+    @property
+    def router_answers(self) -> bool | None:
+        """Whether the process that chooses among several engines answers; None without one."""
+        ...
+
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:

@@ -39,6 +39,7 @@ class CheckpointTensor:
     `stored_shape` is what the checkpoint has, where `convert` expects it to be so; then shards
     divide that.
     One that is not `required` may be absent; its view has no elements.
+    `is_scale` says that weights are multiplied by it, which not every number is fit for.
     """
 
     name: str
@@ -47,6 +48,7 @@ class CheckpointTensor:
     convert: Callable[[Tensor], Tensor] | None = None
     stored_shape: tuple[int, ...] | None = None
     required: bool = True
+    is_scale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 The weights' digest is made from the files after they were loaded. If others lay there by then, the
 blocks of the old weights would have the new ones' fingerprint, and the next start would find them.
 
+Files are compared as rsync does, by name, size and time; names are those that links lead to, which
+in a hub's cache are digests. Numbers of inodes say more on a disk, but less over a network: there
+a file may have another one whenever the kernel has forgotten it.
+
 Knows: what a file system says of files. Does not know: what is in them (`fingerprint`).
 """
 
@@ -18,11 +22,10 @@ from engine.models.errors import FilesChanged
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """Which file lies at a path, and when it was last written to."""
+    """Which file a path leads to, and when it was last written to."""
 
     path: Path
-    device: int
-    inode: int
+    file: Path
     num_bytes: int
     written_ns: int
 
@@ -44,5 +47,6 @@ def check_unchanged(config: EngineConfig, before: tuple[FileState, ...]) -> None
 
 
 def _state(path: Path) -> FileState:
-    stat = path.stat()  # of what a link of a hub's cache leads to
-    return FileState(path, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    file = path.resolve()
+    stat = file.stat()
+    return FileState(path, file, stat.st_size, stat.st_mtime_ns)

@@ -62,7 +62,9 @@ def cache_router(
     async def stats() -> Response:
         with refusing():
             counted = await engine.stats()
-        return json_response(cache_stats(counted, await _names(store), engine.replicas))
+        answers = engine.router_answers
+        names = await _names(store)
+        return json_response(cache_stats(counted, names, engine.replicas, router_answers=answers))
 
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:

@@ -41,6 +41,8 @@ def cache_stats(
     stats: EngineStats,
     names: dict[str, str],
     replicas: Mapping[str, ReplicaHealth] | None = None,
+    *,
+    router_answers: bool | None = None,
 ) -> CacheStats:
     """The engine's counters as the operator reads them; `names` maps tenant ids to names.
 
@@ -56,6 +58,7 @@ def cache_stats(
         replicas=[
             _replica(name, health, counted.get(name)) for name, health in (replicas or {}).items()
         ],
+        router_answers=router_answers,
     )
 
 

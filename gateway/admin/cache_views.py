@@ -145,6 +145,7 @@ class CacheStats(EngineView, frozen=True, kw_only=True):
     tenants: list[TenantView]
     floors_scale: dict[str, float]  # by tier; below 1: all floors together exceed the tier
     replicas: list[ReplicaView]  # empty where there is one engine
+    router_answers: bool | None  # the router process of several workers; null where there is none
 
 
 class EvictionView(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import msgspec
 from fastapi import APIRouter, Response
@@ -13,6 +14,9 @@ from gateway.http.openapi import described
 from gateway.state.faults import Fault
 
 NO_ENGINE = "no engine is connected"
+
+RouterState: TypeAlias = Literal["answers", "no answer"]
+_ROUTER: dict[bool | None, RouterState] = {True: "answers", False: "no answer"}
 
 
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,11 +39,14 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
     process stands still (what runs in it goes on when it does), and then the faults of what the
     gateway keeps, the worst first (`gateway.state.faults`). Only with "disk_full" requests are
     served. `replicas` are there where there are several engines; one that is ready is enough.
+    `router` is there where a process chooses among them for several workers. While it gives the
+    worker that is asked "no answer", that one chooses by its own requests, which are served.
     """
 
     status: str
     reason: str | None = None
     replicas: dict[str, ReplicaReply] = {}
+    router: RouterState | None = None
 
 
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
@@ -69,14 +76,15 @@ def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
         name: ReplicaReply(one.state, one.why, one.engine_id, one.role)
         for name, one in engine.replicas.items()
     }
+    router = _ROUTER.get(engine.router_answers)
     if engine.welcome is None:
         why = engine.handshake_error or engine.waits_for or NO_ENGINE
-        return HealthReply("not_ready", why, replicas)
+        return HealthReply("not_ready", why, replicas, router)
     if engine.is_stalled:
-        return HealthReply("stalled", "the engine does not answer", replicas)
+        return HealthReply("stalled", "the engine does not answer", replicas, router)
     if fault is not None:
-        return HealthReply(fault.status, fault.reason, replicas)
-    return HealthReply("ready", replicas=replicas)
+        return HealthReply(fault.status, fault.reason, replicas, router)
+    return HealthReply("ready", replicas=replicas, router=router)
 
 
 def _told(health: HealthReply, status: int) -> Response:

@@ -1,7 +1,7 @@
 """Which of the server's processes and files are well, for the operator.
 
-Knows: the engines as this process sees them, their disk processes, the gateway's workers, and the
-faults of what the gateway keeps. Does not know: other gateways.
+Knows: the engines and the router process as this process sees them, the engines' disk processes,
+the gateway's workers, and the faults of what the gateway keeps. Does not know: other gateways.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """One process, or one thing that is kept. `since`: seconds since the epoch, if it is known."""
 
     process: (
-        str  # engine, disk (of several engines "engine 0" and so on), gateway, state, limits...
+        str  # engine, disk (of several engines "engine 0" and so on), router, gateway, state...
     )
     ok: bool
     since: float | None
@@ -43,10 +43,12 @@ def health(
     now: float,
     replicas: Mapping[str, ReplicaHealth] | None = None,
     why_absent: str | None = None,
+    router_answers: bool | None = None,
 ) -> list[Health]:
     """All of them. `overview` is None while the engine does not answer; `silent` are workers.
 
-    `replicas` are the engines where there are several, of which the overview is joined.
+    `replicas` are the engines where there are several, of which the overview is joined, and
+    `router_answers` is of the process that chooses among them, None without one.
     """
     kept = (
         Health(process=_kept(fault), ok=False, since=None, detail=fault.reason) for fault in faults
@@ -55,7 +57,15 @@ def health(
         engines = _replicas(overview, replicas, now)
     else:
         engines = _alone(overview, why_absent, is_stalled=is_stalled, now=now)
-    return [*engines, *_gateways(workers, silent), *kept]
+    return [*engines, *_router(router_answers), *_gateways(workers, silent), *kept]
+
+
+def _router(answers: bool | None) -> Iterator[Health]:
+    if answers is not None:
+        detail = "it chooses among the engines for all workers"
+        if not answers:
+            detail = "it does not answer: each worker chooses by its own requests"
+        yield Health(process="router", ok=answers, since=None, detail=detail)
 
 
 def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[Health]:

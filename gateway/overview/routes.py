@@ -121,6 +121,7 @@ async def _overview(
             now=now,
             replicas=engine.replicas,
             why_absent=engine.handshake_error or engine.waits_for,
+            router_answers=engine.router_answers,
         ),
         isolation=None,
     )

@@ -71,6 +71,11 @@ class EngineSet(ReplicaQueries):
         return None
 
     @property
+    def router_answers(self) -> bool | None:
+        """Whether the router process does; None where there is none."""
+        return self._routing.router_answers
+
+    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """Each one's state."""
         return {

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import FetchSource, Reused, Timing
+from gateway.backoff import Backoff
 from gateway.periodic import repeated
 from gateway.router_process.channel import RouterChannel
 from gateway.router_process.messages import (
@@ -49,6 +50,9 @@ from gateway.routing.router import Sources
 WAIT_S = 0.25
 TURNS = 10  # of the loop's clock that make up this wait
 RETRY_S = 0.1  # after a connection that ended, or could not be had
+# One that ends soon after it began may do so again, say of what an older process cannot read.
+RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
+SILENT_S = 3.0  # the process says something every second
 START_S = 5.0  # that a worker waits for the process before it serves without it
 
 _LOG = logging.getLogger(__name__)
@@ -80,6 +84,8 @@ class RouterClient:
         self._late: set[int] = set()  # questions that are not waited for any more
         self._known: dict[str, int] = {}
         self._is_alone = False  # has been said
+        self._heard_at = 0.0  # by the loop's clock
+        self._short_connections = 0  # in a row
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -130,8 +136,14 @@ class RouterClient:
         self._own.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`, as of a second ago."""
+        """As `Router.known_blocks`, as of a second ago; 0 while the process is away."""
         return self._known.get(replica, 0)
+
+    @property
+    def router_answers(self) -> bool:
+        """Whether the process is there, and has not been silent for SILENT_S."""
+        is_late = bool(self._late) or self._now() - self._heard_at > SILENT_S
+        return self._is_met.is_set() and not is_late
 
     # Questions
 
@@ -192,23 +204,28 @@ class RouterClient:
         with suppress(OSError):  # nobody listens
             loop = asyncio.get_running_loop()
             await loop.create_unix_connection(lambda: channel, str(self._socket))
+            began = self._now()
             try:
                 await channel.closed.wait()
             finally:
-                self._lose(channel)
-        await asyncio.sleep(RETRY_S)
+                self._lose(channel, self._now() - began)
+        await asyncio.sleep(RETRY.delay(self._short_connections))
 
-    def _lose(self, channel: RouterChannel[FromRouter]) -> None:
+    def _lose(self, channel: RouterChannel[FromRouter], lasted_s: float) -> None:
         channel.close()
+        is_short = lasted_s < RETRY.healthy_after_s
+        self._short_connections = self._short_connections + 1 if is_short else 0
         self._channel = None
         self._is_met.clear()
         self._late.clear()
+        self._known = {}
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             if not answer.done():
                 answer.set_result(None)
 
     def _take(self, message: FromRouter) -> None:
+        self._heard_at = self._now()
         if isinstance(message, KnownBlocks):
             self._known = message.blocks
             if not self._is_met.is_set():
@@ -226,6 +243,10 @@ class RouterClient:
         for message in self._own.told_anew():
             self._tell(message)
         self._is_back()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     def _is_back(self) -> None:
         if self._is_alone:

@@ -14,7 +14,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -107,19 +107,31 @@ async def found(config: GatewayConfig, engines: EngineSet) -> AsyncIterator[None
 
 @asynccontextmanager
 async def listening(service: RouterService, path: Path) -> AsyncIterator[None]:
-    """Meet workers at a Unix socket while this is open."""
+    """Meet workers at a Unix socket while this is open; one that is removed is made anew."""
+    create = partial(asyncio.get_running_loop().create_unix_server, service.meet, str(path))
+    server = await create()
 
-    async def tell_known() -> None:
+    async def look() -> None:
+        nonlocal server
         await asyncio.sleep(KNOWN_EVERY_S)
         service.tell_known()
+        if _is_removed(path):
+            with suppress(OSError):  # its directory is gone: no worker could look there
+                anew = await create()
+                server.close()
+                server = anew
+                _LOG.warning("the socket of the router process was removed, and is there again")
 
-    server = await asyncio.get_running_loop().create_unix_server(service.meet, str(path))
     try:
-        async with repeated(tell_known, "router-known"):
+        async with repeated(look, "router-look"):
             yield
     finally:
         server.close()
         service.close()
+
+
+def _is_removed(path: Path) -> bool:
+    return not path.exists()
 
 
 def _known_blocks(engines: EngineSet) -> dict[str, int]:

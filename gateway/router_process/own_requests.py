@@ -17,6 +17,9 @@ from gateway.router_process.messages import NoteBegan, NoteSent
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
 
+# Of the requests that are told anew, all at once: less than what may wait to be sent.
+MOST_TOLD_KEY_BYTES = 32 << 20
+
 
 @dataclass(slots=True)
 class WorkerRequest:
@@ -30,8 +33,9 @@ class WorkerRequest:
 class OwnRequests(LeastOutstandingRouter):
     """A `Router`. Belongs to one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_told_key_bytes: int = MOST_TOLD_KEY_BYTES) -> None:
         super().__init__()
+        self._most_told_key_bytes = most_told_key_bytes
         self._under_way: dict[str, WorkerRequest] = {}
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
@@ -61,9 +65,14 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 
     def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
-        """What a router that knows nothing is told of them."""
+        """What a router that knows nothing is told of them; not all keys where they are many."""
+        room = self._most_told_key_bytes
         for request_id, one in self._under_way.items():
-            yield NoteSent(one.replica, one.request)
+            request = one.request
+            if len(request.block_keys) > room:
+                request = replace(request, block_keys=b"")
+            room -= len(request.block_keys)
+            yield NoteSent(one.replica, request)
             if one.has_begun:
                 yield NoteBegan(request_id)
 

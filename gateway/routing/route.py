@@ -81,6 +81,11 @@ class Routing(Protocol):
         """Whether it knows what is cached without being told by `heard`."""
         ...
 
+    @property
+    def router_answers(self) -> bool | None:
+        """Whether the process that is asked does; None where no other process is asked."""
+        ...
+
     async def route(self, question: RouteQuestion) -> Route:
         """Where a request goes; it counts as sent from then on. Never fails.
 
@@ -121,6 +126,7 @@ class OwnRouting:
     """`Routing` by a router of this process: no call waits, so no other task has a turn."""
 
     hears_itself = False
+    router_answers = None
 
     def __init__(self, router: Router, limits: RemotePrefillLimits | None = None) -> None:
         """`limits`: of prompts that are computed for others."""

@@ -62,10 +62,6 @@ class Form:
             return 104, 136
         return (168, 232) if by_block else (128, 176)
 
-    def programs(self, rows: int, features: int) -> int:
-        """How many a product of x (rows, K) by a weight (features, K) takes."""
-        return strips_of(features) * cdiv(rows, self.rows) * self.shares
-
 
 def strips_of(features: int) -> int:
     """How many strips a weight of `features` rows has."""

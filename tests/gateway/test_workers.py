@@ -160,6 +160,71 @@ async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path:
         assert told == {str(tmp_path / "router.sock")}
 
 
+async def test_a_router_process_that_stands_still_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """It would be found by its silence, after 30 s: containers are killed before."""
+    async with beside_workers(tmp_path) as (workers, task, router):
+        os.kill(router, signal.SIGSTOP)
+        workers.stop()
+        assert await asyncio.wait_for(task, LIMIT_S / 2) == 0
+        assert not is_running(router)
+
+
+async def test_a_signal_to_all_processes_leaves_the_router_process_without_a_successor(
+    tmp_path: Path,
+) -> None:
+    async with beside_workers(tmp_path) as (workers, task, router):
+        draining = pids(tmp_path / "workers")
+        for pid in draining:
+            os.kill(pid, signal.SIGSTOP)
+        workers.stop()
+        os.kill(router, signal.SIGTERM)
+        await until(lambda: not is_running(router), LIMIT_S)
+        await asyncio.sleep(0.5)
+        assert pids(tmp_path / "router") == {router}
+        assert not task.done(), "workers drain"
+        for pid in draining:
+            os.kill(pid, signal.SIGCONT)
+        assert await asyncio.wait_for(task, LIMIT_S) == 0
+
+
+async def test_what_cannot_be_started_for_now_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "program"
+    of_workers, beside = tmp_path / "workers", tmp_path / "router"
+    of_workers.mkdir()
+    beside.mkdir()
+    router = [str(program), *command(beside)[1:]]
+    workers = Workers(command(of_workers), 1, tmp_path, router, backoff=HASTY)
+    task = asyncio.create_task(workers.run())
+    try:
+        await until(lambda: caplog.text.count("the router process cannot be started") > 1, LIMIT_S)
+        program.symlink_to(sys.executable)
+        await until(lambda: len(pids(beside)) == 1 and len(pids(of_workers)) == 1, LIMIT_S)
+        assert not task.done()
+    finally:
+        workers.stop()
+        assert await asyncio.wait_for(task, LIMIT_S) == 0
+
+
+@asynccontextmanager
+async def beside_workers(directory: Path) -> AsyncIterator[tuple[Workers, asyncio.Task[int], int]]:
+    """Two workers and a router process, whose id it is."""
+    for name in ("workers", "router"):
+        (directory / name).mkdir()
+    of_workers, beside = command(directory / "workers"), command(directory / "router")
+    workers = Workers(of_workers, 2, directory, beside, backoff=HASTY)
+    task = asyncio.create_task(workers.run())
+    try:
+        await until(lambda: len(pids(directory / "router")) == 1, LIMIT_S)
+        await until(lambda: len(pids(directory / "workers")) == 2, LIMIT_S)
+        [router] = pids(directory / "router")
+        yield workers, task, router
+    finally:
+        workers.stop()
+        await asyncio.wait_for(task, LIMIT_S)
+
+
 async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
     script = [sys.executable, "-c", PARENT, str(tmp_path), *command(tmp_path)]
     parent = await asyncio.create_subprocess_exec(*script, stdout=subprocess.PIPE)

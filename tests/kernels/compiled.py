@@ -16,9 +16,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -63,6 +63,8 @@ SIZES = {
     "head_dim": 128,
     "num_attention_heads": 8,
 }
+# More strips than multiprocessors, so that a program of `hopper_gemm` has several.
+MANY_STRIPS = {"intermediate_size": 17_024, "vocab_size": 33_920}
 SHARED_BYTES = 227 * 1024  # of a program on Hopper
 BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
 MIXTURE_TOKENS = 2048  # more pairs an expert than any bound between tiles
@@ -84,6 +86,7 @@ class Served:
     kv_dtype: str = "bfloat16"
     rank: int = 0
     num_ranks: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)  # beside `SIZES`, or in their place
 
 
 def all_served() -> Iterator[Served]:
@@ -101,6 +104,9 @@ def all_served() -> Iterator[Served]:
         name = f"llama, rank {rank} of {num_ranks}"
         yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)
     yield Served("llama, fp8, a rank", RECIPES["llama"], FORMATS["fp8"], num_ranks=2)
+    for name in ("fp8", "fp8 by block"):
+        strips = f"llama, {name}, many strips"
+        yield Served(strips, RECIPES["llama"], FORMATS[name], sizes=MANY_STRIPS)
 
 
 def main(
@@ -183,7 +189,7 @@ def variants_of(served: Served) -> list[Variant]:
 
 
 def _model(served: Served, directory: Path) -> ModelConfig:
-    fields = {**served.recipe.fields, **SIZES}
+    fields = {**served.recipe.fields, **SIZES, **served.sizes}
     rope: dict[str, Any] = dict(fields.get("rope_parameters") or {})
     for name in rope.keys() & {"short_factor", "long_factor"}:  # one for each pair of a head
         rope[name] = rope[name] * (SIZES["head_dim"] // SHAPE["head_dim"])

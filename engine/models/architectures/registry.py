@@ -138,6 +138,19 @@ class _Quantised(msgspec.Struct, kw_only=True):
         return self.quantization_config or self.compression_config
 
 
+class _Beside(msgspec.Struct):
+    """What such a file says of weights. Others have their names: transformers.js of its ONNX."""
+
+    quantization: Any = None
+    bits: Any = None
+    w_bit: Any = None
+
+    @property
+    def is_of_weights(self) -> bool:
+        """Whether it speaks of those of safetensors."""
+        return any(said is not None for said in (self.quantization, self.bits, self.w_bit))
+
+
 class _Named(_Quantised):
     architectures: list[str]
 
@@ -168,8 +181,10 @@ def read_model_config(
 
 
 def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
+    """Raises UnsupportedModel for weights of which a file beside a plain config.json speaks."""
     for name, maker in QUANTISED_BESIDE.items():
-        if (model_dir / name).exists():
+        path = model_dir / name
+        if path.exists() and read_json(path, _Beside).is_of_weights:
             raise UnsupportedModel(f"{name}: weights quantised by {maker}; {_served(served)}")
 
 

@@ -29,6 +29,7 @@ from engine.models.parameters import (
     leave_biases_to_the_first,
 )
 from engine.models.shards import RankGroup
+from engine.models.weight_formats.scales import ScaleChecks
 from storage.stage import Stage
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
@@ -86,6 +87,7 @@ class _Loading:
         self._names = names
         self._slices = slices
         self._surplus = Surplus()
+        self._scales = ScaleChecks()
         self._unfilled = checkpoint_tensors(parameters)
         self._wanted = frozenset(self._unfilled)
         self._embedding = parameters.embedding
@@ -106,6 +108,7 @@ class _Loading:
                         self._fill_all(own, self._slices.read(file, name, own))
                     else:
                         self._surplus.add(kind, sizes[name])
+            self._scales.check()
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: {error}") from error
 
@@ -135,6 +138,8 @@ class _Loading:
         wanted = self._unfilled.pop(name, None)
         if wanted is not None and wanted.stored_shape is not None:
             _check_shape(name, value, wanted.stored_shape)
+        if wanted is not None and wanted.is_scale:
+            self._scales.add(name, value)
         if wanted is not None and wanted.convert is not None:
             value = _converted(wanted.convert, value, name)
         if not _is_accepted(value, wanted):

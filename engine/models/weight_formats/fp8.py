@@ -29,7 +29,7 @@ from engine.models.modules import (
 from engine.models.weight_formats.fp8_values import as_column, fill, quantise_into
 from engine.models.weight_formats.ignored import NOTHING, Ignored
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
-from engine.models.weight_formats.scales import checked_input_scale, checked_scales
+from engine.models.weight_formats.scales import checked_input_scale
 from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -255,8 +255,8 @@ class Fp8Format:
 
 def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
     """Those of a matrix: of blocks as they are, else a column."""
-    convert = checked_scales if scaling == "group" else as_column(view)
-    return CheckpointTensor(name, view, shard_dim, convert)
+    convert = None if scaling == "group" else as_column(view)
+    return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 
 
 def _not_static() -> UnsupportedModel:

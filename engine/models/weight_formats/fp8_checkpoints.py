@@ -67,7 +67,7 @@ def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:
     group = raw.the_group("float-quantized")
     weights = _weights(group.weights)
     inputs = _inputs(group.input_activations, weights)
-    return Fp8Format(raw.quant_method, weights, inputs, Ignored(tuple(raw.ignore)))
+    return Fp8Format(raw.quant_method, weights, inputs, raw.ignored)
 
 
 def _weights(raw: Numbers) -> Weights:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.models.weight_formats.scales import checked_scales
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -27,7 +25,6 @@ def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
     """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
 
     def convert(value: Tensor) -> Tensor:
-        checked_scales(value)
         if value.numel() == 1:
             return value.reshape(1, 1).expand(view.shape)
         return value[:, None] if value.dim() == 1 else value

@@ -108,7 +108,7 @@ def read_pack_quantized(quantization: dict[str, Any]) -> Int4Format:
         "pack-quantized",
         size,
         has_zeros=not group.weights.symmetric,
-        ignored=Ignored(tuple(raw.ignore)),
+        ignored=raw.ignored,
     )
 
 

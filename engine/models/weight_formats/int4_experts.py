@@ -23,7 +23,6 @@ from engine.models.weight_formats.int4_forms import (
     checkpoint_tensors,
     in_words,
 )
-from engine.models.weight_formats.scales import checked_scales
 
 if TYPE_CHECKING:
     import torch
@@ -97,10 +96,10 @@ class ExpertViews(Int4Views):
         view = self.scales if rows_dim else self.scales.T
 
         def convert(value: Tensor) -> Tensor:
-            return int4_scales(checked_scales(value).to(self.dtype), 0) | view & ZERO_BITS
+            return int4_scales(value.to(self.dtype), 0) | view & ZERO_BITS
 
         stored = self._sizes(len(self.scales), rows_dim)
-        return self._tensor(suffix, view, rows_dim, convert, stored)
+        return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
         """As `Int4Views.points`; scales stay."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
-from engine.models.weight_formats.scales import checked_scales
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,7 +64,8 @@ class Int4Views:
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
         """The scales."""
         view = self.scales if rows_dim else self.scales.T
-        return self._tensor(suffix, view, rows_dim, checked_scales, tuple(view.shape))
+        stored = tuple(view.shape)
+        return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
         """The zero points, where there are any."""
@@ -75,10 +75,17 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def _tensor(
-        self, suffix: str, view: Tensor, rows_dim: int, convert: Convert, stored: tuple[int, ...]
+        self,
+        suffix: str,
+        view: Tensor,
+        rows_dim: int,
+        convert: Convert | None,
+        stored: tuple[int, ...],
+        *,
+        is_scale: bool = False,
     ) -> CheckpointTensor:
-        shard_dim = rows_dim if self.of_rows else 1 - rows_dim
-        return CheckpointTensor(f"{self.name}.{suffix}", view, shard_dim, convert, stored)
+        name, shard_dim = f"{self.name}.{suffix}", rows_dim if self.of_rows else 1 - rows_dim
+        return CheckpointTensor(name, view, shard_dim, convert, stored, is_scale=is_scale)
 
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
@@ -119,9 +126,10 @@ def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[Checkpoint
         return bytes_of(value, IN_ORDER, 1) + less
 
     def is_in_order(groups: Tensor) -> bool:
-        return groups.dim() == 1 and groups.tolist() == [
-            column // views.group for column in range(len(groups))
-        ]
+        import torch
+
+        columns = torch.arange(groups.numel(), device=groups.device)
+        return torch.equal(groups.long(), columns // views.group)
 
     yield views.integers("qweight", 1, IN_ORDER, along=0)
     yield views.steps("scales", 1)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.weight_formats.ignored import matches, read_ignored
+from engine.models.weight_formats.ignored import Ignored, matches, read_ignored
 
 FIELD = "quantization_config"
 HEAD = "lm_head"  # as checkpoints name it, some below a prefix
@@ -64,6 +64,11 @@ class CompressedTensors(msgspec.Struct):
     sparsity_config: dict[str, Any] | None = None
     transform_config: dict[str, Any] | None = None  # rotations that are computed as well
 
+    @property
+    def ignored(self) -> Ignored:
+        """What is plain; raises BadConfig."""
+        return read_ignored("ignore", self.ignore)
+
     def the_group(self, served_format: str) -> ConfigGroup:
         """The only one, which has all `Linear` but the head; raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
@@ -73,11 +78,11 @@ class CompressedTensors(msgspec.Struct):
         refuse_unless(len(groups) == 1, "config_groups", list(groups), "one")
         group = next(iter(groups.values()))
         refuse_unless(group.targets == ["Linear"], "targets", group.targets, ["Linear"])
-        transforms = list(self.transform_config or {})
+        transforms = [name for name, said in (self.transform_config or {}).items() if said]
         refuse_unless(not transforms, "transform_config", transforms, "none")
         outputs = group.output_activations
         refuse_unless(outputs is None, "output_activations", outputs, "null, plain outputs")
-        names = read_ignored("ignore", self.ignore).names
+        names = self.ignored.names
         plain_head = any(matches(name, HEAD) or name.endswith(f".{HEAD}") for name in names)
         served = f"a list with {HEAD!r}, an output projection that is plain"
         refuse_unless(plain_head, "ignore", self.ignore, served)

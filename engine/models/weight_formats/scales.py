@@ -3,7 +3,7 @@
 A file that was cut off, or never filled, may have all its tensors and shapes. Its scales give it
 away: they are not finite, or nothing but zeros. Served, such a model would answer with noise.
 
-Does not know: which format they are of, or their names, which whoever loads them adds.
+Does not know: which format they are of.
 """
 
 from __future__ import annotations
@@ -17,20 +17,35 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def checked_scales(scales: Tensor) -> Tensor:
-    """Those of a matrix; raises CheckpointError. Some may be 0: rows of zeros have such."""
-    if not scales.is_floating_point():
-        return scales  # of which whoever loads them says what dtype they are
-    total = float(scales.float().abs().sum())
-    if not isfinite(total):
-        raise CheckpointError("a scale is not finite")
-    if total == 0:
-        raise CheckpointError("all scales are 0, and so all weights would be")
-    return scales
+class ScaleChecks:
+    """Of the scales of a file. Their sums stay on the device until all are there, for one wait."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, name: str, scales: Tensor) -> None:
+        """Note those of a matrix, to be checked later; waits for nothing."""
+        if scales.is_floating_point():  # of others whoever loads them says what dtype they are
+            self._sums[name] = scales.float().abs().sum()
+
+    def check(self) -> None:
+        """Check all since the last time: CheckpointError for the first that are none.
+
+        Some of a matrix may be 0: rows of zeros have such.
+        """
+        import torch
+
+        noted, self._sums = self._sums, {}
+        totals = torch.stack(list(noted.values())).tolist() if noted else []
+        for name, total in zip(noted, totals, strict=True):
+            if not isfinite(total):
+                raise CheckpointError(f"{name}: a scale is not finite")
+            if total == 0:
+                raise CheckpointError(f"{name}: all scales are 0, and so all weights would be")
 
 
 def checked_input_scale(scale: Tensor) -> Tensor:
-    """What inputs are divided by, (1,) float32; raises CheckpointError."""
+    """What inputs are divided by, (1,) float32; raises CheckpointError, without the name."""
     if scale.numel() != 1:
         raise CheckpointError(f"it is {tuple(scale.shape)}: served is one number")
     number = float(scale)

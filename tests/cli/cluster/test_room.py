@@ -54,3 +54,11 @@ def test_a_ray_that_stays_as_it_is_must_have_room_for_all(tmp_path: Path) -> Non
         check_room(read(tmp_path, "max_engines: 9\nnum_gpus: 1"), [LARGE])
     with pytest.raises(BadSetting, match=r"^num_gpus: an engine needs 8"):
         check_room(read(tmp_path, "num_gpus: 8"), [LARGE])
+
+
+def test_shares_of_a_machine_may_fill_it(tmp_path: Path) -> None:
+    """Ten times 1.1 is a little more than 11 in binary."""
+    machine = RayMachine("c", {"CPU": 11.0})
+    check_room(read(tmp_path, "engines: 10\nnum_cpus: 1.1"), [machine])
+    with pytest.raises(BadSetting, match=r"^engines: 11 need 12\.1 in all"):
+        check_room(read(tmp_path, "engines: 11\nnum_cpus: 1.1"), [machine])

@@ -84,7 +84,7 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
         "quantization_config: quant_method 'hqq'; served are plain weights",
     ),
     "quantised by ModelOpt": (
-        lambda directory: (directory / "hf_quant_config.json").write_text("{}"),
+        lambda directory: (directory / "hf_quant_config.json").write_text('{"quantization": {}}'),
         "hf_quant_config.json: weights quantised by ModelOpt; served are plain weights, awq",
     ),
     "integers in another order": (

@@ -98,6 +98,17 @@ def test_one_engine_alone_has_a_row_of_its_ranks_where_there_are_several() -> No
     assert engine.rows[-1] == ("ranks", "TP 2 x PP 1")
 
 
+def test_a_router_process_has_a_row_where_there_is_one() -> None:
+    answer = told(some_stats(flows={}))
+    for answers, rows in (
+        (True, [("router", "answers")]),
+        (False, [("router", "no answer")]),
+        (None, []),
+    ):
+        engine, *_ = tables(answer | {"router_answers": answers}, None)
+        assert [row for row in engine.rows if row[0] == "router"] == rows
+
+
 def test_only_the_busiest_tenants_are_shown() -> None:
     flows = {f"tn_{n:03}": FlowStats(prompt_tokens=n) for n in range(100)}
     answer = told(some_stats(flows=flows))

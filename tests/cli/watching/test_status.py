@@ -66,6 +66,18 @@ def test_of_several_engines_each_has_its_role_ranks_and_state(
     assert ["engine 1", "handshake_failed", "another link key than --link-key-file"] in lines
 
 
+def test_a_router_process_is_there_where_there_is_one(
+    ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "router" not in ratoon("status").out
+    for answers, said in ((True, ["answers", ""]), (False, ["no answer", "each worker chooses"])):
+        monkeypatch.setattr(engine, "router_answers", answers)
+        printed = ratoon("status")
+        assert printed.status == 0, "requests are served"
+        assert "\t".join(["router", *said]) in printed.out
+        assert ratoon("status --json").json["cache"]["router_answers"] is answers
+
+
 def test_without_one_whose_key_fits_it_says_so(
     ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ class FakeEngine:
         self.handshake_error: str | None = None
         self.waits_for: str | None = None
         self.replicas: Mapping[str, ReplicaHealth] = {}
+        self.router_answers: bool | None = None
         self._changed = threading.Condition()
         self.reset()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.exchange.asking import LATE, SILENT
-from engine.exchange.fetch import Fetch, Wanted
+from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
 from engine.exchange.rates import FIRST_GUESS, FIRST_WORD_S, FetchRates
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.refusals import RETRY
@@ -78,7 +77,10 @@ def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) 
     [
         (ended("", 100, 0.5), False),
         (ended(LATE, 40, 0.2), False),
-        (ended(LATE, 0, 0.2), True),
+        (ended(LATE, 1, 0.2), False),
+        (ended(LATE, 0, 0.2), False),
+        (ended(LATE, 0, 0.002), True),
+        (ended("", 1, 0.2), True),
         (ended(SILENT, 40, 2.0), True),
         (ended("refused: busy", 40, 0.2), True),
         (ended("", 100, 0.5, "r~p"), True),

@@ -125,6 +125,14 @@ SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]
         llama_in({**INT4, "actorder": "weight"}, None, ignore=["re:.*lm_head"]),
         ("compressed-tensors", 131072, {None}, 1.0),
     ),
+    "w4a16, newer": (
+        llama_in(INT4, None, transform_config={}, sparsity_config={}, version="0.11.0"),
+        ("compressed-tensors", 131072, {None}, 1.0),
+    ),
+    "w4a16 with no rotations": (
+        llama_in(INT4, None, transform_config={"config_groups": {}}),
+        ("compressed-tensors", 131072, {None}, 1.0),
+    ),
     "AWQ": (
         quantised(QWEN2, {**AWQ, "modules_to_not_convert": None}),
         ("awq", 32768, {None}, 1.0),
@@ -219,7 +227,8 @@ REFUSED = {
         "format 'nvfp4-pack-quantized': served",
     ),
     "rotated": (
-        llama_in(INT4, None, transform_config={"config_groups": {}}), "transform_config",
+        llama_in(INT4, None, transform_config={"config_groups": {"R1": {"type": "hadamard"}}}),
+        "transform_config ['config_groups']: served is none",
     ),
     "AWQ for one row": (quantised(LLAMA, {**AWQ, "version": "gemv"}), "version 'gemv': served is"),
     "static experts": (
@@ -256,20 +265,28 @@ def test_what_is_served_as_what(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "maker"),
+    ("name", "maker", "words"),
     [
-        ("hf_quant_config.json", "ModelOpt"),
-        ("quantize_config.json", "AutoGPTQ"),
-        ("quant_config.json", "AutoAWQ"),
+        ("hf_quant_config.json", "ModelOpt", {"quantization": {"quant_algo": "FP8"}}),
+        ("quantize_config.json", "AutoGPTQ", GPTQ),
+        ("quant_config.json", "AutoAWQ", {"q_group_size": 128, "w_bit": 4, "version": "GEMM"}),
     ],
 )
 def test_a_file_beside_the_config_may_say_that_weights_are_quantised(
-    tmp_path: Path, name: str, maker: str
+    tmp_path: Path, name: str, maker: str, words: dict[str, Any]
 ) -> None:
-    (tmp_path / name).write_text("{}")
+    (tmp_path / name).write_text(json.dumps(words))
     check_served(written(tmp_path, quantised(LLAMA, AWQ)), has_weights=False)
     with pytest.raises(ModelNotServed, match=f"{name}: weights quantised by {maker}.*; served are"):
         check_served(written(tmp_path, LLAMA), has_weights=False)
+
+
+def test_a_file_of_weights_in_onnx_beside_plain_ones_says_nothing_of_these(tmp_path: Path) -> None:
+    """As transformers.js writes it, under the name of AutoGPTQ's."""
+    words = {"modes": ["q8"], "per_channel": False, "reduce_range": False, "block_size": None}
+    (tmp_path / "quantize_config.json").write_text(json.dumps(words))
+    model = check_served(written(tmp_path, LLAMA), has_weights=False)
+    assert model.weight_format.name == "plain"
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -57,11 +57,20 @@ def fingerprint(model_dir: Path, change: Change, **settings: Any) -> bytes:
 
 
 def replaced(model_dir: Path) -> None:
-    """As a download does it, by files of the same names, sizes and times."""
+    """As a download does it, by files of the same names and sizes."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
-        shutil.copy2(path, other)
+        shutil.copyfile(path, other)
         other.rename(path)
+
+
+def linked(model_dir: Path) -> None:
+    """As a hub's cache does it: to files of the same sizes and times, under other names."""
+    for path in model_dir.glob("*.safetensors"):
+        blob = path.with_suffix(".blob")
+        shutil.copy2(path, blob)
+        path.unlink()
+        path.symlink_to(blob.name)
 
 
 def written_to(model_dir: Path) -> None:
@@ -80,7 +89,15 @@ def read_again(model_dir: Path) -> None:
     assert all(path.read_bytes() for path in model_dir.glob("*.safetensors"))
 
 
-@pytest.mark.parametrize("change", [replaced, written_to, in_one_file])
+def forgotten(model_dir: Path) -> None:
+    """As of a file system over a network, whose files have other inodes once they are forgotten."""
+    for path in model_dir.glob("*.safetensors"):
+        other = path.with_suffix(".new")
+        shutil.copy2(path, other)
+        other.rename(path)
+
+
+@pytest.mark.parametrize("change", [replaced, linked, written_to, in_one_file])
 def test_a_change_of_the_files_ends_the_start(
     checkpoint: MakeCheckpoint, tmp_path: Path, change: Change
 ) -> None:
@@ -89,7 +106,12 @@ def test_a_change_of_the_files_ends_the_start(
     with pytest.raises(FilesChanged, match=r"was changed while it was loaded \(.*\): start again"):
         fingerprint(model_dir, change)
     again = fingerprint(model_dir, read_again) if change is not in_one_file else b""
-    assert (again == usual) == (change is replaced), "the same bytes are the same weights"
+    assert (again == usual) == (change in (replaced, linked)), "the same bytes are the same weights"
+
+
+def test_the_same_files_may_have_other_inodes(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    model_dir = Path(shutil.copytree(checkpoint("llama-sharded").model_dir, tmp_path / "model"))
+    assert fingerprint(model_dir, forgotten) == fingerprint(model_dir, read_again)
 
 
 def test_dummy_weights_have_no_files(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "tenants": [],
         "floors_scale": {"device": 1.0},
         "replicas": [],
+        "router_answers": None,
         "tiers": {
             "block_bytes": 0,
             "hit_tokens": {"device": 0, "host": 0, "disk": 0},

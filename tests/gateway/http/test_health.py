@@ -77,6 +77,16 @@ async def test_one_of_several_engines_is_enough_and_each_is_named() -> None:
     }
 
 
+async def test_a_router_process_is_there_where_there_is_one_and_its_silence_is_not_red() -> None:
+    engine = OperatedEngine()
+    async with client_of(small_app(health_router(engine, lambda: None))) as http:
+        assert (await http.get("/readyz")).json() == {"status": "ready"}
+        for answers, said in ((True, "answers"), (False, "no answer")):
+            engine.router_answers = answers
+            answer = await http.get("/readyz")
+            assert (answer.status_code, answer.json()["router"]) == (200, said)
+
+
 @pytest.mark.parametrize(
     "fault", [damaged("state", "s"), gone("limits", "l"), no_room("the disk"), None]
 )

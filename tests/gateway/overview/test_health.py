@@ -56,6 +56,16 @@ def test_the_disk_process_is_well_while_it_is_up(state: str, full: bool, ok: boo
     assert found["disk"].ok is ok
 
 
+@pytest.mark.parametrize("answers", [True, False, None])
+def test_a_router_process_is_well_while_it_answers_and_is_not_there_without_one(
+    answers: bool | None,
+) -> None:
+    found = by_process(health(None, (), is_stalled=False, router_answers=answers, **SEEN))
+    assert [one.ok for name, one in found.items() if name == "router"] == (
+        [] if answers is None else [answers]
+    )
+
+
 def test_each_worker_has_a_line_and_one_that_does_not_answer_is_not_well() -> None:
     seen = SEEN | {"workers": [ToldWorker(9, OLD), ToldWorker(7, OLD)], "silent": [8]}
     workers = [

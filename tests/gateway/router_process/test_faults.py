@@ -9,14 +9,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.router_process.channel import HEAD_BYTES, MAX_FRAME_BYTES, RouterChannel
-from gateway.router_process.client import RouterClient
+from gateway.router_process.channel import (
+    HEAD_BYTES,
+    MAX_FRAME_BYTES,
+    MOST_UNSENT_BYTES,
+    RouterChannel,
+)
+from gateway.router_process.client import RETRY, RETRY_S, SILENT_S, RouterClient
 from gateway.router_process.main import listening
-from gateway.router_process.messages import AskRoute, FromRouter, NoteEnded, NoteSent, ToRouter
+from gateway.router_process.messages import (
+    AskRoute,
+    FromRouter,
+    KnownBlocks,
+    NoteEnded,
+    NoteSent,
+    ToRouter,
+)
+from gateway.router_process.own_requests import MOST_TOLD_KEY_BYTES, OwnRequests
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.route import Route, RouteQuestion, sent_by
+from prefix_cache.hashing import KEY_BYTES
 from tests.doubles.waiting import until
 from tests.gateway.router_process.rig import (
+    LIMITS,
     Office,
     open_office,
     question,
@@ -108,9 +123,14 @@ async def test_what_it_had_decided_too_late_is_not_left_with_an_engine_of_prompt
 async def test_one_that_is_gone_is_done_without_and_its_successor_is_told(tmp_path: Path) -> None:
     first = Office(tmp_path / "router.sock")
     client = RouterClient(first.socket, wait_s=SOON_S)
+    assert not client.router_answers
     async with listening(first.service, first.socket):
         keeping = client.kept()
         await keeping.__aenter__()
+        client._take(KnownBlocks({"a": 3}))
+        assert (client.router_answers, client.known_blocks("a")) == (True, 3)
+        client._heard_at -= SILENT_S
+        assert not client.router_answers, "it would have said something"
         begun, queued = asked(0), asked(1)
         routes = [await client.route(question(one)) for one in (begun, queued)]
         client.began(routes[0].answer.replica, "r0", None, None)
@@ -120,14 +140,55 @@ async def test_one_that_is_gone_is_done_without_and_its_successor_is_told(tmp_pa
     assert (await asyncio.wait_for(waits, SOON_S)) is not None, "nobody waits for one that is gone"
     alone = await client.route(question(asked(3)))
     assert alone.is_alone
+    assert (client.router_answers, client.known_blocks("a")) == (False, 0)
     second = Office(first.socket)
     async with listening(second.service, second.socket):
-        await until(client._is_met.is_set, SOON_S)
+        await until(lambda: client.router_answers, SOON_S)
         await settled(client)
         assert sum(second.running().values()) == 4
         assert sum(second.queued().values()) == 3 * asked(1).tokens, "one has begun"
         assert await is_not_alone(client, 4)
         await keeping.__aexit__(None, None, None)
+
+
+async def test_a_socket_that_is_removed_is_made_anew(tmp_path: Path) -> None:
+    async with open_office(tmp_path, 1) as (office, (one,)):
+        office.socket.unlink()
+        late = RouterClient(office.socket, LIMITS, wait_s=SOON_S)
+        async with late.kept():
+            assert await is_not_alone(late, 1)
+            assert await is_not_alone(one, 2), "who was connected is so still"
+
+
+def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
+    """Else the connection ends each time that it begins."""
+    assert MOST_TOLD_KEY_BYTES < MOST_UNSENT_BYTES
+    few = OwnRequests(most_told_key_bytes=3 * KEY_BYTES)
+    for own in (few, OwnRequests()):
+        for number in range(3):
+            own.sent("a", asked(number, 2 - number % 2))
+    keys = [len(told.request.block_keys) for told in few.told_anew() if isinstance(told, NoteSent)]
+    assert keys == [2 * KEY_BYTES, KEY_BYTES, 0]
+    told = [told for told in own.told_anew() if isinstance(told, NoteSent)]
+    assert [one.request for one in told] == [asked(0, 2), asked(1, 1), asked(2, 2)], "the control"
+
+
+async def test_one_that_ends_each_connection_is_met_less_and_less_often(tmp_path: Path) -> None:
+    """As a worker of a newer version than the router process would be, or the other way round."""
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(framed(KnownBlocks({})))
+        writer.close()
+
+    client = RouterClient(tmp_path / "router.sock")
+    await client._connect()
+    assert client._short_connections == 0, "nobody was there"
+    async with await asyncio.start_unix_server(refuse, tmp_path / "router.sock"):
+        for _ in range(3):
+            await asyncio.wait_for(client._connect(), SOON_S)
+    assert RETRY.delay(client._short_connections) > 3 * RETRY_S
+    client._lose(RouterChannel[FromRouter](FromRouter, lambda _: None), RETRY.healthy_after_s)
+    assert RETRY.delay(client._short_connections) == RETRY_S
 
 
 async def test_the_requests_of_a_worker_end_with_it(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from cli.serving.child import python_environment
 from gateway.config import GatewayConfig
+from gateway.main import router_command
 from gateway.replicas.connecting import connected
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import replica_name
@@ -79,15 +80,20 @@ async def test_engines_that_are_registered_are_listened_to(tmp_path: Path) -> No
 
 
 def test_one_that_cannot_run_says_why_in_a_line(tmp_path: Path) -> None:
-    """Two engines, one of them over TCP without the key that it needs."""
+    """Two engines, one of them over TCP without the key that it needs.
+
+    It runs the code of its parent, whatever is in the directory where that was started.
+    """
+    (tmp_path / "gateway.py").write_text("raise SystemExit('not this one')")
     config = replace(
         config_of(tmp_path, str(tmp_path / "a.sock"), "tcp://127.0.0.1:1"),
         link_key_file=str(tmp_path / "link.key"),
     )
     given = WorkerConfig(parent_socket=0, metrics_dir="", router_socket=str(tmp_path / "r.sock"))
-    words = [msgspec.json.encode(one).decode() for one in (config, given)]
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.router_process", *words],
+        [*router_command(config), msgspec.json.encode(given).decode()],
+        cwd=tmp_path,
+        env=python_environment(),
         capture_output=True,
         text=True,
         check=False,

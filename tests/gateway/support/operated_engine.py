@@ -131,6 +131,7 @@ class OperatedEngine:
         self.handshake_error: str | None = None
         self.waits_for: str | None = None
         self.replicas: dict[str, ReplicaHealth] = {}
+        self.router_answers: bool | None = None
         self.hangs = False
         self.counters = some_stats()
         self.seen = some_overview()

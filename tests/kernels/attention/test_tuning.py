@@ -7,6 +7,7 @@ import torch
 
 from kernels.attention.prefill_attention import num_splits
 from kernels.attention.tuning import (
+    SHORT_WINDOW,
     decode_tuning,
     hopper_tuning,
     prefill_tuning,
@@ -23,7 +24,8 @@ def test_tiles_are_powers_of_two_and_divide_the_least_units(
     head_dim: int, dtype: torch.dtype
 ) -> None:
     decode, prefill = decode_tuning(head_dim, dtype), prefill_tuning(head_dim, dtype)
-    for number in (decode.tile, prefill.tile, prefill.queries):
+    short = prefill_tuning(head_dim, dtype, SHORT_WINDOW)
+    for number in (decode.tile, prefill.tile, prefill.queries, short.tile, short.queries):
         assert number >= 16
         assert number & (number - 1) == 0
     assert decode.least_keys % decode.tile == 0
@@ -31,6 +33,8 @@ def test_tiles_are_powers_of_two_and_divide_the_least_units(
     shared = shared_tuning(head_dim, dtype)
     assert shared.tile >= 16
     assert shared.least_keys % shared.tile == 0
+    assert (short.tile < prefill.tile) == (head_dim <= 128 and dtype != torch.float32)
+    assert prefill_tuning(head_dim, dtype, SHORT_WINDOW + 1) == prefill
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention.split_sizes import most_window_tiles, split_window
-from kernels.attention.tuning import decode_tuning, prefill_tuning, window_tuning
+from kernels.attention.tuning import SHORT_WINDOW, decode_tuning, prefill_tuning, window_tuning
 from kernels.attention.variant import AttentionVariant
 from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
@@ -55,6 +55,13 @@ def test_a_window(ops: Ops, window: int) -> None:
 def test_a_window_with_capped_scores_and_sinks(ops: Ops, window: int | None) -> None:
     case = with_all(make_case(Geometry(), ROWS), window)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
+
+
+@pytest.mark.parametrize("window", [48, SHORT_WINDOW])
+def test_a_short_window_of_16_bits_has_tiles_of_its_own(ops: Ops, window: int) -> None:
+    assert prefill_tuning(32, torch.float16, window) != prefill_tuning(32, torch.float16)
+    case = with_all(make_case(Geometry(dtype=torch.float16), ROWS), window)
+    assert relative_error(attend(ops, case), case.truth()) < 2e-3
 
 
 @pytest.mark.parametrize("part", ["softcap", "sinks"])

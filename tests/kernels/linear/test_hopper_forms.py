@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernels.launch.rounding import cdiv
 from kernels.linear.hopper_forms import (
     MAX_FP8_ROWS,
     PROCESSORS,
@@ -70,7 +71,8 @@ def test_what_a_multiprocessor_has_is_enough(shape: tuple[int, int], by_block: b
         assert made.stages >= 6
         assert made.stages * (128 + made.rows) * 128 <= SHARED_BYTES
         assert 12 * 32 * made.registers(by_block=by_block)[0] <= REGISTERS
-        assert made.shares == 1 or made.programs(rows, shape[0]) < PROCESSORS
+        programs = strips_of(shape[0]) * cdiv(rows, made.rows) * made.shares
+        assert made.shares == 1 or programs < PROCESSORS
 
 
 def test_the_kernel_before_finds_room_beside_a_program() -> None:

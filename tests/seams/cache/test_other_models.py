@@ -1,6 +1,7 @@
-"""Weights in fp8 and in four bits, mixtures, windows, sinks and caps, with KV plain and in fp8:
-cached equals uncached, under preemption and eviction. Contexts are longer than the
-windows.
+"""Cached equals uncached, under preemption and eviction, whatever the model is made of.
+
+Weights in fp8 and in four bits, mixtures, windows, sinks and caps, with KV plain and in fp8.
+Contexts are longer than the windows.
 
 What is rounded to fp8, inputs of products or KV, may lie halfway between two numbers: then the last
 bit of a sum decides, which depends on how many rows are computed at once. So with fp8 one answer of

@@ -15,6 +15,7 @@ from torch import Tensor
 from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import CheckpointError
+from engine.models.weight_formats.scales import ScaleChecks
 from tests.engine.models.weight_formats import test_fp8 as fp8
 from tests.engine.models.weight_formats import test_fp8_experts as fp8_experts
 from tests.engine.models.weight_formats.test_int4_experts import recipe
@@ -122,3 +123,22 @@ def test_one_scale_is_not_taken_for_those_of_several_blocks(
     copy = spoilt(made("block"), tmp_path / "one", name, lambda one: one[:1])
     with pytest.raises(CheckpointError, match=rf"{name} is \(1, 1\), the config gives \(2, 1\)"):
         load(copy)
+
+
+def test_scales_are_waited_for_once_however_many_there_are() -> None:
+    """On the meta device there is nothing to wait for: whoever asks for a number fails."""
+    checks = ScaleChecks()
+    for number in range(3):
+        checks.add(f"{number}.weight_scale", torch.ones(4, device="meta"))
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        checks.check()
+
+
+def test_the_first_of_a_file_is_named_and_the_next_file_begins_anew() -> None:
+    checks = ScaleChecks()
+    checks.check()
+    for name, number in {"a": 1.0, "b": 0.0, "c": float("nan")}.items():
+        checks.add(name, torch.full((2,), number))
+    with pytest.raises(CheckpointError, match="b: all scales are 0"):
+        checks.check()
+    checks.check()
