@@ -46,7 +46,7 @@ class CachePlan:
     # Formats that fit with some weights in host memory, and not without.
     with_offload: list[OffloadFit] = field(default_factory=list)
     not_served: str | None = None  # the line that a start would end with; None: it is served
-    context_tokens: int | None = None  # of the model; None: not known, since it is not served
+    context_tokens: int | None = None  # of the model; None: not served, or not known
 
 
 def make_plan(

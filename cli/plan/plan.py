@@ -94,12 +94,7 @@ def plan(
     memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
     memory = checked_ranks(decoder, memory)
     check_offload(decoder, memory)
-    made = make_plan(model, decoder, memory, machine, requests)
-    served = served_context(config)
-    if isinstance(served, str):
-        made = replace(made, not_served=served)
-    else:
-        made = replace(made, context_tokens=served)
+    made = as_served(make_plan(model, decoder, memory, machine, requests), config)
 
     def show(made: CachePlan) -> None:
         _show(made)
@@ -108,17 +103,15 @@ def plan(
     print_result(made, show, as_json=json)
 
 
-def served_context(config: Path) -> int | str | None:
-    """Tokens of context of this config.json's model, or the line that a start would end with.
-
-    None: the file is not asked, since it may stand beside a model's own.
-    """
+def as_served(made: CachePlan, config: Path) -> CachePlan:
+    """The plan with its model's context, or with the line that a start would end with."""
     if config.name != CONFIG:
-        return None
+        return made  # a file of another name may stand beside a model's
     try:
-        return check_served(config.parent, has_weights=False).max_positions
+        model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:
-        return str(error)
+        return replace(made, not_served=str(error))
+    return replace(made, context_tokens=model.max_positions)
 
 
 def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
@@ -182,10 +175,7 @@ def _show(made: CachePlan) -> None:
         typer.echo(window_line(made.windows, made.costs.layers))
     asked_tokens = asked.prompt_tokens + asked.output_tokens
     if made.context_tokens is not None and asked_tokens > made.context_tokens:
-        typer.echo(
-            f"The model's context is {made.context_tokens:,} tokens: requests of {asked_tokens:,} "
-            "(--prompt-tokens, --output-tokens) would be refused."
-        )
+        typer.echo(_too_long_line(asked_tokens, made.context_tokens))
     if made.not_served is not None:
         typer.echo(_not_served_line(made.not_served))
 
@@ -194,6 +184,13 @@ def _not_served_line(why: str) -> str:
     """What is said of a model that a start would refuse, and what its plan is worth."""
     counted = "What is not known of it is counted as a Llama's, in plain weights."
     return f"Would not be served: {why}. {counted}"
+
+
+def _too_long_line(asked: int, context: int) -> str:
+    return (
+        f"The model's context is {context:,} tokens: requests of {asked:,} "
+        "(--prompt-tokens, --output-tokens) would be refused."
+    )
 
 
 def _show_offload(made: CachePlan) -> None:
