@@ -99,7 +99,10 @@ async def _check_none_is_refused(client: AdminClient) -> None:
     """CliError where a new engine serves another model than the others: it will never be ready."""
     for name, replica in (await client.health()).get("replicas", {}).items():
         if replica["state"] == "refused":
-            raise CliError(f"engine {name} is refused, and the others go on: {replica['reason']}")
+            raise CliError(
+                f"engine {name} is refused, and the others go on: {replica['reason']}; to serve "
+                "other files, stop the server and start it again"
+            )
 
 
 async def _engines(client: AdminClient) -> dict[str, str]:
