@@ -19,6 +19,19 @@ _INDENT = "    "
 class HelpPage(TyperCommand):
     """A command whose help is a page of this shape."""
 
+    allow_extra_args = True  # so that they reach `parse_args`, which refuses them
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What typer makes of the arguments; one that has no place is a usage error."""
+        rest = super().parse_args(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            flags = {flag for one in self.get_params(ctx) for flag in one.opts}
+            # Other servers take the model as an argument.
+            hint = f"; a model is named by a flag: --model {ctx.args[0]}"
+            surplus = f"Got unexpected extra argument(s) ({' '.join(map(str, ctx.args))})"
+            ctx.fail(surplus + (hint if "--model" in flags else ""))
+        return rest
+
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Print the page."""
         # A tenth of a command's start, which only a help takes.

@@ -150,13 +150,17 @@ class ResourceKind:
         """The path of one of them, or of something below it."""
         return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
 
-    async def find(self, client: AdminClient, name_or_id: str) -> str:
-        """The id of the one with this id or name; BadSetting when there is none."""
+    async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
+        """The id of the one with this id or name; BadSetting when there is none.
+
+        `given_by` is the flag that it was given by; left out: an argument.
+        """
         for item in await client.rows(self.path, self.plural):
             if name_or_id in (item["id"], item["name"]):
                 return str(item["id"])
         hint = f"see 'ratoon {self.plural} list'"
-        raise BadSetting(self.word.upper(), f"there is no {self.word} '{name_or_id}'; {hint}")
+        setting = given_by or self.word.upper()
+        raise BadSetting(setting, f"there is no {self.word} '{name_or_id}'; {hint}")
 
     async def names(self, client: AdminClient) -> dict[str, str]:
         """The name of each, by its id."""

@@ -91,7 +91,7 @@ def flush(
         typer.confirm("Drop what is cached of every tenant?", abort=True, err=True)
 
     async def use(client: AdminClient) -> Any:
-        body = {} if tenant is None else {"tenant": await TENANTS.find(client, tenant)}
+        body = {} if tenant is None else {"tenant": await TENANTS.find(client, tenant, "--tenant")}
         return await client.call("POST", FLUSH, body)
 
     answer = with_admin(admin, use)

@@ -41,7 +41,7 @@ def tree(
     """
 
     async def use(client: AdminClient) -> list[dict[str, Any]]:
-        owner = None if tenant is None else await TENANTS.find(client, tenant)
+        owner = None if tenant is None else await TENANTS.find(client, tenant, "--tenant")
         return await Walk(client, limit, owner).from_root(depth)
 
     print_result(with_admin(admin, use), show, as_json=admin.json)

@@ -56,7 +56,7 @@ def create(
 
     async def use(client: AdminClient) -> tuple[Any, bool]:
         before = {one["id"] for one in await client.rows(PREFIXES.path, PREFIXES.plural)}
-        whose = scope if scope == EVERYONE else await GROUPS.find(client, scope)
+        whose = EVERYONE if scope == EVERYONE else await GROUPS.find(client, scope, "--scope")
         body = {"name": name, "scope": whose, **source}
         made = await client.call("POST", PREFIXES.path, body)
         return made, made["id"] not in before

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +21,7 @@ from cli.output import print_answer
 from cli.serving.watch import RESTART_SIGNAL
 
 LOOK_S = 0.5
+LATE_LOOKS = 20  # at which an engine that has left and is not back is named
 
 
 def restart(
@@ -58,15 +61,34 @@ def restart(
     print_answer({"restarted": names}, "All engines have been restarted.", as_json=admin.json)
 
 
+class Absences:
+    """Counts at how many looks each engine was away, to name it once when it is late."""
+
+    def __init__(self) -> None:
+        self._looks = Counter[str]()
+
+    def late(self, away: Iterable[str]) -> list[str]:
+        """Those that are away now and have been so at LATE_LOOKS looks."""
+        self._looks.update(names := sorted(away))
+        return [name for name in names if self._looks[name] == LATE_LOOKS]
+
+
 async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> list[str]:
     """The names of all engines, once each is another one than `before`, and answers."""
     known: set[str] = set()
+    absences = Absences()
     while True:
         now = await _engines(client)
         new = {name for name, engine_id in now.items() if engine_id != before.get(name)}
         for name in sorted(new - known):
             typer.echo(f"{f'engine {name}'.strip()} has been restarted", err=True)
         known |= new
+        for name in absences.late(before.keys() - now.keys()):
+            typer.echo(
+                f"{f'engine {name}'.strip()} is not back yet: it loads, or cannot start, and then "
+                "it is tried again; the server's log says which",
+                err=True,
+            )
         await _check_none_is_refused(client)
         if before.keys() <= known:
             return sorted(known)
@@ -77,7 +99,10 @@ async def _check_none_is_refused(client: AdminClient) -> None:
     """CliError where a new engine serves another model than the others: it will never be ready."""
     for name, replica in (await client.health()).get("replicas", {}).items():
         if replica["state"] == "refused":
-            raise CliError(f"engine {name} is refused, and the others go on: {replica['reason']}")
+            raise CliError(
+                f"engine {name} is refused, and the others go on: {replica['reason']}; to serve "
+                "other files, stop the server and start it again"
+            )
 
 
 async def _engines(client: AdminClient) -> dict[str, str]:

@@ -63,7 +63,7 @@ def usage(
     async def use(client: AdminClient) -> tuple[list[dict[str, Any]], dict[str, str]]:
         wanted = {"from": first, "to": last}
         if tenant is not None:
-            wanted["tenant"] = await TENANTS.find(client, tenant)
+            wanted["tenant"] = await TENANTS.find(client, tenant, "--tenant")
         given = {name: value for name, value in wanted.items() if value is not None}
         rows = await client.rows(f"/admin/usage?{urlencode(given)}", "usage")
         return rows, await TENANTS.names(client)

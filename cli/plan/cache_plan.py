@@ -46,6 +46,7 @@ class CachePlan:
     # Formats that fit with some weights in host memory, and not without.
     with_offload: list[OffloadFit] = field(default_factory=list)
     not_served: str | None = None  # the line that a start would end with; None: it is served
+    context_tokens: int | None = None  # of the model; None: not served, or not known
 
 
 def make_plan(

@@ -94,8 +94,7 @@ def plan(
     memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
     memory = checked_ranks(decoder, memory)
     check_offload(decoder, memory)
-    made = make_plan(model, decoder, memory, machine, requests)
-    made = replace(made, not_served=why_not_served(config))
+    made = as_served(make_plan(model, decoder, memory, machine, requests), config)
 
     def show(made: CachePlan) -> None:
         _show(made)
@@ -104,15 +103,15 @@ def plan(
     print_result(made, show, as_json=json)
 
 
-def why_not_served(config: Path) -> str | None:
-    """The line that a start of this config.json's model would end with; None: it is served."""
+def as_served(made: CachePlan, config: Path) -> CachePlan:
+    """The plan with its model's context, or with the line that a start would end with."""
     if config.name != CONFIG:
-        return None  # a file of another name may stand beside a model's
+        return made  # a file of another name may stand beside a model's
     try:
-        check_served(config.parent, has_weights=False)
+        model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:
-        return str(error)
-    return None
+        return replace(made, not_served=str(error))
+    return replace(made, context_tokens=model.max_positions)
 
 
 def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
@@ -174,6 +173,9 @@ def _show(made: CachePlan) -> None:
     )
     if made.windows is not None:
         typer.echo(window_line(made.windows, made.costs.layers))
+    asked_tokens = asked.prompt_tokens + asked.output_tokens
+    if made.context_tokens is not None and asked_tokens > made.context_tokens:
+        typer.echo(_too_long_line(asked_tokens, made.context_tokens))
     if made.not_served is not None:
         typer.echo(_not_served_line(made.not_served))
 
@@ -182,6 +184,13 @@ def _not_served_line(why: str) -> str:
     """What is said of a model that a start would refuse, and what its plan is worth."""
     counted = "What is not known of it is counted as a Llama's, in plain weights."
     return f"Would not be served: {why}. {counted}"
+
+
+def _too_long_line(asked: int, context: int) -> str:
+    return (
+        f"The model's context is {context:,} tokens: requests of {asked:,} "
+        "(--prompt-tokens, --output-tokens) would be refused."
+    )
 
 
 def _show_offload(made: CachePlan) -> None:

@@ -9,6 +9,8 @@ Knows: what compiles. Does not know: tokens, or who asks (`checker.py`).
 
 from __future__ import annotations
 
+import json
+import re
 import resource
 import sys
 import threading
@@ -22,6 +24,10 @@ from engine.grammars.prepared import UnsoundGrammar, prepared
 from engine.link.messages import Grammar
 
 MAX_ERROR_CHARS = 300
+MAX_COMMENT_CHARS = 80
+_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # in a grammar in Lark
+_SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
+_COMPILING = "failed to compile JSON schema: "
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -39,11 +45,28 @@ def checked(grammar: Grammar) -> Checked:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
     # A warning says that something would be ignored.
-    return Checked(error=_said(messages[0])) if is_error or messages else Checked(text)
+    if not is_error and not messages:
+        return Checked(text)
+    return Checked(error=_whose(messages[0], text) + _said(messages[0]))
+
+
+def _whose(message: str, text: str) -> str:
+    """Which schema of a grammar's a message is about, by its `$comment`; "" where none says."""
+    place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
+    if place is None or len(grammars) > 1:  # else the place may be in any of them
+        return ""
+    lines = grammars[0].get("lark_grammar", "").splitlines()
+    rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))
+    if rule is None:
+        return ""
+    schema, _ = json.JSONDecoder().raw_decode(rule["schema"])
+    comment = schema.get("$comment")
+    return f"{comment[:MAX_COMMENT_CHARS]}: " if isinstance(comment, str) else ""
 
 
 def _said(message: str) -> str:
     """The library's message, without the lines of the grammar that it quotes."""
+    message = re.sub(_PLACE.pattern + _COMPILING, "", message)
     first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
     if "is not present in a registry" in first:
         return f"a $ref leads outside of the schema: {first.split(' is not present')[0]}"

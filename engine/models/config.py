@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.attention import AttentionConfig
+from engine.models.checkpoints.lfs_pointers import WHAT, is_pointer
 from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers import LayerConfig
@@ -80,6 +81,8 @@ def read_json(path: Path, kind: type[T], within: str | None = None) -> T:
     except OSError as error:
         raise BadConfig(f"{path} is not there or cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if is_pointer(path):
+            raise BadConfig(f"{path} is {WHAT}") from error
         place = "" if within is None else f" {within}:"
         raise BadConfig(f"{path}:{place} {error}") from error
 

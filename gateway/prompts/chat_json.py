@@ -149,7 +149,11 @@ def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, An
     try:
         arguments = msgspec.json.decode((given or "").strip() or "{}")
     except (msgspec.DecodeError, RecursionError):
-        raise BadRequest("the arguments are not JSON", param=param) from None
+        raise BadRequest(
+            "the arguments are not JSON; a call that was cut off (finish_reason `length`) "
+            "cannot be sent back",
+            param=param,
+        ) from None
     if arguments is None:
         return {}
     if not isinstance(arguments, dict):

@@ -69,13 +69,14 @@ class GrammarText:
     def arguments(self, tool: ToolSpec) -> str:
         """A JSON object that follows the tool's schema."""
         schema = _NO_ARGUMENTS if tool.parameters is None else {"type": "object", **tool.parameters}
-        return self.json(schema, strict=tool.strict)
+        return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def parameter(self, tool: ToolSpec, name: str) -> str:
         """A JSON value of one of the tool's parameters; it may refer to what the tool defines."""
         root: Mapping[str, Any] = tool.parameters or {}
         defined = {key: root[key] for key in _DEFINED if key in root}
-        return self.json({**defined, **root["properties"][name]}, strict=tool.strict)
+        schema = {**defined, **root["properties"][name]}
+        return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
         """A JSON value that follows `schema`; unless `strict`, as far as llguidance knows it."""
@@ -86,6 +87,11 @@ class GrammarText:
     def source(self, start: str) -> str:
         """The grammar, of which `start` is the whole."""
         return "\n".join([f"start: {start}", *self._rules, ""])
+
+
+def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
+    """The schema with the tool's name, by which an error can say whose it is."""
+    return {**schema, "$comment": f"tool {tool.name}"}
 
 
 def quoted(text: str) -> str:

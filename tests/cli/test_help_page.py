@@ -67,3 +67,15 @@ def test_paragraphs_are_lines_and_examples_stay() -> None:
         ratoon x
     """
     assert list(paragraphs(text)) == ["One two.", "Example:", "    ratoon x"]
+
+
+@pytest.mark.parametrize(("command", "hint"), [("plan", "--model ./mine"), ("status", None)])
+def test_an_argument_that_has_no_place_is_refused(
+    command: str, hint: str | None, console: Console
+) -> None:
+    printed = console.type(command, "./mine")
+    said = " ".join(printed.err.replace("│", " ").split())
+    assert printed.status == 2
+    assert "unexpected extra argument(s) (./mine)" in said
+    assert ("a model is named by a flag" in said) == (hint is not None)
+    assert hint is None or hint in said

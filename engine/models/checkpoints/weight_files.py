@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.models.checkpoints.lfs_pointers import WHAT, is_pointer
 from engine.models.errors import CheckpointError, ModelError, UnsupportedModel
 
 SINGLE_FILE = "model.safetensors"
@@ -47,6 +48,14 @@ def weight_files(model_dir: Path) -> list[Path]:
     Raises CheckpointError where they are absent or incomplete, UnsupportedModel for weights of
     another format.
     """
+    files = _named_files(model_dir)
+    for path in files:
+        if is_pointer(path):
+            raise CheckpointError(f"{path} is {WHAT}")
+    return files
+
+
+def _named_files(model_dir: Path) -> list[Path]:
     if (model_dir / SINGLE_FILE).exists():
         return [model_dir / SINGLE_FILE]
     if (model_dir / INDEX_FILE).exists():

@@ -85,4 +85,5 @@ def test_exactly_one_good_file_is_wanted(ratoon: Ratoon, text: Path, flags: str)
 
 def test_a_prefix_or_group_that_is_not_there_is_named(ratoon: Ratoon, text: Path) -> None:
     assert "nothing" in ratoon("prefixes show nothing").err
-    assert "nobody" in ratoon(f"prefixes create rules --text {text} --scope nobody").err
+    nobody = ratoon(f"prefixes create rules --text {text} --scope nobody")
+    assert "--scope: there is no group 'nobody'" in nobody.err

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from cli.operating.restart import LATE_LOOKS, Absences
 from cli.serving.address import ServerAddress, address_told
 from tests.cli.console import Console
 
@@ -19,3 +20,12 @@ def test_a_gateway_alone_has_no_engines_to_restart(tmp_path: Path) -> None:
         printed = Console().type("restart", "--data-dir", str(tmp_path), "--admin-key", "k")
     assert printed.status == 2
     assert "a gateway alone" in printed.err
+
+
+def test_an_engine_that_is_not_back_is_named_once() -> None:
+    absences = Absences()
+    looks = [absences.late({"0", "1"} if look == 0 else {"1"}) for look in range(3 * LATE_LOOKS)]
+    assert looks[LATE_LOOKS - 1] == ["1"]
+    assert [name for late in looks for name in late] == ["1"], (
+        "0 was back in time, and 1 is named no second time"
+    )

@@ -100,6 +100,18 @@ def test_a_plan_says_that_a_start_would_end(
         assert f"Would not be served: {planned['not_served']}. What is not known" in shown
 
 
+def test_a_plan_says_that_its_requests_are_longer_than_the_context(
+    console: Console, tmp_path: Path
+) -> None:
+    path = config(tmp_path, max_position_embeddings=2048)
+    flags = ("plan", "--model", str(path), "--output-tokens", "48")
+    planned = console.type(*flags, "--prompt-tokens", "2000", "--json").json
+    assert planned["context_tokens"] == 2048
+    assert "would be refused" not in console.type(*flags, "--prompt-tokens", "2000").out
+    shown = console.type(*flags, "--prompt-tokens", "2001").out
+    assert "context is 2,048 tokens: requests of 2,049 (--prompt-tokens, --output-tokens)" in shown
+
+
 def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
     wide = read_decoder(config(tmp_path), "float32")
     memory = MemoryFlags(host_gib=16.0)

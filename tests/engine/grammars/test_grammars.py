@@ -188,6 +188,20 @@ UNSOUND: dict[str, tuple[GrammarKind, str, str]] = {
     "empty": ("regex", "", "empty"),
     "unknown rule": ("lark", "start: foo", "foo"),
     "keyword in Lark": ("lark", 'start: %json {"type": "array", "uniqueItems": true}', "unique"),
+    "comment": (
+        "lark",
+        'start: a | b\na: %json {"$comment": "tool good"}\n'
+        'b: %json {"$comment": "tool bad", "not": {}}',
+        "cannot be used: tool bad: Unimplemented keys",
+    ),
+    "no comment": ("lark", 'start: a\na: %json {"not": {}}', "cannot be used: Unimplemented keys"),
+    "comment of a part": (
+        "lark",
+        'start: a\na: %json {"$comment": "tool good"}\n'
+        '  | %grammar ["json_schema", "{\\"not\\": {}}"]',
+        "cannot be used: (?!tool good)",
+    ),
+    "comment of text": ("lark", 'start: a\na: ": %json {" nowhere', "cannot be used: at 2"),
     "no schema in Lark": ("lark", "start: %json [1", "%json"),
     "gbnf": ("gbnf", 'start ::= "', "GBNF"),
     "no such rule": ("gbnf", "root ::= nowhere", "nowhere"),

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from engine.link.messages import Grammar
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 from tests.gateway.turn_formats.formats import FORMATS, Call, Written
 from tests.gateway.turn_formats.grammars import Bytes
@@ -63,6 +64,18 @@ def test_grammars_compile(tool_format: ToolFormat, vocabulary: Bytes) -> None:
             assert vocabulary.error(grammar) == ""
         assert vocabulary.error(tool_format.text_grammar(tools)) == ""
     assert vocabulary.error(tool_format.text_grammar([])) == ""
+
+
+@pytest.mark.usefixtures("llguidance")
+def test_an_error_says_whose_schema_it_is() -> None:
+    from engine.grammars.check_process import checked
+
+    refused = ToolSpec("lookup", {"type": "object", "not": {}}, strict=True)
+    made = FORMATS["hermes"].format({})
+    grammar = made.call_grammar([STRICT, refused])
+    error = checked(Grammar("lark", grammar)).error
+    assert error == 'tool lookup: Unimplemented keys: ["not"]'
+    assert checked(Grammar("lark", made.call_grammar([STRICT]))).error == ""
 
 
 def test_calls_are_accepted_and_read(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.models.checkpoints.weight_files import refuse_other_weights, tensor_bytes, weight_files
-from engine.models.errors import CheckpointError, ModelError, UnsupportedModel
+from engine.models.config import read_json
+from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 
 SHARDS = [f"model-0000{shard}-of-00003.safetensors" for shard in (1, 2, 3)]
+
+
+class Anything(msgspec.Struct):
+    """Any object."""
 
 
 def found(directory: Path, *names: str) -> list[str]:
@@ -67,6 +73,23 @@ def test_other_weights_are_refused_by_their_file(
 def test_an_adapters_own_file_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="LoRA"):
         found(tmp_path, "adapter_config.json", "adapter_model.safetensors")
+
+
+def test_a_pointer_of_git_lfs_is_no_file_of_weights(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n"
+    path = tmp_path / "model.safetensors"
+    path.write_text(pointer)
+    with pytest.raises(CheckpointError, match=r"model.safetensors is a pointer of Git LFS"):
+        weight_files(tmp_path)
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(pointer)
+    with pytest.raises(BadConfig, match=r"tokenizer.json is a pointer of Git LFS"):
+        read_json(tokenizer, Anything)
+    tokenizer.write_text(pointer[1:])
+    with pytest.raises(BadConfig, match="malformed"):
+        read_json(tokenizer, Anything)
+    path.write_text(pointer[1:])
+    assert weight_files(tmp_path) == [path], "what it is instead, who opens it says"
 
 
 def test_an_empty_directory_has_nothing_to_refuse(tmp_path: Path) -> None:

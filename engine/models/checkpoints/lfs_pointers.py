@@ -1,0 +1,20 @@
+"""Pointers of Git LFS, which a clone without its extension has in the place of large files.
+
+Knows: how a pointer begins. Does not know: what the file should be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_BEGINNING = b"version https://git-lfs.github.com/spec/"
+WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
+
+
+def is_pointer(path: Path) -> bool:
+    """Whether the file is one; False where it cannot be read, which whoever reads it says."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
