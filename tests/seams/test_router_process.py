@@ -134,9 +134,9 @@ async def test_each_prefix_is_computed_once_and_more_often_while_the_router_stan
     before = counted(server, "ratoon_routed_alone_total")
     assert counted(server, "ratoon_cache_snapshots_total") == 2, "of each engine one, for both"
     with frozen(router(server)):
-        assert not await is_computed_once(server, 11), "the control: workers know their own alone"
+        assert await computed(server, 11) > 1.2 * ONCE, "the control: workers know their own alone"
     alone = counted(server, "ratoon_routed_alone_total") - before
-    assert 0 < alone <= TRIES * TENANTS * EACH
+    assert 0 < alone <= TENANTS * EACH
     wait_for(lambda: is_answered(server), LIMIT_S, every_s=0.3)
     assert await is_computed_once(server, 21), "it goes on as if it had been told all along"
 
