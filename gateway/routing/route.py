@@ -16,11 +16,10 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from engine.link.cache_events import CacheEvents
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.messages import FetchSource
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.remote_prefill import RemotePrefillLimits, prefill_choice, prefill_id
-from gateway.routing.router import Router, RoutingChoice, Sources
+from gateway.routing.router import Router, RouterEvents, RoutingChoice, Sources
 
 
 class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
@@ -70,7 +69,7 @@ def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, Routin
     yield answer.replica, replace(request, source=answer.source)
 
 
-class Routing(Protocol):
+class Routing(RouterEvents, Protocol):
     """What a set of replicas asks of whoever decides. Belongs to one event loop.
 
     What is said besides questions is as in `Router`, and does not wait.
@@ -97,28 +96,6 @@ class Routing(Protocol):
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
         """Where `replica` should fetch a prompt from; None: from nowhere. Nothing is noted."""
-        ...
-
-    def began(
-        self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
-    ) -> None:
-        """As `Router.began`."""
-        ...
-
-    def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
-        ...
-
-    def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`."""
-        ...
-
-    def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
-        ...
-
-    def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`."""
         ...
 
 

@@ -35,22 +35,11 @@ class RoutingChoice(NamedTuple):
     first_token_s: float | None = None  # seconds from now
 
 
-class Router(Protocol):
-    """Belongs to one event loop. No call waits, and none raises for what an engine said."""
+class RouterEvents(Protocol):
+    """What whoever routes is told. Belongs to one event loop.
 
-    def choose(
-        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
-    ) -> RoutingChoice:
-        """The replica to send `request` to: one of `ready`, which is not empty.
-
-        It may be told to fetch from one of `sources`, which need not be ready. Notes nothing: the
-        same call again gives the same answer, except from a router that draws or takes turns.
-        """
-        ...
-
-    def sent(self, replica: str, request: RoutingRequest) -> None:
-        """`request` is on its way to `replica`, with the `source` that was chosen, if any."""
-        ...
+    No call waits, and none raises for what an engine said.
+    """
 
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
@@ -72,4 +61,22 @@ class Router(Protocol):
 
     def known_blocks(self, replica: str) -> int:
         """How many blocks it is known to have; 0 where the router does not listen."""
+        ...
+
+
+class Router(RouterEvents, Protocol):
+    """Belongs to one event loop. No call waits, and none raises for what an engine said."""
+
+    def choose(
+        self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
+    ) -> RoutingChoice:
+        """The replica to send `request` to: one of `ready`, which is not empty.
+
+        It may be told to fetch from one of `sources`, which need not be ready. Notes nothing: the
+        same call again gives the same answer, except from a router that draws or takes turns.
+        """
+        ...
+
+    def sent(self, replica: str, request: RoutingRequest) -> None:
+        """`request` is on its way to `replica`, with the `source` that was chosen, if any."""
         ...

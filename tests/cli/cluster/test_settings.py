@@ -141,7 +141,7 @@ def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, sai
 )
 def test_what_a_cluster_can_be_is_taken(tmp_path: Path, text: str) -> None:
     """The controls."""
-    read(tmp_path, text)
+    assert read(tmp_path, text).engines >= 1
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

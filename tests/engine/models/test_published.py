@@ -15,6 +15,7 @@ import pytest
 from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed
 from tests.doubles.engine.shapes import SHAPES
+from tests.engine.rigs.published import GEMMA_3_4B
 
 LLAMA, MIXTURE, PHI = SHAPES["llama-3.1-8b"], SHAPES["qwen3-30b-a3b"], SHAPES["phi-4-mini"]
 QWEN2: dict[str, Any] = {
@@ -29,22 +30,6 @@ QWEN2: dict[str, Any] = {
 QWEN3 = {**QWEN2, "architectures": ["Qwen3ForCausalLM"], "sliding_window": None}
 MISTRAL = {**LLAMA, "architectures": ["MistralForCausalLM"], "rope_scaling": None}
 MIXTRAL = {**MISTRAL, "architectures": ["MixtralForCausalLM"], "num_local_experts": 8}
-SEEING: dict[str, Any] = {  # google/gemma-3-4b-it: the rest is the family's
-    "architectures": ["Gemma3ForConditionalGeneration"],
-    "eos_token_id": [1, 106],
-    "image_token_index": 262144,
-    "model_type": "gemma3",
-    "text_config": {
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "model_type": "gemma3_text",
-        "num_hidden_layers": 34,
-        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-        "sliding_window": 1024,
-    },
-    "torch_dtype": "bfloat16",
-    "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"},
-}
 OSS_PLAIN = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens"]
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32768}
 
@@ -198,10 +183,10 @@ SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]
         ),
         ("mxfp4", 131072, {None, 128}, 1.3465735903),
     ),
-    "Gemma 3 that sees": (SEEING, ("plain", 131072, {None, 1024}, 1.0)),
+    "Gemma 3 that sees": (GEMMA_3_4B, ("plain", 131072, {None, 1024}, 1.0)),
     "Gemma 3 that sees, fp8": (
         quantised(
-            SEEING,
+            GEMMA_3_4B,
             compressed(numbers("channel"), BY_TOKEN, ["re:.*lm_head", "re:vision_tower.*"]),
         ),
         ("compressed-tensors", 131072, {None, 1024}, 1.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -283,4 +284,6 @@ async def test_what_waits_for_one_that_does_not_read_is_bounded(tmp_path: Path) 
 def test_all_that_is_said_is_a_message_of_one_union() -> None:
     """Each decoder knows all messages of its direction; a tag that two have would raise here."""
     for kind in (ToRouter, FromRouter):
-        msgspec.msgpack.Decoder(kind)
+        decoder = msgspec.msgpack.Decoder(kind)
+        tags = {one.__struct_config__.tag for one in get_args(kind)}
+        assert len(tags) == len(get_args(kind)), decoder

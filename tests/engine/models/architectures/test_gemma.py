@@ -21,22 +21,7 @@ from engine.models.parameters import Parameters
 from engine.models.rope import LinearScaling, RopeConfig
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
-
-# What config.json of google/gemma-3-4b-it says of its text model.
-GEMMA_3_4B: dict[str, Any] = {
-    "architectures": ["Gemma3ForConditionalGeneration"],
-    "eos_token_id": [1, 106],
-    "text_config": {
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "model_type": "gemma3_text",
-        "num_hidden_layers": 34,
-        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-        "sliding_window": 1024,
-    },
-    "torch_dtype": "bfloat16",
-    "vision_config": {"hidden_size": 1152},
-}
+from tests.engine.rigs.published import GEMMA_3_4B
 
 
 @pytest.fixture(scope="module")
