@@ -9,10 +9,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from multiprocessing.process import BaseProcess
 
 import pytest
 import torch
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 ROWS, WIDTH, EPS = 5, 128, 1e-5
 EXCHANGES = 24
 WAYS = ("one go", "two goes", "columns", "tokens")
-LONGEST_S = 60.0
+LONGEST_S, STILL_S = 60.0, 0.05
 
 
 def drawn(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
@@ -96,13 +98,22 @@ def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
     ranks = [fork.Process(target=run, args=(rank,), daemon=True) for rank in range(num_ranks)]
     for one in ranks:
         one.start()
-    give_up = time.monotonic() + LONGEST_S
-    for one in ranks:
-        one.join(max(give_up - time.monotonic(), 0.0))
+    give_up, order = time.monotonic() + LONGEST_S, random.Random(7)
+    while (alive := [one for one in ranks if one.is_alive()]) and time.monotonic() < give_up:
+        stand_still(order.choice(alive))
     found = [one.exitcode for one in ranks]
     for one in ranks:
         one.kill()
     return found
+
+
+def stand_still(rank: BaseProcess) -> None:
+    """Wherever it is, while the others go on."""
+    assert rank.pid is not None
+    os.kill(rank.pid, signal.SIGSTOP)
+    time.sleep(STILL_S)
+    os.kill(rank.pid, signal.SIGCONT)
+    time.sleep(STILL_S / 4)
 
 
 @pytest.mark.parametrize(
