@@ -14,12 +14,12 @@ import typer
 
 from cli.cluster.actor import EngineReport
 from cli.cluster.front import Look, check_gateway_ports, gateway_beside
+from cli.cluster.placed import PlacedEngines
 from cli.cluster.placing import (
     drain,
     engine_names,
     has_ended,
     machines,
-    place,
     ray_at,
     remove,
     reports,
@@ -75,10 +75,11 @@ def up(file: SettingsFile) -> None:
         check_machines(settings, machines(ray))
         if settings.ray_address is None:  # no other machine ever comes
             check_room(settings, machines(ray))
+        placed = PlacedEngines(ray, settings)
         for number in range(settings.engines):
-            place(ray, settings, number)
+            placed.place(number)
         with gateway_beside(settings) as look_at_gateway:
-            _watch(ray, settings, stop, look_at_gateway)
+            _watch(ray, settings, placed, stop, look_at_gateway)
         if settings.ray_address is None:
             end_here(ray, settings.engine.grace_s)
 
@@ -138,16 +139,22 @@ def _make_files(settings: ClusterSettings) -> None:
     link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)
 
 
-def _watch(ray: Any, settings: ClusterSettings, stop: threading.Event, gateway: Look) -> None:
+def _watch(
+    ray: Any,
+    settings: ClusterSettings,
+    placed: PlacedEngines,
+    stop: threading.Event,
+    gateway: Look,
+) -> None:
     """Say what changes, and have as many engines as are needed, until asked to stop.
 
     ServingFailed where every engine has failed, or the gateway.
     """
     known: dict[int, str] = {}
-    scaler = None if settings.scaling is None else Scaler(ray, settings, settings.scaling)
+    scaler = None if settings.scaling is None else Scaler(ray, placed.place, settings.scaling)
     while not stop.wait(LOOK_S):
         gateway()
-        found = reports(ray, engine_names(ray))
+        found = placed.reports()
         for number, report in found.items():
             row = _row(number, report)
             if report is None and (lack := lacking(settings, machines(ray))) is not None:
@@ -187,7 +194,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(row["engine"]),
         row["state"],
-        row.get("address", "-"),
+        row.get("address") or "-",
         "-" if wait is None else f"{wait:.1f} s",
         row.get("why", ""),
     )

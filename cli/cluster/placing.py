@@ -9,6 +9,7 @@ several machines has an actor for each, in a placement group with one bundle for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from cli.cluster.room import RayMachine, needs
 from cli.cluster.settings import ClusterSettings
 
 NAMESPACE = "ratoon"
+_ERROR = re.compile(r"[A-Za-z_][\w.]*: ")  # of a traceback, the line that ends it
 OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
 
 Ray: TypeAlias = Any  # the module, which has no types
@@ -74,21 +76,35 @@ def engine_names(ray: Ray) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def place(ray: Ray, settings: ClusterSettings, number: int) -> None:
+def place(ray: Ray, settings: ClusterSettings, number: int) -> list[Any]:
     """Have an actor for an engine; Ray starts it once a machine has what it needs.
 
-    One that is there stays as it is, whatever the settings are now.
+    One that is there stays as it is, whatever the settings are now. Returns what `why_not_made`
+    asks of each of its actors.
     """
     # The gateway's settings are none of an engine's, and the admin key may be among them.
     said = msgspec.json.encode(replace(settings, gateway=None))
     try:
         group = _placement_group(ray, settings, number) if settings.engine.nnodes > 1 else None
-        _options(ray, NodeActor, settings, f"{_PREFIX}{number}", group, 0).remote(said, number)
+        first = _options(ray, NodeActor, settings, f"{_PREFIX}{number}", group, 0)
+        actors = [first.remote(said, number)]
         for node in range(1, settings.engine.nnodes):
             actor = _options(ray, FurtherNodeActor, settings, f"node-{number}-{node}", group, node)
-            actor.remote(said, number, node)
+            actors.append(actor.remote(said, number, node))
     except ValueError as error:
         raise NoRay(f"Ray refuses an engine: {' '.join(str(error).split())}") from error
+    return [actor.__ray_ready__.remote() for actor in actors]
+
+
+def why_not_made(ray: Ray, made: Any) -> str:
+    """Why Ray could not make the actor of which `made` is what `place` returned; "": it may yet."""
+    try:
+        ray.get(made, timeout=0)
+    except ray.exceptions.RayActorError as error:
+        return _not_made(str(error)) if error.actor_init_failed else ""
+    except ray.exceptions.GetTimeoutError:
+        return ""
+    return ""
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
@@ -180,6 +196,13 @@ def _placement_group(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 def _address(ray: Ray, number: int) -> str | None:
     report = reports(ray, [number]).get(number)
     return None if report is None else report.address
+
+
+def _not_made(said: str) -> str:
+    """In a line: the last error that Ray's text has of a traceback on the other machine."""
+    errors = [line for line in said.splitlines() if _ERROR.match(line)]
+    told = errors[-1] if errors else " ".join(said.split())
+    return f"Ray cannot make it on its machine, which needs this version of ratoon: {told}"
 
 
 def _answer(ray: Ray, answer: Any) -> EngineReport | None:

@@ -12,9 +12,8 @@ from typing import Any
 import typer
 
 from cli.cluster.actor import EngineReport
-from cli.cluster.placing import drain, place, remove
+from cli.cluster.placing import drain, remove
 from cli.cluster.scaling import Fleet, ScalingBounds, Since, decide
-from cli.cluster.settings import ClusterSettings
 
 Reports = Mapping[int, EngineReport | None]
 
@@ -25,12 +24,13 @@ class Scaler:
     def __init__(
         self,
         ray: Any,
-        settings: ClusterSettings,
+        place: Callable[[int], object],
         bounds: ScalingBounds,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`place` has an engine of a number placed."""
         self._ray = ray
-        self._settings = settings
+        self._place = place
         self._bounds = bounds
         self._monotonic = monotonic
         self._since = Since()
@@ -44,8 +44,10 @@ class Scaler:
         change, self._since = decide(fleet(left), self._since, self._bounds, self._monotonic())
         if change > 0:
             number = next(n for n in range(len(found) + 1) if n not in found)
-            typer.echo(f"engine {number}: added, requests wait longer than they may")
-            place(self._ray, self._settings, number)
+            is_short = len(left) < self._bounds.least
+            why = "there are too few" if is_short else "requests wait longer than they may"
+            typer.echo(f"engine {number}: added, {why}")
+            self._place(number)
         elif change < 0:
             number = max(number for number, one in left.items() if is_ready(one))
             typer.echo(f"engine {number}: leaves, the others are enough")

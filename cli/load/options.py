@@ -71,6 +71,7 @@ class ArrivalFlags:
         "once. [dim]\\[default: a closed loop of --concurrency callers][/dim]",
         min=0.001,
         show_default=False,
+        callback=None,
     )
     arrivals: str | None = _arrivals(
         None,

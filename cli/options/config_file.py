@@ -102,7 +102,9 @@ def settings_in(path: Path, options: Options) -> dict[str, Any]:
     class OfFile(BaseSettings):
         """Settings of the file alone: typer reads flags and variables."""
 
-        model_config = SettingsConfigDict(extra="forbid", validate_default=False)
+        model_config = SettingsConfigDict(
+            extra="forbid", validate_default=False, allow_inf_nan=False
+        )
 
         @classmethod
         def settings_customise_sources(
@@ -136,7 +138,7 @@ def section_in(
     from pydantic import ConfigDict, ValidationError, create_model
 
     options = {key: option for key, option in _options_of(command).items() if key not in taken}
-    config = ConfigDict(extra="forbid")
+    config = ConfigDict(extra="forbid", allow_inf_nan=False)
     fields = _fields(options)
     try:
         section = create_model("Section", __config__=config, **fields)(**values)

@@ -10,6 +10,7 @@ from cli.options.flags import ConfigFlags, field, flag
 from engine.config import EngineConfig
 from engine.models.shards import MOST_RANKS
 
+MAX_NODE_SILENCE_S = 86400.0
 ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
 
 engine_flag = partial(flag, panel="Engine")
@@ -49,7 +50,7 @@ ENGINE_FLAGS = {
         show_default=False,
     ),
     "disk_cache_gib": engine_flag(
-        "GiB of disk for blocks, less on a small disk; 0: no disk tier.", min=0.0
+        "GiB of disk for blocks, less on a small disk; 0: no disk tier.", min=0.0, max=2.0**20
     ),
     "disk_encryption": engine_flag("Encrypt blocks on disk, with one key for each tenant."),
     "cache_policy": engine_flag("Which blocks are evicted first."),
@@ -121,10 +122,12 @@ ENGINE_FLAGS = {
         "Seconds that a start waits for machines of --nnodes that have not come.", min=0.0
     ),
     "node_silence_s": engine_flag(
-        "Seconds without an answer after which another machine of --nnodes counts as gone.", min=1.0
+        "Seconds without an answer after which another machine of --nnodes counts as gone.",
+        min=1.0,
+        max=MAX_NODE_SILENCE_S,
     ),
     "num_threads": engine_flag(
-        "CPU threads to compute with. Left out: one fewer than there are cores.", min=1
+        "CPU threads to compute with. Left out: one fewer than there are cores.", min=1, max=1024
     ),
 }
 # Under `ratoon serve` the gateway drains.

@@ -13,6 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -41,15 +42,25 @@ class Flag:
             envvar=variable if self.also is None else [variable, self.also],
             help=self.help_text,
             rich_help_panel=self.panel,
-            **self.settings,
+            **{"callback": _finite, **self.settings},
         )
 
 
 def flag(
     help_text: str | None, *, panel: str | None = None, also: str | None = None, **settings: Any
 ) -> Any:
-    """A flag; `settings` are typer's: bounds, `show_default`, `hidden`."""
+    """A flag; `settings` are typer's: bounds, `show_default`, `hidden`.
+
+    Infinite numbers are refused, unless its `callback` is another one.
+    """
     return Flag(help_text, panel, also, settings)
+
+
+def _finite(value: Any) -> Any:
+    """The value. Configs are passed as JSON, which has no word for an infinite number but null."""
+    if isinstance(value, float) and not isfinite(value):
+        raise typer.BadParameter(f"{value} should be a finite number")
+    return value
 
 
 def field(default: Value, help_text: str | None, **more: Any) -> Value:

@@ -15,7 +15,8 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import PriceFlags
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
-from engine.link.address import EVERYWHERE, address, host_and_port, is_tcp
+from engine.link.address import EVERYWHERE, MAX_PORT, address, host_and_port, is_tcp
+from engine.models.shards import MOST_RANKS
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
@@ -44,7 +45,7 @@ def engine_config(
         flags,
         model_dir=str(source.directory),
         socket=checked_socket(socket),
-        exchange=_checked_exchange(flags.exchange, socket),
+        exchange=_checked_exchange(flags, socket),
         disk_cache_dir=str(Path(flags.disk_cache_dir or data_dir / BLOCKS_NAME).absolute()),
     )
 
@@ -155,12 +156,15 @@ def checked_socket(socket: str) -> str:
     if is_tcp(socket):
         return _checked_address(socket)
     path = str(Path(socket).absolute())
+    _check_length("--socket", path)
+    return path
+
+
+def _check_length(flag: str, path: str) -> None:
     if len(path.encode()) >= MAX_SOCKET_BYTES:
         raise BadSetting(
-            "--socket",
-            f"{path} is too long: a Unix socket's path has less than {MAX_SOCKET_BYTES} bytes",
+            flag, f"{path} is too long: a Unix socket's path has less than {MAX_SOCKET_BYTES} bytes"
         )
-    return path
 
 
 def check_role(config: EngineConfig) -> None:
@@ -193,8 +197,9 @@ def check_node_address(flag: str, at: str) -> None:
         raise BadSetting(flag, f"{at}: name one address of the machine, not all of them")
 
 
-def _checked_exchange(exchange: str | None, socket: str) -> str | None:
+def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
     """Where others fetch blocks; BadSetting where that is none, or would have no key."""
+    exchange = flags.exchange
     if exchange is None:
         return None
     try:
@@ -202,10 +207,30 @@ def _checked_exchange(exchange: str | None, socket: str) -> str | None:
     except ValueError as error:
         raise BadSetting("--exchange", str(error)) from error
     if not is_tcp(exchange):
-        return str(Path(exchange).absolute())
+        path = str(Path(exchange).absolute())
+        _check_length("--exchange", path if flags.num_ranks == 1 else f"{path}.{MOST_RANKS - 1}")
+        return path
     if not is_tcp(socket):
         raise BadSetting("--exchange", "over TCP it has the key of --socket tcp://HOST:PORT")
+    _check_ports(exchange, socket, flags.num_ranks)
     return exchange
+
+
+def _check_ports(exchange: str, socket: str, num_ranks: int) -> None:
+    """BadSetting where a rank's port for `exchange` is none, or one of `socket`'s."""
+    host, first = host_and_port(exchange)
+    last = first + num_ranks - 1
+    if last > MAX_PORT + 1:
+        raise BadSetting(
+            "--exchange", f"{exchange}: the last of {num_ranks} ranks' would be {last}"
+        )
+    its_host, its = host_and_port(socket)
+    taken = set(range(first, last + 1)) & {its, its + 1}
+    if taken and (host == its_host or {host, its_host} & set(EVERYWHERE)):
+        raise BadSetting(
+            "--exchange",
+            f"{exchange}: port {min(taken)} is one of --socket, which has {its} and {its + 1}",
+        )
 
 
 def _checked_address(socket: str) -> str:

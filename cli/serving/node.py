@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cli.errors import BadSetting
 from cli.options.config_file import ConfigFile
-from cli.options.engine_options import ENGINE_DEFAULTS
+from cli.options.engine_options import ENGINE_DEFAULTS, MAX_NODE_SILENCE_S
 from cli.options.flags import field
 from cli.options.options import ModelFlags
 from cli.serving.compose import BLOCKS_NAME, check_node_address
@@ -21,6 +21,7 @@ from cli.serving.model_check import checked_source
 from cli.serving.serve import become
 from engine.config import LoadFormat
 from engine.link.address import EVERYWHERE
+from engine.models.shards import MOST_RANKS
 from engine.ranks.nodes.config import NodeConfig
 
 _PANEL = "Node"
@@ -39,6 +40,7 @@ class NodeFlags:
         "and with it the blocks on its disk.",
         panel=_PANEL,
         min=1,
+        max=MOST_RANKS - 1,
     )
     node_host: str | None = field(
         None,
@@ -58,6 +60,7 @@ class NodeFlags:
         "Seconds without an answer after which the engine's machine counts as gone.",
         panel=_PANEL,
         min=1.0,
+        max=MAX_NODE_SILENCE_S,
     )
     disk_cache_dir: str | None = field(
         None,

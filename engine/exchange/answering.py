@@ -289,12 +289,12 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
 def _bind(socket: Socket, where: str, key: LinkKey | None, opened: ExitStack) -> str:
     """Bind; returns the address, whose port is known now."""
     if is_tcp(where):
-        bind(socket, where, key)
+        bind(socket, where, key, "exchange")
         port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
         return f"{where.rpartition(':')[0]}:{port}"
     path = Path(where)
     make_way(path)
-    bind(socket, f"ipc://{path}", None)
+    bind(socket, f"ipc://{path}", None, "exchange")
     path.chmod(0o600)
     opened.callback(path.unlink, missing_ok=True)
     return where

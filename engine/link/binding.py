@@ -26,8 +26,11 @@ def make_way(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def bind(socket: Socket, endpoint: str, key: LinkKey | None) -> None:
-    """Bind so that a socket's file is never open to others, not even for a moment."""
+def bind(socket: Socket, endpoint: str, key: LinkKey | None, setting: str = "socket") -> None:
+    """Bind so that a socket's file is never open to others, not even for a moment.
+
+    Raises OSError, naming the setting that has the address.
+    """
     if key is not None:
         serve_with(socket, key)
     socket.set(zmq.IPV6, 1)
@@ -35,6 +38,7 @@ def bind(socket: Socket, endpoint: str, key: LinkKey | None) -> None:
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
-        raise OSError(error.errno, f"{endpoint}: {zmq.strerror(error.errno or 0)}") from error
+        text = f"{setting} {endpoint}: {zmq.strerror(error.errno or 0)}"
+        raise OSError(error.errno, text) from error
     finally:
         os.umask(previous)

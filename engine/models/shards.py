@@ -23,7 +23,7 @@ from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.layers import LayerConfig
 from engine.models.mixture import MixtureConfig
-from engine.models.modules import WeightFormat
+from engine.models.modules import LinearConfig, WeightFormat
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ def check_layer_shards(
         part = shard_layer(layer, num_ranks)
         for whole, cut in zip(layer.matrices(index), part.matrices(index), strict=True):
             if cut != whole:
-                weight_format.check_shard(cut)
+                _check_matrix(cut, weight_format, num_ranks)
 
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
@@ -131,6 +131,13 @@ def _check_mlp(layer: LayerConfig, num_ranks: int) -> None:
         mixture = isinstance(layer.mlp, MixtureConfig)
         field = "the experts' intermediate size" if mixture else "intermediate_size"
         raise _refused(num_ranks, field, layer.mlp.size)
+
+
+def _check_matrix(part: LinearConfig, weight_format: WeightFormat, num_ranks: int) -> None:
+    try:
+        weight_format.check_shard(part)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"tensor_parallel {num_ranks}: {error}") from error
 
 
 def _refused(num_ranks: int, field: str, size: int) -> UnsupportedModel:

@@ -17,7 +17,16 @@ class GetTimeoutError(Exception):
 
 
 class RayActorError(Exception):
-    """The actor has died."""
+    """The actor has died, or was never made."""
+
+    actor_init_failed = False
+
+
+@dataclass(frozen=True)
+class NotMade:
+    """An answer that never comes of an actor that Ray could not make; `text` as Ray says it."""
+
+    text: str
 
 
 @dataclass
@@ -27,6 +36,11 @@ class FakeActor:
     options: dict[str, Any]
     says: EngineReport | None = None
     drains: int = 0
+    not_made: NotMade | None = None
+
+    @property
+    def __ray_ready__(self) -> Any:
+        return SimpleNamespace(remote=lambda: self.not_made or self.says)
 
     @property
     def report(self) -> Any:
@@ -69,6 +83,7 @@ class FakeRay:
     actors: dict[str, FakeActor] = field(default_factory=dict)
     machines: tuple[str, ...] = ("a", "lost")
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})  # of each
+    not_made: dict[str, NotMade] = field(default_factory=dict)  # actors that cannot be, by name
     exceptions: Any = field(
         default_factory=lambda: SimpleNamespace(
             GetTimeoutError=GetTimeoutError, RayActorError=RayActorError
@@ -123,8 +138,11 @@ class FakeRay:
             if "memory" in given.get("resources", {}):
                 raise ValueError("Use the 'memory' keyword,\nof Ray")
 
-            def start(*_: Any) -> None:
-                self.actors.setdefault(given["name"], FakeActor(given))
+            def start(*_: Any) -> FakeActor:
+                name = given["name"]
+                if name in self.not_made:
+                    return FakeActor(given, not_made=self.not_made[name])
+                return self.actors.setdefault(name, FakeActor(given))
 
             return SimpleNamespace(remote=start)
 
@@ -142,7 +160,11 @@ class FakeRay:
     def wait(self, asked: Sequence[Any], **_: Any) -> None:
         return None
 
-    def get(self, answer: EngineReport | None, *, timeout: float) -> bytes:
+    def get(self, answer: EngineReport | NotMade | None, *, timeout: float) -> bytes:
         if answer is None:
             raise GetTimeoutError
+        if isinstance(answer, NotMade):
+            died = RayActorError(answer.text)
+            died.actor_init_failed = True
+            raise died
         return msgspec.json.encode(answer)

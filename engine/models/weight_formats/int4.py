@@ -153,7 +153,7 @@ class Int4Format:
         """Raises UnsupportedModel for a rank's part that parts a word of the files."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return
-        self._check(config)
+        self._check(config, of="a rank's part of ")
         for name, rows in config.rows:
             if config.shards == "rows" and rows % IN_WORD:
                 raise UnsupportedModel(
@@ -161,8 +161,9 @@ class Int4Format:
                     f"multiples of {IN_WORD}"
                 )
 
-    def _check(self, config: LinearConfig) -> None:
-        name, width = config.rows[0][0], config.size_in
+    def _check(self, config: LinearConfig, of: str = "") -> None:
+        """`of` stands before the name of the matrix."""
+        name, width = f"{of}{config.rows[0][0]}", config.size_in
         if config.of_expert:
             self._check_groups(name, width)
         elif width % INT4_SPAN:

@@ -42,6 +42,7 @@ def serve(config: NodeConfig) -> NoReturn:
     """Run ranks for whichever engine is at the address. Raises JoinRefused, BadLinkKey, OSError."""
     key = read_link_key(Path(config.key_file))
     host = (config.host or reached_by(config.join)).strip("[]")
+    check_own(host)
     context: zmq.Context[Socket] = zmq.Context()
     try:
         _serve(context, config, key, host)
@@ -102,6 +103,17 @@ def reached_by(place: str) -> str:
         probe.connect(at)  # of a datagram socket: nothing is sent
         found: str = probe.getsockname()[0]
         return found
+
+
+def check_own(host: str) -> None:
+    """Raises OSError where gloo could not listen on `host`: it is no address of this machine."""
+    try:
+        family, kind, *_, at = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(at)
+    except OSError as error:
+        text = f"node_host {host}: {error.strerror}"
+        raise OSError(error.errno, text) from error
 
 
 def _connection(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey) -> NodeConnection:

@@ -153,7 +153,7 @@ def open_listener(
         serve_with(socket, key)
         notice_silence(socket, silence_s)
         opened.callback(Strangers(socket, endpoint).close)
-        bind(socket, endpoint, None)
+        bind(socket, endpoint, None, "node_address")
         yield NodeListener(socket, num_nodes)
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from cli.cluster.cluster import _watch, check_machines, end_here
 from cli.cluster.head import NoRay
+from cli.cluster.placed import PlacedEngines
 from cli.cluster.placing import drain, engine_names, machines, place, ray_at, remove, reports
 from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import ClusterSettings, read_settings
-from cli.errors import BadSetting
-from tests.doubles.fake_ray import FakeRay
+from cli.errors import BadSetting, ServingFailed
+from tests.doubles.fake_ray import FakeRay, NotMade
 from tests.gateway.support.manual_clock import ManualClock
 
 
@@ -26,8 +28,9 @@ class Rig:
     def __init__(self, settings: ClusterSettings) -> None:
         assert settings.scaling is not None
         self.ray, self.clock = FakeRay(), ManualClock()
-        place(self.ray, settings, 0)
-        self.scaler = Scaler(self.ray, settings, settings.scaling, self.clock)
+        placing = partial(place, self.ray, settings)
+        placing(0)
+        self.scaler = Scaler(self.ray, placing, settings.scaling, self.clock)
 
     def look(self, seconds: float = 0.0) -> list[int]:
         self.clock.advance(seconds)
@@ -161,9 +164,49 @@ def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
     path = tmp_path / "cluster.yaml"
     path.write_text(f"ray_address: auto\nnum_gpus: {needs}")
     ray, settings, stop = FakeRay(), read_settings(path), threading.Event()
-    place(ray, settings, 0)
-    _watch(ray, settings, stop, stop.set)
+    placed = PlacedEngines(ray, settings)
+    placed.place(0)
+    _watch(ray, settings, placed, stop, stop.set)
     assert capsys.readouterr().out == f"engine 0: {told}\n"
+
+
+OTHER_VERSION = """\
+The actor died because of an error raised in its creation task, ray::engine-0:NodeActor.__init__()
+RuntimeError: The actor with name NodeActor failed to import on the worker. This may be because
+    return self.__get_result()
+           ^^^^^^^^^^^^^^^^^^^
+ModuleNotFoundError: No module named 'cli.cluster'"""
+
+
+@pytest.mark.parametrize("lacks", ["engine-0", "node-0-1"])
+def test_an_engine_that_ray_cannot_make_has_failed_and_says_why(
+    of_two_machines: ClusterSettings, capsys: pytest.CaptureFixture[str], lacks: str
+) -> None:
+    """Ray forgets its name, so it would be as if nobody had asked for one."""
+    ray = FakeRay(not_made={lacks: NotMade(OTHER_VERSION)})
+    placed = PlacedEngines(ray, of_two_machines)
+    placed.place(0)
+    with pytest.raises(ServingFailed, match="no engine can start"):
+        _watch(ray, of_two_machines, placed, threading.Event(), lambda: None)
+    told = "which needs this version of ratoon: ModuleNotFoundError: No module named 'cli.cluster'"
+    assert capsys.readouterr().out == (
+        f"engine 0: failed - Ray cannot make it on its machine, {told}\n"
+    )
+    ray.not_made.clear()
+    placed.place(0)
+    assert placed.reports() == {0: None}, "the control: it may be made yet"
+    ray.actors["engine-0"].become("ready")
+    report = placed.reports()[0]
+    assert report is not None
+    assert report.state == "ready"
+
+
+def test_an_engine_is_added_for_one_that_is_gone(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig.ray.actors.clear()
+    assert rig.look() == [0]
+    assert capsys.readouterr().out == "engine 0: added, there are too few\n"
 
 
 def test_what_ray_says_of_what_an_engine_needs_is_a_line(tmp_path: Path) -> None:

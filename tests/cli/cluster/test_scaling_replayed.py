@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,7 +90,9 @@ class Cluster:
         settings = read_settings(file)
         assert settings.scaling is not None
         self.ray, self.clock = FakeRay(), ManualClock()
-        self.scaler = Scaler(self.ray, settings, settings.scaling, self.clock)
+        self.scaler = Scaler(
+            self.ray, partial(place, self.ray, settings), settings.scaling, self.clock
+        )
         self.engines: dict[int, Modelled] = {}
         self.counts: list[int] = []  # of engines, by the second
         self.waited: list[float] = []  # seconds to first tokens

@@ -57,6 +57,8 @@ class TestSettingsIn:
             ("port: many", "port is 'many'; it should be a valid integer"),
             ("port: 70000", "port is 70000; it should be less than or equal to 65535"),
             ("cache_sharing: x", "cache_sharing is 'x'; it should be 'partitioned' or 'pooled'"),
+            ("host_cache_gib: .inf", "host_cache_gib is inf; it should be a finite number"),
+            ("grace_s: .nan", "grace_s is nan; it should be a finite number"),
             ("page: perhaps", "page is 'perhaps'"),
             ("- 1", "it should have settings, such as max_running: 64"),
             ("max_running", "it should have settings, such as max_running: 64"),

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.errors import BadSetting, CliError, ServerRefused
-from cli.options.flags import flattened
+from cli.options.flags import field, flattened
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,27 @@ def test_an_error_is_one_line_and_its_exit_code(error: CliError, status: int) ->
         raise error
 
     assert run(fail) == (status, f"ratoon: {error.message}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Pot:
+    litres: float | None = field(None, "How much.", min=0.5)
+    per_hour: float | None = field(None, "How fast.", callback=None)
+
+
+def test_a_number_without_end_is_refused_by_its_flag() -> None:
+    """In a config, which is JSON, it would be null: what was left out."""
+
+    def fill(pot: Pot) -> None:
+        typer.echo(f"{pot.litres} {pot.per_hour}")
+
+    assert run(fill, "--litres", "2") == (0, "2.0 None\n")
+    assert run(fill, "--per-hour", "inf") == (0, "None inf\n"), "one that says what it means"
+    for said, env in ((["--litres", "inf"], {}), ([], {"RATOON_LITRES": "inf"})):
+        status, told = run(fill, *said, env=env)
+        assert status == 2
+        assert "'--litres'" in told
+        assert "inf should be a finite number" in " ".join(told.replace("│", "").split())
 
 
 def test_other_exceptions_are_not_swallowed() -> None:

@@ -1,3 +1,4 @@
+import re
 from functools import partial
 from pathlib import Path
 
@@ -139,6 +140,31 @@ def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:
         engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(exchange="tcp://gpu1"))
     with pytest.raises(BadSetting, match="--exchange: '' is no path of a socket"):
         engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(exchange=""))
+
+
+@pytest.mark.parametrize(
+    ("exchange", "says"),
+    [
+        ("tcp://h:65535", "'tcp://h:65535': the port is at most 65534"),
+        ("tcp://h:65532", ""),
+        ("tcp://h:65533", "tcp://h:65533: the last of 4 ranks' would be 65536"),
+        ("tcp://h:7302", ""),
+        ("tcp://other:7300", ""),
+        ("tcp://h:7301", "tcp://h:7301: port 7301 is one of --socket, which has 7300 and 7301"),
+        ("tcp://h:7297", "tcp://h:7297: port 7300 is one of --socket"),
+        ("tcp://0.0.0.0:7298", "tcp://0.0.0.0:7298: port 7300 is one of --socket"),
+        (f"/{'x' * 90}", ""),
+        (f"/{'x' * 97}", f"/{'x' * 97}.7 is too long"),
+    ],
+)
+def test_every_rank_has_a_place_for_its_exchange(exchange: str, says: str) -> None:
+    """Or a rank could not listen, and the flag would be named nowhere."""
+    flags = engine_flags(exchange=exchange, tensor_parallel=4)
+    if not says:
+        assert engine_config(SOURCE, DATA_DIR, "tcp://h:7300", flags).exchange == exchange
+        return
+    with pytest.raises(BadSetting, match=f"^--exchange: {re.escape(says)}"):
+        engine_config(SOURCE, DATA_DIR, "tcp://h:7300", flags)
 
 
 def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:

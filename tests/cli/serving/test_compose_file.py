@@ -110,6 +110,19 @@ def test_two_engines_share_what_one_has_and_have_their_own_places() -> None:
     assert two["environment"]["RATOON_EXCHANGE"] == f"{two['environment']['RATOON_SOCKET']}.x"
 
 
+def test_on_gpus_two_engines_are_alike_and_each_has_its_own() -> None:
+    """One that computes on the CPU would be of another fingerprint, and be left out."""
+    base, over = (yaml.safe_load((ROOT / name).read_text())["services"] for name in FILES)
+    names = {name for name in base if name.startswith("engine")}
+    assert over.keys() == names == {"engine", "engine-2"}
+    reserved = [over[name].pop("deploy")["resources"]["reservations"] for name in sorted(names)]
+    [first], [second] = (one["devices"] for one in reserved)
+    assert {*first.pop("device_ids")}.isdisjoint(second.pop("device_ids"))
+    assert first == second
+    assert over["engine"] == over["engine-2"]
+    assert over["engine"]["environment"]["RATOON_DEVICE"] == "cuda"
+
+
 def test_every_setting_on_kubernetes_is_one_and_every_secret_is_mounted() -> None:
     parts = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/ratoon.yaml").read_text()))
     [shared] = [part["data"] for part in parts if part["kind"] == "ConfigMap"]

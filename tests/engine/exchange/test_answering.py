@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket as posix_socket
 import threading
 import time
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from engine.exchange.wire import (
     ToSource,
     window_of,
 )
-from engine.link.tcp.curve import Socket
+from engine.link.tcp.curve import LinkKey, Socket
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
 from tests.doubles.waiting import wait_for
@@ -305,6 +306,14 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
 def test_over_tcp_a_key_is_needed() -> None:
     with pytest.raises(ValueError, match="a key is needed"):
         ExchangeAnswering("tcp://127.0.0.1:*", Memory(), lambda: None)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with posix_socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        at = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match=f"exchange {at}: Address already in use"):
+            ExchangeAnswering(at, Memory(), lambda: None, key=LinkKey(zmq.curve_keypair()[1]))
 
 
 def test_two_do_not_answer_at_one_place(answering: ExchangeAnswering) -> None:

@@ -167,6 +167,7 @@ class TestWatch:
         os.kill(ranks[0]._child.pid, signal.SIGSTOP)  # a rank that is stopped can be killed
         ranks[1].kill()
         assert ended.get(timeout=30) == EXIT_BROKEN
+        wait_for(lambda: ranks[0].status == -signal.SIGKILL, 30)
         watch.close()
         for rank in ranks:
             rank.finish(deadline=0.0)

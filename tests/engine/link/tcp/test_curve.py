@@ -258,7 +258,7 @@ def test_a_port_that_is_taken_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         at = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(OSError, match=f"{at}: Address already in use"):
+        with pytest.raises(OSError, match=f"socket {at}: Address already in use"):
             SocketLink(at, codec=CODEC, key=new_key())
 
 

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.link.tcp.curve import BadLinkKey, read_link_key
 from engine.ranks.messages import Start
 from engine.ranks.nodes.config import NodeConfig
-from engine.ranks.nodes.joining import JoinRefused, localised, reached_by, serve
+from engine.ranks.nodes.joining import JoinRefused, check_own, localised, reached_by, serve
 from engine.ranks.nodes.listener import open_listener
 from engine.ranks.ring import ReaderEnds
 from tests.doubles.waiting import wait_for
@@ -74,6 +74,16 @@ def test_a_host_that_nobody_knows_is_named() -> None:
     with pytest.raises(OSError, match=r"join fe80::1%nosuch: ") as unknown:  # needs no DNS
         reached_by("tcp://[fe80::1%nosuch]:9")
     assert "\n" not in str(unknown.value)
+
+
+def test_a_host_that_is_another_machines_is_named() -> None:
+    """Not by gloo, in a traceback, once an engine has come, and then has to end."""
+    check_own("127.0.0.2")
+    with pytest.raises(OSError, match=r"node_host 203\.0\.113\.7: Cannot assign") as elsewhere:
+        check_own("203.0.113.7")
+    assert "\n" not in str(elsewhere.value)
+    with pytest.raises(OSError, match=r"node_host fe80::1%nosuch: "):
+        check_own("fe80::1%nosuch")
 
 
 def test_one_that_there_is_not_ends(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ def test_what_is_wrong_with_its_settings_and_what_with_this_machine(
     unknown = replace(config_of(at), join="tcp://[fe80::1%nosuch]:9")  # needs no DNS
     assert status_of(unknown) == EXIT_BROKEN
     assert "this node cannot serve: [Errno" in caplog.text
+    caplog.clear()
+    assert status_of(replace(config_of(at), host="203.0.113.7")) == EXIT_BROKEN
+    assert "node_host 203.0.113.7: Cannot assign" in caplog.text
 
 
 @pytest.mark.parametrize("hidden", ["torch", "nothing"])

@@ -1,0 +1,42 @@
+"""The engines that one command has placed, and why Ray could not make some of them.
+
+Ray forgets an actor that it could not make, its name as well: on a machine without this package,
+or with another version of it. Only who has placed it can hear of that.
+
+Knows: what was placed from here, and how all engines are doing. Does not know: how many there
+should be (`scaling`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cli.cluster.actor import EngineReport
+from cli.cluster.placing import engine_names, place, reports, why_not_made
+from cli.cluster.settings import ClusterSettings
+
+
+class PlacedEngines:
+    """Those of one cluster, also what others have placed."""
+
+    def __init__(self, ray: Any, settings: ClusterSettings) -> None:
+        self._ray = ray
+        self._settings = settings
+        self._to_be_made: dict[int, list[Any]] = {}
+        self._not_made: dict[int, str] = {}  # why
+
+    def place(self, number: int) -> None:
+        """As `placing.place`. Raises NoRay."""
+        self._to_be_made[number] = place(self._ray, self._settings, number)
+        self._not_made.pop(number, None)
+
+    def reports(self) -> dict[int, EngineReport | None]:
+        """As `placing.reports`, of all engines; one that Ray could not make has failed."""
+        found = reports(self._ray, engine_names(self._ray))
+        for number, actors in self._to_be_made.items():
+            if why := next(filter(None, (why_not_made(self._ray, one) for one in actors)), ""):
+                self._not_made[number] = why
+        for number, why in self._not_made.items():
+            self._to_be_made.pop(number, None)
+            found[number] = EngineReport(state="failed", address="", pid=0, why=why)
+        return dict(sorted(found.items()))
