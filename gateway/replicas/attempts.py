@@ -22,6 +22,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Failed, Finished, Generate, Tokens
 from gateway.replicas.remote_prefill import RemotePrefill
+from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not go through all of them.
@@ -74,6 +75,11 @@ class Attempts:
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
 
+    @property
+    def tokens(self) -> int:
+        """The request's, with its answer's: what a replica has to have room for."""
+        return tokens_needed(self.request)
+
     def next_request(self) -> Generate:
         """The request, by the id that the next attempt has."""
         if not self.number:
@@ -121,6 +127,11 @@ class Attempts:
     def _ended(self, end: Finished | Failed) -> None:
         if self.on_end is not None:
             self.on_end(self.told(end))
+
+
+def tokens_needed(request: Generate) -> int:
+    """Of its prompt, and of the longest answer."""
+    return len(request.token_ids) // TOKEN_BYTES + request.sampling.max_tokens
 
 
 def _is_answer(end: Finished | Failed) -> bool:

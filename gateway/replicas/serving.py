@@ -14,7 +14,7 @@ from functools import partial
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import OnEnd
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import Attempt, Attempts
+from gateway.replicas.attempts import Attempt, Attempts, tokens_needed
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -70,12 +70,11 @@ class Serving:
 
     def rescue(self) -> None:
         """Take what has not begun away from replicas that do not answer, if another one does."""
-        ready = self._members.ready()
-        if not ready:
-            return
         for sent in list(self._unbegun.values()):
             engine = self._members.engines.get(sent.replica)
-            if engine is not None and engine.is_stalled:
+            if engine is None or not engine.is_stalled:
+                continue
+            if self._members.ready(tokens_needed(sent.request)):
                 engine.give_up(sent.request.request_id, "the engine does not answer")
 
     async def _begin(self, attempts: Attempts) -> Attempt:
@@ -92,7 +91,7 @@ class Serving:
     def _question(self, attempts: Attempts) -> RouteQuestion:
         """What may be done with a request now; EngineUnavailable when no replica is ready."""
         members, request = self._members, attempts.next_request()
-        ready = attempts.candidates(members.ready())
+        ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
         sources = {} if request.loads == "never" else members.sources()
@@ -162,7 +161,8 @@ class Serving:
         """Return if another replica is to be tried after this error, else raise it."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
-        if not (attempts.may_go_on(attempt, error) and attempts.candidates(self._members.ready())):
+        ready = self._members.ready(attempts.tokens)
+        if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
         attempt.settle(is_last=False)
         self.notes.moved(attempt.replica)

@@ -46,6 +46,29 @@ async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> N
     assert ("gone", "a", "") in fleet.router.calls
 
 
+async def test_a_replica_with_too_small_a_pool_is_not_given_what_another_one_has_left() -> None:
+    """It came after the request was admitted; the client is not told that it is too long."""
+    fleet = Fleet()
+    fleet["b"].max_model_len = 30
+    fleet["b"].die()
+    fleet["c"].die()
+    fleet["a"].pace = hanging_at(0)
+    async with asking(fleet, 2) as asked:
+        assert fleet.served() == {"a": 2, "b": 0, "c": 0}
+        fleet["b"].come()
+        fleet["a"].is_stalled = True
+        fleet.set._serving.rescue()
+        await settled()
+        assert not any(one.is_over for one in asked), "b is no place for them: they wait for a"
+        fleet["c"].come()
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 2, "b": 0, "c": 2}
+    async with asking(fleet, 4, max_tokens=10):
+        assert fleet.served()["b"] == 2, "the control: it serves what it has room for"
+
+
 async def test_what_had_begun_ends_with_the_typed_error() -> None:
     fleet = Fleet()
     fleet["a"].pace = hanging_at(3)
