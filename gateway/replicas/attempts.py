@@ -13,6 +13,7 @@ Knows: errors, and what each says of a request. Does not know: who is ready (`me
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,6 +31,19 @@ MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
+
+
+class DiedAnswering(EngineDied):
+    """An engine died of whose answer some had come; `again` computes all of it on another one.
+
+    For whoever has shown nothing of it to anybody.
+    """
+
+    def __init__(
+        self, error: EngineDied, again: Callable[[], AsyncGenerator[Tokens | Finished, None]]
+    ) -> None:
+        super().__init__(error.message, retry_after_s=error.retry_after_s)
+        self.again = again
 
 
 @dataclass(slots=True)
@@ -111,8 +125,13 @@ class Attempts:
         return [name for name in room if name not in self.left] or room
 
     def may_go_on(self, attempt: Attempt, error: EngineError) -> bool:
-        """Whether another replica may be tried after `attempt` has failed with `error`."""
-        if attempt.has_begun or self.number >= MOST_ATTEMPTS:
+        """Whether another replica may be tried after `attempt` has failed with `error`.
+
+        If it has begun, by whoever has shown nothing of it.
+        """
+        if self.number >= MOST_ATTEMPTS or (
+            attempt.has_begun and not isinstance(error, EngineDied)
+        ):
             return False
         self.left.add(attempt.replica)
         if isinstance(error, QueueFull):

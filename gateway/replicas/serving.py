@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
-from engine.errors import EngineError, EngineUnavailable
+from engine.errors import EngineDied, EngineError, EngineUnavailable
 from engine.link.interface import OnEnd
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import Attempt, Attempts, tokens_needed
+from gateway.replicas.attempts import Attempt, Attempts, DiedAnswering, tokens_needed
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -44,11 +44,16 @@ class Serving:
         self._clock = clock
         self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
 
-    async def generate(
+    def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """As `Engine.generate`, from whichever replica answers."""
-        attempts = Attempts(request, on_end)
+        """As `Engine.generate`, from whichever replica answers.
+
+        Raises DiedAnswering in place of EngineDied where another one could answer anew.
+        """
+        return self._answered(Attempts(request, on_end))
+
+    async def _answered(self, attempts: Attempts) -> AsyncGenerator[Tokens | Finished, None]:
         try:
             while True:
                 attempt = await self._begin(attempts)
@@ -164,8 +169,14 @@ class Serving:
         ready = self._members.ready(attempts.tokens)
         if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
+        if attempt.has_begun and isinstance(error, EngineDied):
+            raise DiedAnswering(error, partial(self._again, attempts, attempt.replica))
         attempt.settle(is_last=False)
         self.notes.moved(attempt.replica)
+
+    def _again(self, attempts: Attempts, left: str) -> AsyncGenerator[Tokens | Finished, None]:
+        self.notes.moved(left)
+        return self._answered(attempts)
 
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from engine.errors import (
@@ -13,8 +15,15 @@ from engine.errors import (
     QueueFull,
 )
 from engine.link.messages import Failed
+from gateway.dialects.finished_choice import FinishedChoice, gather
+from gateway.generation.choice import Event
+from gateway.generation.generation import generating
+from gateway.prompts.generation_request import AdmittedRequest, TextRules
+from gateway.prompts.tokenizer import Tokenizer
 from tests.doubles.engine.fake_engine import failing_at, hanging_at
-from tests.gateway.replicas.rig import Fleet, asking, served_once, settled
+from tests.doubles.engine.tiny_model import byte_tokenizer
+from tests.engine.rigs.rig import generate
+from tests.gateway.replicas.rig import Fleet, asking, prompt, served_once, settled, until
 
 
 async def test_requests_are_spread_and_each_is_served_once() -> None:
@@ -78,6 +87,63 @@ async def test_what_had_begun_ends_with_the_typed_error() -> None:
         await settled()
         assert isinstance(asked.error, EngineDied)
     assert fleet.served() == {"a": 1, "b": 0, "c": 0}
+
+
+async def test_an_answer_that_is_shown_whole_is_computed_anew_when_its_engine_dies() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(3)
+    async with asking(fleet, is_whole=True) as [asked]:
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, [asked])
+    assert fleet.served() == {"a": 1, "b": 1, "c": 0}
+    assert fleet.moved == ["a"]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) -> None:
+    fleet, seen = Fleet(), list[Event]()
+    fleet["a"].pace = hanging_at(3)
+    request = generate("r0-0", prompt(), max_tokens=20, block_size=16)
+    admitted = AdmittedRequest((request,), 1, 20, TextRules())
+    decoder = Tokenizer(byte_tokenizer())
+
+    async def answered() -> list[FinishedChoice]:
+        running = generating(fleet.set, admitted, decoder, seen.append, is_whole=is_whole)
+        async with running as events:
+            return await gather(events)
+
+    task = asyncio.create_task(answered())
+    await until(lambda: len(seen) == 3)
+    fleet["a"].die()
+    if is_whole:
+        [choice] = await task
+        assert list(choice.token_ids) == prompt()
+    else:
+        with pytest.raises(EngineDied):
+            await task
+
+
+async def test_a_whole_answer_that_two_engines_died_of_is_not_computed_by_a_third() -> None:
+    fleet = Fleet()
+    fleet.hang(at=3)
+    async with asking(fleet, is_whole=True) as [asked]:
+        for name in "ab":
+            fleet[name].die()
+            await settled()
+        assert type(asked.error) is EngineDied
+    assert fleet.served() == {"a": 1, "b": 1, "c": 0}
+
+
+async def test_a_whole_answer_ends_with_the_error_where_no_other_replica_is_ready() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(3)
+    for name in "bc":
+        fleet[name].die()
+    async with asking(fleet, is_whole=True) as [asked]:
+        fleet["a"].die()
+        await settled()
+        assert type(asked.error) is EngineDied
 
 
 async def test_a_request_that_two_engines_died_of_is_not_given_to_a_third() -> None:
