@@ -6,8 +6,9 @@
     share    broadcast of rank 0
     least    of a number of each rank; before steps are computed
 
-Few rows are exchanged over peer memory by kernels of our own (`peer_memory`), where GPUs have it:
-NCCL takes several times as long for them, and they are all that a step of few tokens exchanges.
+Where GPUs have peer memory, kernels of our own exchange what fits there (`peer_memory`): all
+products that a norm reads next, logits and tokens. NCCL takes several times as long for few rows,
+and they are all that a step of few tokens exchanges.
 
 Bytes are copied, and every sum is computed in one order, so all ranks have the same bits. What is
 copied is bytes whatever the dtype: a library that adds would need to know it.
@@ -49,7 +50,7 @@ c10d: Any = torch.distributed  # whose groups, used as objects, are not all in i
 LOOPBACK = "127.0.0.1"
 # Of a rank that the others wait for. A start loads weights meanwhile, and compiles kernels.
 PATIENCE = timedelta(minutes=10)
-# What is gathered whole. Beyond, each rank adds up a part: less is sent, in two goes.
+# What a library gathers whole. Beyond, each rank adds up a part: less is sent, in two goes.
 MOST_GATHERED_BYTES = 1 << 20
 
 _OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")
@@ -126,7 +127,7 @@ class Collectives:
         return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
-        """Exchange few rows over peer memory from here on, where all ranks have it."""
+        """Exchange what fits there over peer memory from here on, where all ranks have it."""
         if self._device.type != "cuda":
             return
         place = PeerPlace(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)

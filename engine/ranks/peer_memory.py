@@ -32,8 +32,9 @@ LEAST_COLUMNS = 128  # threads of the smallest program: each polls numbers of it
 LONGEST_SOCKET_PATH = 100  # torch writes what is longer beyond its buffer
 GRACE_S, LOOK_S = 0.5, 0.002  # for a step that is under way when a rank ends
 LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
-# Of a product that is exchanged in one go, times the ranks that it is sent to. The buffers take
-# three times as much for each rank that sends.
+# Of a product that is exchanged in one launch; the buffers of a rank take three times as much for
+# each rank. It is 1,024 rows of 8,192 numbers of 16 bits: a launch should send for longer than its
+# last rows take from one rank to another and back.
 MOST_BYTES = 16 << 20
 
 
@@ -48,9 +49,10 @@ class RowShape:
     columns: int
     dtype: torch.dtype
 
-    def most_rows(self, num_ranks: int) -> int:
+    @property
+    def most_rows(self) -> int:
         """How many at once."""
-        return MOST_BYTES // (self.columns * self.dtype.itemsize * (num_ranks - 1))
+        return MOST_BYTES // (self.columns * self.dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> Pee
 
     Raises NoPeerMemory, on all ranks alike.
     """
-    _agree(place, _why_not(shape, place.num_ranks) or mapping.why_not(place))
+    _agree(place, _why_not(shape) or mapping.why_not(place))
     error = ""
     try:
         memory = _mapped(place, shape, mapping)
@@ -179,15 +181,15 @@ def _agree(place: PeerPlace, error: str) -> None:
         raise NoPeerMemory(error or "another rank has none")
 
 
-def _why_not(shape: RowShape, num_ranks: int) -> str:
+def _why_not(shape: RowShape) -> str:
     is_served = ints_of(shape.dtype) is not None
-    if not is_served or shape.columns < LEAST_COLUMNS or not shape.most_rows(num_ranks):
+    if not is_served or shape.columns < LEAST_COLUMNS or not shape.most_rows:
         return f"rows of {shape.columns} {shape.dtype} are not exchanged there"
     return ""
 
 
 def _mapped(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
-    sizes = (TURNS, shape.most_rows(place.num_ranks), place.num_ranks, shape.columns)
+    sizes = (TURNS, shape.most_rows, place.num_ranks, shape.columns)
     ints = ints_of(shape.dtype)
     assert ints is not None
     mapped = mapping.map(place, sizes, ints)

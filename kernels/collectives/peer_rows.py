@@ -4,23 +4,33 @@
     rank r, turn t      writes its row to [t % 3, row, r] of every other rank
                         polls its own [t % 3, row] until no mark is left
                         fills its own [(t - 1) % 3, row] with the mark again
+    or, in two goes     writes its row to the row's owner alone: rank row % ranks
+                        the owner polls its own [t % 3, row], and writes the sum as its row
+                        the others poll their own [t % 3, row, owner]
+
+Of N ranks each is sent N - 1 times the rows in one go, and 2 (N - 1) / N times in two, which take
+one more way over the link: that is for many rows of more than two ranks.
 
 The mark is a number with all bits set: a NaN that no kernel computes (one that comes in is sent as
 another NaN), or an integer that is never sent. So each number says by itself that it is there, in
-whatever order and pieces writes arrive: there are no flags and no fences, and a collective takes
-one way over the link. NCCL's LL and TensorRT-LLM's Lamport kernels do alike.
+whatever order and pieces writes arrive: there are no flags and no fences. NCCL's LL and
+TensorRT-LLM's Lamport kernels do alike.
 
 Each row counts its own turns, on each rank, so what is captured in a graph goes on where the last
 one has stopped, and collectives need not have as many rows as each other. It counts 0, 1, 2, 0: a
 server takes so many turns that a count without end would be negative after days.
 
 Three turns: what is filled with the mark in turn t has been read in turn t - 1. Another rank writes
-there in turn t + 2, after it has seen this rank's row of turn t + 1, sent after the kernel of turn
-t has ended. So in every turn every rank sends to and waits for every other.
+there in turn t + 2, after it has ended turn t + 1, which needs what this rank has sent in turn
+t + 1, after its kernel of turn t has ended. So in every turn every rank waits for every other: in
+two goes for the owner, whose sum needs every rank's row. And it reads all that it is sent, so
+nothing arrives once it has ended the turn. That is all that a turn needs of the ones around it, so
+these may go another way, as long as all ranks go the same way in one turn.
 
-A program polls while it has its place on the device, so the other rank's program of the same row
+A program polls while it has its place on the device, so the other ranks' programs of the same row
 must have begun or be about to: programs begin in the order of their numbers, as CUB's scans need it
-too, so on each rank the first row that is not done has begun.
+too, so on each rank the first row that is not done has begun. Of the first that is not done on all
+ranks, each has begun or is done, and has sent its row before it waits; so the owner has its sum.
 
 A rank that is gone is waited for until `PeerRows.abandon`, or until the process ends.
 """
@@ -36,6 +46,9 @@ import triton.language as tl
 from torch import Tensor
 
 TURNS = 3
+# Bytes of a rank that two goes have to save to be taken: of four H100s one go was faster at 384 KiB
+# and two at 576, as one more way over the link takes 1.3 to 1.7 us.
+LEAST_SAVED_BYTES = 512 << 10
 _MARK = -1
 _ABANDONED = -(1 << 30)  # far from both ends: kernels that are under way still count on from it
 _INTS = {2: torch.int16, 4: torch.int32}
@@ -47,13 +60,14 @@ class PeerRows:
 
     `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
     each rank's buffer begins for this one; `turns` (rows,) int32, of each row the coming one, of
-    three.
+    three; `least_saved` bytes are what two goes are taken for, on all ranks alike.
     """
 
     rank: int
     own: Tensor
     addresses: Tensor
     turns: Tensor
+    least_saved: int = LEAST_SAVED_BYTES
 
     @property
     def num_ranks(self) -> int:
@@ -71,13 +85,13 @@ class PeerRows:
         return self.own.shape[3]
 
     def fits(self, rows: int, columns: int, dtype: torch.dtype) -> bool:
-        """Whether products (rows, columns) of `dtype` are exchanged here.
+        """Whether products (rows, columns) of `dtype` are exchanged here, in so many launches."""
+        return rows > 0 and columns == self.columns and ints_of(dtype) == self.own.dtype
 
-        Between two ranks any number, in several goes. Of more ranks each would get all of what
-        every other has; for many rows there are shorter ways.
-        """
-        is_alike = columns == self.columns and ints_of(dtype) == self.own.dtype
-        return is_alike and rows > 0 and (rows <= self.num_rows or self.num_ranks == 2)
+    def takes_two_goes(self, rows: int) -> bool:
+        """Whether the sum of so many rows, of one launch, takes two goes."""
+        ranks, sent = self.num_ranks, rows * self.columns * self.own.itemsize
+        return ranks > 2 and sent * (ranks - 1) * (ranks - 2) // ranks >= self.least_saved
 
     def abandon(self) -> None:
         """Let all kernels that wait, and those to come, go on with whatever is there.
@@ -139,13 +153,29 @@ def send(
     WIDTH: tl.constexpr,
 ) -> None:
     """Write a row's numbers, as integers, to all other ranks' buffers from `place` on."""
+    for peer in tl.static_range(RANKS):
+        if peer != RANK:
+            send_to(peer, bits, inside, column, place, own, addresses, RANK, WIDTH)
+
+
+@triton.jit
+def send_to(
+    peer: tl.tensor,
+    bits: tl.tensor,
+    inside: tl.tensor,
+    column: tl.tensor,
+    place: tl.tensor,
+    own: tl.tensor,
+    addresses: tl.tensor,
+    RANK: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """As `send`, to one rank alone."""
     OTHER: tl.constexpr = 0x7FFF if own.dtype.element_ty.primitive_bitwidth == 16 else 0x7FFFFFFF
     marked = tl.full(bits.shape, OTHER, bits.dtype)
     sent = tl.where(bits == -1, marked, bits)
-    for peer in tl.static_range(RANKS):
-        if peer != RANK:
-            start = tl.multiple_of(tl.load(addresses + peer).to(own.dtype), 16)
-            tl.store(start + place + RANK * WIDTH + column, sent, mask=inside)
+    start = tl.multiple_of(tl.load(addresses + peer).to(own.dtype), 16)
+    tl.store(start + place + RANK * WIDTH + column, sent, mask=inside)
 
 
 @triton.jit
@@ -205,28 +235,60 @@ def summed_over_ranks(
     addresses: tl.tensor,
     turns: tl.tensor,
     num_rows: tl.tensor,
+    TWO_GOES: tl.constexpr,
     RANK: tl.constexpr,
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
     """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered.
 
-    float32, of which nothing is rounded yet.
+    float32, to be rounded to the dtype of `mine`; in two goes it has been.
     """
     inside = column < WIDTH
     turn = tl.load(turns + row)
     place = row_of_turn(turn, row, num_rows, RANKS * WIDTH)
     bits = mine.to(own.dtype.element_ty, bitcast=True)
-    send(bits, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
+    owner = row % RANKS
+    if TWO_GOES:
+        if owner != RANK:
+            send_to(owner, bits, inside, column, place, own, addresses, RANK, WIDTH)
+    else:
+        send(bits, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
     mark_again(turn, row, column, own, num_rows, RANKS, WIDTH)
+    source = own + place + column
+    if TWO_GOES:
+        if owner == RANK:
+            total = _added(mine, source, inside, turn, RANK, RANKS, WIDTH).to(mine.dtype)
+            summed = total.to(own.dtype.element_ty, bitcast=True)
+            send(summed, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
+        else:
+            total = take(source + owner * WIDTH, inside, turn).to(mine.dtype, bitcast=True)
+        total = total.to(tl.float32)
+    else:
+        total = _added(mine, source, inside, turn, RANK, RANKS, WIDTH)
+    end_turn(turn, row, turns)
+    return total
+
+
+@triton.jit
+def _added(
+    mine: tl.tensor,
+    source: tl.tensor,
+    inside: tl.tensor,
+    turn: tl.tensor,
+    RANK: tl.constexpr,
+    RANKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> tl.tensor:
+    """This rank's row and what all others write from `source` on, added in rank order."""
     total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
-        source = own + place + peer * WIDTH + column
-        found = bits if peer == RANK else take(source, inside, turn)
-        part = found.to(mine.dtype, bitcast=True).to(tl.float32)
-        if peer == 0:
-            total = part
+        if peer == RANK:
+            part = mine
         else:
-            total += part
-    end_turn(turn, row, turns)
+            part = take(source + peer * WIDTH, inside, turn).to(mine.dtype, bitcast=True)
+        if peer == 0:
+            total = part.to(tl.float32)
+        else:
+            total += part.to(tl.float32)
     return total

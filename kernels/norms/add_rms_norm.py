@@ -69,6 +69,7 @@ def _kernel(
     x_stride: tl.tensor,
     residual_stride: tl.tensor,
     PARTS: tl.constexpr,
+    TWO_GOES: tl.constexpr,
     RANK: tl.constexpr,
     RANKS: tl.constexpr,
     H: tl.constexpr,
@@ -87,7 +88,7 @@ def _kernel(
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
     if RANKS > 1:
         added = summed_over_ranks(
-            left, row, column, own, addresses, turns, num_rows, RANK, RANKS, H
+            left, row, column, own, addresses, turns, num_rows, TWO_GOES, RANK, RANKS, H
         )
         left = added.to(right.dtype)
     summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
@@ -168,6 +169,7 @@ def _launch_rows(
         *strides,
         residual.stride(0),
         PARTS=num_parts,
+        TWO_GOES=peers is not None and peers.takes_two_goes(tokens),
         RANK=0 if peers is None else peers.rank,
         RANKS=1 if peers is None else peers.num_ranks,
         H=hidden,

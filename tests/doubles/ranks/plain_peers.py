@@ -23,14 +23,21 @@ class PlainPeers:
         self._buffers = [torch.empty(shape, dtype=ints) for _ in range(num_ranks)]
         self.rows: list[PeerRows] = [open_rows(rank, self._buffers) for rank in range(num_ranks)]
 
-    def arrive(self, numbers: Sequence[Tensor]) -> None:
-        """What each rank sends in the coming turn, (rows, at most columns), reaches the others."""
-        for rank, sent in enumerate(numbers):
-            for to in self.rows:
-                if to.rank != rank:
-                    self._put(to, rank, sent)
+    def arrive(self, numbers: Sequence[Tensor], sums: Tensor | None = None) -> None:
+        """What each rank sends in the coming turn, (rows, at most columns), reaches the others.
 
-    def _put(self, to: PeerRows, rank: int, sent: Tensor) -> None:
-        own = to.own.view(sent.dtype)
-        for row, content in enumerate(sent):
+        In two goes there are `sums`: those of a row's owner reach the others, and their rows it.
+        """
+        for rank, sent in enumerate(numbers):
+            for row, content in enumerate(sent):
+                owner = row % len(self.rows)
+                for to in self.rows:
+                    if sums is None or to.rank == owner:
+                        self._put(to, rank, row, content)
+                    elif rank == owner:
+                        self._put(to, rank, row, sums[row])
+
+    def _put(self, to: PeerRows, rank: int, row: int, content: Tensor) -> None:
+        if to.rank != rank:
+            own = to.own.view(content.dtype)
             own[int(to.turns[row]) % TURNS, row, rank, : len(content)] = content

@@ -80,5 +80,6 @@ def test_the_reason_is_said() -> None:
         opened(mapping=PlainMapping(error="no room\n  at all"))
 
 
-def test_more_ranks_exchange_fewer_rows() -> None:
-    assert [HERE.most_rows(ranks) for ranks in (2, 3, 8)] == [2048, 1024, 292]
+def test_wide_rows_are_fewer_at_once() -> None:
+    shapes = HERE, RowShape(8192, torch.bfloat16), RowShape(4096, torch.float32)
+    assert [shape.most_rows for shape in shapes] == [2048, 1024, 1024]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch.multiprocessing.spawn import spawn
 
 from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.peer_memory import RowShape
-from kernels.collectives.peer_rows import PeerProduct
+from kernels.collectives.peer_rows import LEAST_SAVED_BYTES, PeerProduct
 from kernels.norms import add_rms_norm
 
 GPUS = torch.cuda.device_count()
@@ -26,7 +27,8 @@ pytestmark = [
 H, EPS = 1024, 1e-5
 ROUNDS = 50
 STEPS = 10_000  # of 64 exchanges each, as a model of 32 layers has them
-ROWS = (1, 8, 3, 300, 1, 9000)  # the last in several goes, or, of more than two ranks, over NCCL
+ROWS = (1, 8, 3, 300, 1, 9000)  # the last in several launches
+IN_TWO, IN_ONE = 0, 1 << 40  # bytes that two goes have to save: of more than two ranks they do
 PATIENCE = timedelta(seconds=60)
 
 
@@ -63,10 +65,18 @@ class Pair:
         generator = torch.Generator(self.device).manual_seed(seed)
         return torch.randn(*shape, device=self.device, generator=generator)
 
-    def added(self, group: Collectives, product: Tensor, residual: Tensor) -> Tensor:
-        read = group.total(product, self.dtype)
-        fits = self.shape.num_ranks == 2 or len(residual) <= 300
-        assert isinstance(read, PeerProduct) == (fits and group is self.peers)
+    def added(self, product: Tensor, residual: Tensor) -> Tensor:
+        """Over NCCL."""
+        gathered = self.plain.total(product, self.dtype)
+        return torch.cat(add_rms_norm.launch(gathered, residual, self._weight, EPS))
+
+    def exchanged(
+        self, product: Tensor, residual: Tensor, least_saved: int = LEAST_SAVED_BYTES
+    ) -> Tensor:
+        """Over peer memory."""
+        read = self.peers.total(product, self.dtype)
+        assert isinstance(read, PeerProduct)
+        read = replace(read, peers=replace(read.peers, least_saved=least_saved))
         return torch.cat(add_rms_norm.launch(read, residual, self._weight, EPS))
 
 
@@ -76,14 +86,15 @@ def on_gpus(compute: Compute, directory: Path, shape: Shape) -> None:
 
 
 def compare(rank: int, directory: str, shape: Shape) -> None:
-    pair = Pair(rank, directory, shape)
+    pair, order = Pair(rank, directory, shape), random.Random(7)
     for round_ in range(ROUNDS):
         for rows in ROWS:
             residual = pair.drawn(rows, H, seed=round_).to(pair.dtype)
             product = pair.drawn(4, rows, H, seed=1000 * rank + round_)
             for one in (product, product[0].to(pair.dtype)):
-                wanted = pair.added(pair.plain, one, residual)
-                assert torch.equal(pair.added(pair.peers, one, residual), wanted)
+                wanted = pair.added(one, residual)
+                for way in order.sample((IN_ONE, IN_TWO, LEAST_SAVED_BYTES), 3):
+                    assert torch.equal(pair.exchanged(one, residual, way), wanted)
             logits = pair.drawn(min(rows, 300), 5000, seed=1000 * rank + round_).to(pair.dtype)
             wanted = pair.plain.gather_columns(logits)
             assert torch.equal(pair.peers.gather_columns(logits), wanted)
@@ -93,17 +104,18 @@ def compare(rank: int, directory: str, shape: Shape) -> None:
 
 
 def replay(rank: int, directory: str, shape: Shape) -> None:
-    pair = Pair(rank, directory, shape)
+    pair, order = Pair(rank, directory, shape), random.Random(7)
     product, residual = (pair.drawn(5, H, seed=seed).to(pair.dtype) for seed in (rank, 99))
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
-        pair.added(pair.peers, product, residual)
+        for way in (IN_ONE, IN_TWO):
+            pair.exchanged(product, residual, way)
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         for _ in range(64):
-            out = pair.added(pair.peers, product, residual)
+            out = pair.exchanged(product, residual, order.choice((IN_ONE, IN_TWO)))
             residual = out[5:]
     for number in range(STEPS):
         product.copy_(pair.drawn(5, H, seed=8 * number + rank))
@@ -119,8 +131,8 @@ def leave(rank: int, directory: str, shape: Shape) -> None:
     if rank == 0:
         product = pair.drawn(5, H, seed=0).to(pair.dtype)
         torch.cat((product, product))  # loaded now: while a kernel polls, CUDA may wait for it
-        for _ in range(5):
-            pair.added(pair.peers, product, product)
+        for _ in range(5):  # one way alone: the other's kernel would be loaded
+            pair.exchanged(product, product, IN_TWO)
         waiting = torch.cuda.Event()  # type: ignore[no-untyped-call]
         waiting.record()
         assert not bool(waiting.query()), "the control: it waits"  # type: ignore[no-untyped-call]
@@ -130,7 +142,7 @@ def leave(rank: int, directory: str, shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "float32"])
-@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 8])
 def test_all_that_is_exchanged(num_ranks: int, dtype: torch.dtype, tmp_path: Path) -> None:
     expect_gpus(num_ranks)
     on_gpus(compare, tmp_path, Shape(num_ranks, dtype))

@@ -1,7 +1,7 @@
 """Ranks that run at the same time, each a process of its own, over memory that all of them share.
 
 What is exchanged is the same bits on all ranks and the sum of what each had, however far one rank
-is behind another, and whatever else they exchange in between.
+is behind another, whichever way it goes, and whatever else they exchange in between.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from multiprocessing.process import BaseProcess
 
 import pytest
 import torch
@@ -24,43 +28,68 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"
 )
 
-ROWS, WIDTH, EPS, ROUNDS = 3, 128, 1e-5, 6
-LONGEST_S = 60.0
+ROWS, WIDTH, EPS = 5, 128, 1e-5
+EXCHANGES = 24
+WAYS = ("one go", "two goes", "columns", "tokens")
+LONGEST_S, STILL_S = 60.0, 0.05
 
 
 def drawn(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def exchange(rows: PeerRows, dtype: torch.dtype) -> list[Tensor]:
-    """What this rank has of each round: a sum, columns of all ranks, tokens of the first."""
-    pause = random.Random(rows.rank)
+def exchanges(number: int) -> Iterator[tuple[int, str, int]]:
+    """The seed, way and number of rows of so many, in an order that is all ranks'."""
+    order = random.Random(181)
+    for each in range(number):
+        yield 100 * each, order.choice(WAYS), order.randint(1, ROWS + 1)
+
+
+def exchange(rows: PeerRows, dtype: torch.dtype, number: int) -> list[Tensor]:
+    """What this rank has of each: sums, columns of all ranks, or tokens of the first."""
+    pause, weight = random.Random(rows.rank), torch.ones(WIDTH, dtype=dtype)
+    in_two = replace(rows, least_saved=0)
     found: list[Tensor] = []
-    for turn in range(ROUNDS):
+    for seed, way, count in exchanges(number):
         time.sleep(pause.choice((0.0, 0.0, 0.002)))
-        count, seed = 1 + turn % ROWS, 100 * turn + rows.rank
-        product, residual = (drawn(count, WIDTH, dtype=dtype, seed=one) for one in (seed, turn))
-        weight = torch.ones(WIDTH, dtype=dtype)
-        found.extend(add_rms_norm.launch(PeerProduct(product, rows), residual, weight, EPS))
-        found.append(peer_gather.gather(drawn(1, 150, dtype=dtype, seed=seed), rows))
-        tokens = torch.arange(2) + seed
-        peer_gather.share(tokens, rows)
-        found.append(tokens)
+        if way == "columns":
+            mine = drawn(1, 20 + 80 * count, dtype=dtype, seed=seed + rows.rank)
+            found.append(peer_gather.gather(mine, rows))
+        elif way == "tokens":
+            found.append(torch.arange(20 * count) + seed + rows.rank)
+            peer_gather.share(found[-1], rows)
+        else:
+            product = drawn(count, WIDTH, dtype=dtype, seed=seed + rows.rank)
+            residual = drawn(count, WIDTH, dtype=dtype, seed=seed + 99)
+            unread = PeerProduct(product, in_two if way == "two goes" else rows)
+            found.append(torch.cat(add_rms_norm.launch(unread, residual, weight, EPS)))
     return found
 
 
-def wanted(num_ranks: int, dtype: torch.dtype) -> list[Tensor]:
+def wanted(num_ranks: int, dtype: torch.dtype, number: int) -> list[Tensor]:
     """The same, of what is gathered."""
+    weight = torch.ones(WIDTH, dtype=dtype)
     found: list[Tensor] = []
-    for turn in range(ROUNDS):
-        count, seeds = 1 + turn % ROWS, [100 * turn + rank for rank in range(num_ranks)]
-        products = torch.stack([drawn(count, WIDTH, dtype=dtype, seed=one) for one in seeds])
-        residual, weight = drawn(count, WIDTH, dtype=dtype, seed=turn), torch.ones(WIDTH)
-        found.extend(add_rms_norm.launch(products, residual, weight.to(dtype), EPS))
-        parts = torch.stack([drawn(1, 150, dtype=dtype, seed=one) for one in seeds])
-        found.append(peer_gather.reference(parts))
-        found.append(torch.arange(2) + seeds[0])
+    for first, way, count in exchanges(number):
+        seeds = range(first, first + num_ranks)
+        if way == "columns":
+            parts = [drawn(1, 20 + 80 * count, dtype=dtype, seed=seed) for seed in seeds]
+            found.append(peer_gather.reference(torch.stack(parts)))
+        elif way == "tokens":
+            found.append(torch.arange(20 * count) + first)
+        else:
+            products = [drawn(count, WIDTH, dtype=dtype, seed=seed) for seed in seeds]
+            residual = drawn(count, WIDTH, dtype=dtype, seed=first + 99)
+            summed = add_rms_norm.launch(torch.stack(products), residual, weight, EPS)
+            found.append(torch.cat(summed))
     return found
+
+
+def test_the_control_two_goes_follow_and_precede_every_way_and_take_two_launches() -> None:
+    ways = [way for _, way, _ in exchanges(EXCHANGES)]
+    of_interest = {(a, b) for a in WAYS for b in WAYS if "two goes" in (a, b)}
+    assert of_interest <= set(pairwise(ways))
+    assert {way for _, way, count in exchanges(EXCHANGES) if count > ROWS} >= {*WAYS[:2]}
 
 
 def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
@@ -69,28 +98,43 @@ def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
     ranks = [fork.Process(target=run, args=(rank,), daemon=True) for rank in range(num_ranks)]
     for one in ranks:
         one.start()
-    give_up = time.monotonic() + LONGEST_S
-    for one in ranks:
-        one.join(max(give_up - time.monotonic(), 0.0))
+    give_up, order = time.monotonic() + LONGEST_S, random.Random(7)
+    while (alive := [one for one in ranks if one.is_alive()]) and time.monotonic() < give_up:
+        stand_still(order.choice(alive))
     found = [one.exitcode for one in ranks]
     for one in ranks:
         one.kill()
     return found
 
 
+def stand_still(rank: BaseProcess) -> None:
+    """Wherever it is, while the others go on."""
+    assert rank.pid is not None
+    os.kill(rank.pid, signal.SIGSTOP)
+    time.sleep(STILL_S)
+    os.kill(rank.pid, signal.SIGCONT)
+    time.sleep(STILL_S / 4)
+
+
 @pytest.mark.parametrize(
-    ("num_ranks", "dtype"), [(2, torch.float32), (4, torch.float16), (8, torch.float16)]
+    ("num_ranks", "dtype", "number"),
+    [
+        (2, torch.float32, EXCHANGES),
+        (3, torch.float32, EXCHANGES),
+        (4, torch.float16, EXCHANGES),
+        (8, torch.float16, EXCHANGES // 3),  # which take turns on two cores
+    ],
 )
-def test_all_ranks_have_what_each_sent(num_ranks: int, dtype: torch.dtype) -> None:
+def test_all_ranks_have_what_each_sent(num_ranks: int, dtype: torch.dtype, number: int) -> None:
     ints = ints_of(dtype)
     assert ints is not None
     shape = (TURNS, ROWS, num_ranks, WIDTH)
     buffers = [torch.empty(shape, dtype=ints).share_memory_() for _ in range(num_ranks)]
     peers = [open_rows(rank, buffers) for rank in range(num_ranks)]
-    expected = wanted(num_ranks, dtype)
+    expected = wanted(num_ranks, dtype, number)
 
     def run(rank: int) -> None:
-        found = exchange(peers[rank], dtype)
+        found = exchange(peers[rank], dtype, number)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         assert peers[rank].turns.max() < TURNS, "however many there were"
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of
+from kernels.collectives.peer_rows import (
+    LEAST_SAVED_BYTES,
+    TURNS,
+    PeerProduct,
+    PeerRows,
+    ints_of,
+)
 from kernels.linear import split_k as parts
 from kernels.norms import add_rms_norm
 from tests.doubles.ranks.plain_peers import PlainPeers
@@ -32,22 +39,43 @@ def peers_for(num_ranks: int, dtype: torch.dtype) -> PlainPeers:
     return PlainPeers(num_ranks, ROWS, WIDTH, ints)
 
 
+def in_two(rows: PeerRows) -> PeerRows:
+    """The same, for sums in two goes however few there are."""
+    return replace(rows, least_saved=0)
+
+
 def exchanged(
-    peers: PlainPeers, products: list[Tensor], residual: Tensor, weight: Tensor
+    peers: PlainPeers,
+    products: list[Tensor],
+    residual: Tensor,
+    weight: Tensor,
+    *,
+    two_goes: bool = False,
 ) -> list[tuple[Tensor, Tensor]]:
     """On each rank; products (T, H), or in parts."""
     whole = [parts.whole(one, residual.dtype) for one in products]
-    peers.arrive([one.view(peers.ints) for one in whole])
+    sums = summed(whole).view(peers.ints) if two_goes else None
+    peers.arrive([one.view(peers.ints) for one in whole], sums)
     return [
-        add_rms_norm.launch(PeerProduct(one, rows), residual, weight, EPS)
+        add_rms_norm.launch(
+            PeerProduct(one, in_two(rows) if two_goes else rows), residual, weight, EPS
+        )
         for one, rows in zip(products, peers.rows, strict=True)
     ]
+
+
+def summed(ranks: list[Tensor]) -> Tensor:
+    """In rank order, rounded once."""
+    total = torch.zeros(ranks[0].shape)
+    for one in ranks:
+        total += one.float()
+    return total.to(ranks[0].dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.dtype) -> None:
-    """Bit for bit on all ranks, however many rows there are from one turn to the next."""
+    """Bit for bit on all ranks, however many rows each turn has, and in one go or in two."""
     peers, weight = peers_for(num_ranks, dtype), draw(WIDTH, dtype=dtype)
     for turn, rows in enumerate((1, 4, 2, 1, 3, 4, 1, 2)):
         products = [
@@ -55,7 +83,8 @@ def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.d
         ]
         residual = draw(rows, WIDTH, dtype=dtype, seed=turn)
         wanted = add_rms_norm.launch(torch.stack(products), residual, weight, EPS)
-        for got in exchanged(peers, products, residual, weight):
+        two_goes = num_ranks > 2 and turn in (1, 3, 4, 7)
+        for got in exchanged(peers, products, residual, weight, two_goes=two_goes):
             assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
     assert peers.rows[0].turns.tolist() == [8 % TURNS, 5 % TURNS, 3 % TURNS, 2 % TURNS]
 
@@ -73,25 +102,43 @@ def test_more_rows_than_fit_go_one_after_the_other() -> None:
         assert rows.turns.tolist() == [2] * (ROWS - 1) + [1]
 
 
-def test_parts_are_added_and_rounded_before_they_are_sent() -> None:
-    peers, weight = peers_for(2, torch.float16), draw(WIDTH, dtype=torch.float16)
-    products = [draw(3, 2, WIDTH, seed=rank) for rank in range(2)]
+@pytest.mark.parametrize("two_goes", [False, True])
+def test_a_row_goes_to_all_or_to_its_owner_whose_sum_goes_to_all(two_goes: bool) -> None:
+    peers, products = peers_for(3, torch.float32), [draw(2, WIDTH, seed=rank) for rank in range(3)]
+    exchanged(peers, products, torch.zeros(2, WIDTH), torch.ones(WIDTH), two_goes=two_goes)
+    # The last has sent after what the others have read: rank 0 owns row 0, rank 1 row 1.
+    [first, second] = (peers.rows[to].own[0, :2, 2].view(torch.float32) for to in range(2))
+    assert torch.equal(first[0], products[2][0])
+    assert torch.equal(second[1], products[2][1])
+    assert torch.equal(first[1], products[2][1]) != two_goes
+    assert torch.equal(second[0], products[2][0]) != two_goes
+    sums = peers.rows[2].own[0].view(torch.float32)
+    for owner in range(2):
+        assert torch.equal(sums[owner, owner], summed(products)[owner]) == two_goes
+        assert sums[owner, 1 - owner].isnan().all() == two_goes, "never written"
+
+
+@pytest.mark.parametrize(("ranks", "two_goes"), [(2, False), (3, True)])
+def test_parts_are_added_and_rounded_before_they_are_sent(ranks: int, two_goes: bool) -> None:
+    peers, weight = peers_for(ranks, torch.float16), draw(WIDTH, dtype=torch.float16)
+    products = [draw(3, 2, WIDTH, seed=rank) for rank in range(ranks)]
     residual = draw(2, WIDTH, dtype=torch.float16, seed=9)
     whole = torch.stack([parts.whole(one, torch.float16) for one in products])
     wanted = add_rms_norm.launch(whole, residual, weight, EPS)
-    for got in exchanged(peers, products, residual, weight):
+    for got in exchanged(peers, products, residual, weight, two_goes=two_goes):
         assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
-def test_the_sum_of_many_ranks_is_rounded_once() -> None:
-    """As that of many rows is, which goes another way: one rank adds up each number there."""
+@pytest.mark.parametrize("two_goes", [False, True])
+def test_the_sum_of_many_ranks_is_rounded_once(two_goes: bool) -> None:
+    """As that of many rows is over the library: one rank adds up each number there."""
     ranks, weight = 8, draw(WIDTH, dtype=torch.float16)
     peers = peers_for(ranks, torch.float16)
     products = [draw(2, WIDTH, dtype=torch.float16, seed=rank) for rank in range(ranks)]
     residual = torch.zeros(2, WIDTH, dtype=torch.float16)
-    wanted, rounded_often = torch.stack(products).float().sum(0).half(), sum(products)
+    wanted, rounded_often = summed(products), sum(products)
     assert not torch.equal(wanted, torch.as_tensor(rounded_often)), "the control"
-    for _, total in exchanged(peers, products, residual, weight):
+    for _, total in exchanged(peers, products, residual, weight, two_goes=two_goes):
         assert torch.equal(total, wanted)
 
 
@@ -123,8 +170,28 @@ def test_a_number_that_is_the_mark_is_a_nan_on_all_ranks() -> None:
         assert total.isnan()[0].nonzero().flatten().tolist() == [7]
 
 
+@pytest.mark.parametrize("marked", range(3))
+def test_in_two_goes_a_number_that_is_the_mark_is_a_nan_as_well(marked: int) -> None:
+    """On all ranks, whether the row's owner has it, row 0's and row 1's, or another one."""
+    peers, weight = peers_for(3, torch.float32), draw(WIDTH)
+    products = [draw(2, WIDTH, seed=rank) for rank in range(3)]
+    sent = [one.clone() for one in products]
+    products[marked].view(torch.int32)[:, 7] = -1
+    sent[marked][:, 7] = float("nan")
+    assert products[marked][:, 7].isnan().all()
+    sums, residual = summed(sent).view(torch.int32), draw(2, WIDTH, seed=9)
+    peers.arrive([one.view(torch.int32) for one in sent], sums)
+    for product, rows in zip(products, peers.rows, strict=True):
+        _, total = add_rms_norm.launch(PeerProduct(product, in_two(rows)), residual, weight, EPS)
+        assert total.isnan().nonzero().tolist() == [[0, 7], [1, 7]]
+        assert torch.equal(total.nan_to_num(), (summed(sent) + residual).nan_to_num())
+    for rows, rank in ((rows, rank) for rows in peers.rows for rank in range(3)):
+        written = rows.own[0, :2, rank]
+        assert (written == -1).all(1).eq((written == -1).any(1)).all(), "all of a row or nothing"
+
+
 class Launch:
-    """Rank 0's sum of its product and of what rank 1 sends, on a thread of its own."""
+    """A rank's sum of its product and of what others send, on a thread of its own."""
 
     def __init__(self, product: Tensor, rows: PeerRows) -> None:
         self.result: Tensor | None = None
@@ -146,19 +213,22 @@ class Launch:
 class Waiting(Launch):
     """One that nobody has sent anything, in this turn."""
 
-    def __init__(self, turn: int = 0) -> None:
-        self.peers = peers_for(2, torch.float32)
+    def __init__(self, turn: int = 0, *, two_goes: bool = False) -> None:
+        """Rank 0 of two, or in two goes rank 1 of three, which is not the row's owner."""
+        self.peers = peers_for(3 if two_goes else 2, torch.float32)
         for rows in self.peers.rows:
             rows.turns.fill_(turn)
-        self._turn = turn
-        self.products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
-        super().__init__(self.products[0], self.peers.rows[0])
+        self._turn, self._rank = turn, int(two_goes)
+        self.products = [draw(1, WIDTH, seed=rank) for rank in range(len(self.peers.rows))]
+        rows = self.peers.rows[self._rank]
+        self.rows = in_two(rows) if two_goes else rows
+        super().__init__(self.products[self._rank], self.rows)
         wait_for(self._has_sent, 30)
         assert self.result is None, "the control: it waits"
 
     def _has_sent(self) -> bool:
-        received: PeerRows = self.peers.rows[1]
-        return torch.equal(received.own[self._turn, 0, 0], self.products[0][0].view(torch.int32))
+        received = self.peers.rows[1 - self._rank].own[self._turn, 0, self._rank]
+        return torch.equal(received, self.products[self._rank][0].view(torch.int32))
 
 
 def test_a_row_is_waited_for_until_its_last_number() -> None:
@@ -183,12 +253,34 @@ def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
     assert rows.turns.max() < 0, "no turn is waited for again"
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_in_two_goes_ranks_that_do_not_come_are_given_up(rank: int) -> None:
+    """By who waits for its row's owner, and by owners (rank 0) and others that come later."""
+    waiting = Waiting(two_goes=True)
+    waiting.rows.abandon()
+    assert (waiting.end() == 0).all(), "nothing of the owner's"
+    later = in_two(waiting.peers.rows[rank])
+    later.abandon()
+    for _ in range(TURNS + 1):
+        assert Launch(waiting.products[rank], later).end().isnan().all()
+    assert later.turns.max() < 0, "no turn is waited for again"
+
+
+def test_two_goes_are_taken_for_what_they_save() -> None:
+    rows = {ranks: peers_for(ranks, torch.float16).rows[0] for ranks in (2, 3, 4, 8)}
+    row = 2 * WIDTH  # bytes, of which 4 ranks are sent 3 times as many, and in two goes 3 / 2
+    bounds = [replace(rows[4], least_saved=3 * row + more) for more in (0, 1)]
+    assert [one.takes_two_goes(2) for one in bounds] == [True, False]
+    assert not in_two(rows[2]).takes_two_goes(1 << 20), "between two there is nothing to save"
+    most = 2 * LEAST_SAVED_BYTES // row
+    assert [rows[ranks].takes_two_goes(most) for ranks in (3, 4, 8)] == [True] * 3
+    assert [rows[ranks].takes_two_goes(1) for ranks in (3, 4, 8)] == [False] * 3
+
+
 def test_what_fits() -> None:
-    [rows, _], [of_three, *_] = (peers_for(count, torch.float16).rows for count in (2, 3))
+    rows = peers_for(3, torch.float16).rows[0]
     assert rows.fits(ROWS, WIDTH, torch.float16)
-    assert rows.fits(ROWS + 1, WIDTH, torch.float16)
-    assert of_three.fits(ROWS, WIDTH, torch.float16)
-    assert not of_three.fits(ROWS + 1, WIDTH, torch.float16)
+    assert rows.fits(ROWS + 1, WIDTH, torch.float16), "in two launches"
     assert rows.fits(1, WIDTH, torch.bfloat16)
     assert not rows.fits(0, WIDTH, torch.float16)
     assert not rows.fits(1, WIDTH - 8, torch.float16)
