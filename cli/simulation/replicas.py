@@ -239,7 +239,8 @@ class ReplicaSet:
         started = arrived if job.started_at is None else job.started_at
         fetch = max(part.ready_at - arrived - part.load, 0.0) if part.fetched else 0.0
         queue = max(started - arrived - part.load - fetch, 0.0)
-        timing = Timing(queue, 0.0, part.load, self._clock.now - started, fetch)
+        now = self._clock.now
+        timing = Timing(queue, 0.0, part.load, now - started, fetch, now)
         return Reused(tiers, fetched=part.fetched), timing
 
 

@@ -222,6 +222,9 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     load: float  # waiting for blocks from slower tiers; 0 where there are none
     prefill: float  # from then on until the step that sampled its first token was settled
     fetch: float = 0.0  # between load and prefill: waiting for blocks of another engine
+    # When that was, by the engine's own clock, which is compared with nothing but itself: whoever
+    # reads it may be late. None: it is not told.
+    at: float | None = None
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):

@@ -301,4 +301,4 @@ def _timing(sequence: Sequence, now: float) -> Timing:
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
     queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` comes after both
     prefill = max(0.0, now - admitted - match)
-    return Timing(queue, match, load, prefill, fetch)
+    return Timing(queue, match, load, prefill, fetch, now)

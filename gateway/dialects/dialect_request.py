@@ -117,7 +117,7 @@ class DialectRequest:
         return json_response(msgspec.json.encode(whole), self.headers)
 
     async def _whole(self, answering: Answering) -> msgspec.Struct:
-        async with self._answer(answering) as answer:
+        async with self._answer(answering, is_whole=True) as answer:
             self.headers.update(self.rendering.headers(self.permit.standing))
             choices = await gather(answer.events)
             await self._end(choices, answer)
@@ -147,13 +147,17 @@ class DialectRequest:
         if self.ending is not None:
             await self.ending(choices, self._usage(answer))
 
-    def _answer(self, answering: Answering) -> AbstractAsyncContextManager[Answer]:
+    def _answer(
+        self, answering: Answering, *, is_whole: bool = False
+    ) -> AbstractAsyncContextManager[Answer]:
         """The request is handed over once: the code that answers it frees it."""
         generation_request, self.generation_request = self.generation_request, None
         assert generation_request is not None
         scope = self.request.scope
         running = running_request(scope)
-        return answering.answer(generation_request, scope["route"].path, running, self.permit)
+        return answering.answer(
+            generation_request, scope["route"].path, running, self.permit, is_whole=is_whole
+        )
 
     def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
         """The events, and None where a sign of life is due."""

@@ -75,6 +75,8 @@ async def gather(events: AsyncIterable[Event]) -> list[FinishedChoice]:
     async for event in events:
         choice = gathering.setdefault(event.index, _Gathering())
         if isinstance(event, Delta):
+            if event.is_restart:
+                choice = gathering[event.index] = _Gathering()
             choice.add(event)
         else:
             finished.append(choice.finished(event))

@@ -62,9 +62,12 @@ class Answering:
         route: str,
         running: RunningRequest,
         permit: Permit,
+        *,
+        is_whole: bool = False,
     ) -> AsyncIterator[Answer]:
         """Run a request of `route` (its template), and give back its `permit` at the end.
 
+        `is_whole`: the caller is shown nothing before the end, so events may begin anew.
         Raises GatewayError for what may not run, EngineError for what broke. Leaving early
         cancels what still runs.
         """
@@ -87,7 +90,9 @@ class Answering:
                     decoder = self.admission.decoder(admitted)
                     on_end = partial(self._count_end, caller, writer)
                     see = self._seeing(admitted, request_metrics)
-                    async with generating(self._engine, admitted, decoder, see, on_end) as events:
+                    async with generating(
+                        self._engine, admitted, decoder, see, on_end, is_whole=is_whole
+                    ) as events:
                         yield Answer(events, request_metrics)
             except InvalidGrammar as error:
                 error.param = admitted.grammar_param

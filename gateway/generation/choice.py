@@ -14,6 +14,7 @@ from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogpro
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.stop_strings import StopScanner
 from gateway.prompts.generation_request import TextRules
+from gateway.replicas.attempts import DiedAnswering
 from gateway.turn_formats.pieces import Piece, ReasoningPiece
 from gateway.turn_formats.turn_format import TurnParser
 
@@ -35,6 +36,7 @@ class Delta(Struct, frozen=True):
     reused: Reused | None = None  # with the first: of its prompt
     timing: Timing | None = None  # likewise
     pieces: tuple[Piece, ...] | None = None  # of the turn; None: it is text and nothing else
+    is_restart: bool = False  # what came of this choice before is void; none is in a stream
 
 
 class ChoiceEnded(Struct, frozen=True):
@@ -84,6 +86,32 @@ async def run_choice(
     yield ended
 
 
+async def run_whole_choice(
+    events: AsyncGenerator[Tokens | Finished, None],
+    new: Callable[[], Choice],
+    see: Callable[[Event], None],
+) -> AsyncGenerator[Event, None]:
+    """As `run_choice`, for an answer of which nothing is shown before all of it is there.
+
+    When its engine dies it is computed anew elsewhere, after a `Delta` that is a restart.
+    """
+    choice = new()
+    try:
+        async with aclosing(run_choice(events, choice, see)) as told:
+            async for event in told:
+                yield event
+        return
+    except DiedAnswering as died:
+        events = died.again()
+    choice = new()
+    restart = Delta(choice.index, "", (), None, is_restart=True)
+    see(restart)
+    yield restart
+    async with aclosing(run_choice(events, choice, see)) as told:
+        async for event in told:
+            yield event
+
+
 class Choice:
     """The state of one choice between events."""
 
@@ -95,7 +123,7 @@ class Choice:
         decoder: TokenDecoder,
         parser: TurnParser | None = None,
     ) -> None:
-        self._index = index
+        self.index = index
         self._shown_stop_ids = generate.sampling.stop_token_ids if rules.include_stop else ()
         self._text = Detokenizer(decoder, skip_special_tokens=rules.skip_special_tokens)
         self._stops = StopScanner(rules.stops, include_stop=rules.include_stop)
@@ -116,11 +144,11 @@ class Choice:
         token_ids = event.token_ids[:count]
         stop = self._stops.stopped_by
         pieces = self._parsed(text, len(token_ids), is_last=stop is not None)
-        delta = Delta(self._index, text, token_ids, logprobs, event.reused, event.timing, pieces)
+        delta = Delta(self.index, text, token_ids, logprobs, event.reused, event.timing, pieces)
         if stop is None and not self._is_over:
             return delta, None
         return delta, ChoiceEnded(
-            self._index,
+            self.index,
             "stop",
             self._tokens,
             self._reused,
@@ -173,11 +201,11 @@ class Choice:
         text = self._stops.feed(text + self._text.flush())
         stop = self._stops.stopped_by
         text += self._stops.flush()
-        delta = Delta(self._index, text, (), None, pieces=self._parsed(text, 0, is_last=True))
+        delta = Delta(self.index, text, (), None, pieces=self._parsed(text, 0, is_last=True))
         reason: EndReason = event.reason if stop is None else "stop"
         stopped_by = event.stop_token_id if stop is None else stop
         return delta, ChoiceEnded(
-            self._index,
+            self.index,
             reason,
             event.completion_tokens,
             event.reused,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from engine.errors import EngineUnavailable
 from engine.link.interface import Engine, OnEnd
-from gateway.generation.choice import Choice, Event, run_choice
+from gateway.generation.choice import Choice, Event, run_choice, run_whole_choice
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.prompts.generation_request import AdmittedRequest
 
@@ -31,25 +32,32 @@ async def generating(
     decoder: TokenDecoder,
     see: Callable[[Event], None] = lambda _: None,
     on_end: OnEnd | None = None,
+    *,
+    is_whole: bool = False,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
     """Run all choices of `admitted`; the generator yields their events as they come.
 
     `see` is called with every event when it comes, whether or not anybody reads on. `on_end` is
     called with the engine's end of every choice, of one that was cancelled here perhaps after all
-    else. A single choice needs no task of its own, which saves its tokens a turn of the event loop.
+    else. `is_whole`: nothing is shown before all of it is there. A single choice needs no task of
+    its own, which saves its tokens a turn of the event loop.
     """
-    parser = admitted.parser
-    choices = [
-        run_choice(
-            engine.generate(generate, on_end),
-            Choice(index, generate, admitted.text, decoder, parser and parser()),
-            see,
+    choices = []
+    for index, generate in enumerate(admitted.generates):
+        told, new = engine.generate(generate, on_end), partial(_new, admitted, decoder, index)
+        choices.append(
+            run_whole_choice(told, new, see) if is_whole else run_choice(told, new(), see)
         )
-        for index, generate in enumerate(admitted.generates)
-    ]
     together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices)
     async with together as events:
         yield events
+
+
+def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice:
+    """The state of a choice that begins."""
+    parser = admitted.parser
+    generate = admitted.generates[index]
+    return Choice(index, generate, admitted.text, decoder, parser and parser())
 
 
 @asynccontextmanager

@@ -37,6 +37,8 @@ class TurnRecorder:
             if event.is_all_shown:
                 self._remember(turn.pieces, turn.token_ids)
             return
+        if event.is_restart:
+            self._turns.pop(event.index, None)
         turn = self._turns.setdefault(event.index, _Turn())
         turn.token_ids += event.token_ids
         if event.pieces is not None:

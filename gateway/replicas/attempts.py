@@ -13,6 +13,7 @@ Knows: errors, and what each says of a request. Does not know: who is ready (`me
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Failed, Finished, Generate, Tokens
 from gateway.replicas.remote_prefill import RemotePrefill
+from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not go through all of them.
@@ -29,6 +31,19 @@ MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
+
+
+class DiedAnswering(EngineDied):
+    """An engine died of whose answer some had come; `again` computes all of it on another one.
+
+    For whoever has shown nothing of it to anybody.
+    """
+
+    def __init__(
+        self, error: EngineDied, again: Callable[[], AsyncGenerator[Tokens | Finished, None]]
+    ) -> None:
+        super().__init__(error.message, retry_after_s=error.retry_after_s)
+        self.again = again
 
 
 @dataclass(slots=True)
@@ -74,6 +89,11 @@ class Attempts:
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
 
+    @property
+    def tokens(self) -> int:
+        """The request's, with its answer's: what a replica has to have room for."""
+        return tokens_needed(self.request)
+
     def next_request(self) -> Generate:
         """The request, by the id that the next attempt has."""
         if not self.number:
@@ -105,8 +125,13 @@ class Attempts:
         return [name for name in room if name not in self.left] or room
 
     def may_go_on(self, attempt: Attempt, error: EngineError) -> bool:
-        """Whether another replica may be tried after `attempt` has failed with `error`."""
-        if attempt.has_begun or self.number >= MOST_ATTEMPTS:
+        """Whether another replica may be tried after `attempt` has failed with `error`.
+
+        If it has begun, by whoever has shown nothing of it.
+        """
+        if self.number >= MOST_ATTEMPTS or (
+            attempt.has_begun and not isinstance(error, EngineDied)
+        ):
             return False
         self.left.add(attempt.replica)
         if isinstance(error, QueueFull):
@@ -121,6 +146,11 @@ class Attempts:
     def _ended(self, end: Finished | Failed) -> None:
         if self.on_end is not None:
             self.on_end(self.told(end))
+
+
+def tokens_needed(request: Generate) -> int:
+    """Of its prompt, and of the longest answer."""
+    return len(request.token_ids) // TOKEN_BYTES + request.sampling.max_tokens
 
 
 def _is_answer(end: Finished | Failed) -> bool:

@@ -100,9 +100,21 @@ class Members:
             self._agree(welcome.fingerprint)  # it may have been the last one with its own
         return engine
 
-    def ready(self) -> list[str]:
-        """The names of those that take requests."""
-        return [name for name, state in self._states().items() if state == "ready"]
+    def ready(self, tokens: int = 0) -> list[str]:
+        """The names of those that take requests of so many tokens, the answers' included.
+
+        Requests are admitted by the shortest context of those that serve; but one that comes
+        meanwhile may have a smaller pool.
+        """
+        return [
+            name
+            for name, state in self._states().items()
+            if state == "ready" and self._context(name) >= tokens
+        ]
+
+    def _context(self, name: str) -> int:
+        welcome = self.engines[name].welcome
+        return 0 if welcome is None else welcome.max_model_len
 
     def serving(self) -> dict[str, ReplicaEngine]:
         """Those that are connected and have the fingerprint, whether or not they answer now."""

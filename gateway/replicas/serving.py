@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
-from engine.errors import EngineError, EngineUnavailable
+from engine.errors import EngineDied, EngineError, EngineUnavailable
 from engine.link.interface import OnEnd
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import Attempt, Attempts
+from gateway.replicas.attempts import Attempt, Attempts, DiedAnswering, tokens_needed
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -44,11 +44,16 @@ class Serving:
         self._clock = clock
         self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
 
-    async def generate(
+    def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """As `Engine.generate`, from whichever replica answers."""
-        attempts = Attempts(request, on_end)
+        """As `Engine.generate`, from whichever replica answers.
+
+        Raises DiedAnswering in place of EngineDied where another one could answer anew.
+        """
+        return self._answered(Attempts(request, on_end))
+
+    async def _answered(self, attempts: Attempts) -> AsyncGenerator[Tokens | Finished, None]:
         try:
             while True:
                 attempt = await self._begin(attempts)
@@ -70,12 +75,11 @@ class Serving:
 
     def rescue(self) -> None:
         """Take what has not begun away from replicas that do not answer, if another one does."""
-        ready = self._members.ready()
-        if not ready:
-            return
         for sent in list(self._unbegun.values()):
             engine = self._members.engines.get(sent.replica)
-            if engine is not None and engine.is_stalled:
+            if engine is None or not engine.is_stalled:
+                continue
+            if self._members.ready(tokens_needed(sent.request)):
                 engine.give_up(sent.request.request_id, "the engine does not answer")
 
     async def _begin(self, attempts: Attempts) -> Attempt:
@@ -92,7 +96,7 @@ class Serving:
     def _question(self, attempts: Attempts) -> RouteQuestion:
         """What may be done with a request now; EngineUnavailable when no replica is ready."""
         members, request = self._members, attempts.next_request()
-        ready = attempts.candidates(members.ready())
+        ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
         sources = {} if request.loads == "never" else members.sources()
@@ -162,10 +166,17 @@ class Serving:
         """Return if another replica is to be tried after this error, else raise it."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
-        if not (attempts.may_go_on(attempt, error) and attempts.candidates(self._members.ready())):
+        ready = self._members.ready(attempts.tokens)
+        if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
+        if attempt.has_begun and isinstance(error, EngineDied):
+            raise DiedAnswering(error, partial(self._again, attempts, attempt.replica))
         attempt.settle(is_last=False)
         self.notes.moved(attempt.replica)
+
+    def _again(self, attempts: Attempts, left: str) -> AsyncGenerator[Tokens | Finished, None]:
+        self.notes.moved(left)
+        return self._answered(attempts)
 
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)

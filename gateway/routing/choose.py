@@ -85,17 +85,21 @@ def _alike(
 ) -> list[Candidate]:
     """Those that are about as cheap as the cheapest, with their loads; `prices` are without."""
     least = min(prices)
+    wait_s = min([one.first_token_s - one.compute_s for one in candidates])
     cheapest = candidates[prices.index(least)]
-    limit = _limit(least + (load_s(cheapest.replica) if cheapest.loads else 0.0), balance)
+    limit = _limit(least + (load_s(cheapest.replica) if cheapest.loads else 0.0), wait_s, balance)
     priced = [
         (price + load_s(one.replica) if one.loads else price, one)
         for price, one in zip(prices, candidates, strict=True)
         if price <= limit
     ]
-    limit = _limit(min([price for price, _ in priced]), balance)
+    limit = _limit(min([price for price, _ in priced]), wait_s, balance)
     return [one for price, one in priced if price <= limit]
 
 
-def _limit(price: float, balance: Balance) -> float:
-    """The highest price that is about as low as this one."""
-    return price * (1 + balance.alike) + balance.alike_s
+def _limit(price: float, wait_s: float, balance: Balance) -> float:
+    """The highest price that is about as low as this one, where all wait for `wait_s` at least.
+
+    What all wait is no difference: a part of a long queue may be more than a prefix is worth.
+    """
+    return price + (price - wait_s) * balance.alike + balance.alike_s

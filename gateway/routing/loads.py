@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine.link.messages import FetchSource, Reused, Timing
 from gateway.routing.expected import Expected, Marks
 from gateway.routing.prompt import Prompt
-from gateway.routing.rates import COMPUTE_S, ReplicaRates
+from gateway.routing.rates import COMPUTE_S, PRIOR_TOKENS, ReplicaRates
 
 
 @dataclass(slots=True)
@@ -97,7 +97,8 @@ class Loads:
         self._leaves_queue(sent)
         if reused is not None and timing is not None:
             rates = self.of(replica).rates
-            rates.began(sent.tokens, reused, timing, now, sent.source, sent.namespace)
+            if rates.began(sent.tokens, reused, timing, now, sent.source, sent.namespace):
+                self._expect_alike()
 
     def ended(self, replica: str, request_id: str) -> None:
         """It is over."""
@@ -128,6 +129,17 @@ class Loads:
             self._fetches[sent.source.address] -= 1
             if not self._fetches[sent.source.address]:
                 del self._fetches[sent.source.address]  # an engine that starts anew has another
+
+    def _expect_alike(self) -> None:
+        """A replica of which little is known yet computes as all of them do.
+
+        Before a long queue a rate that is wrong in one place weighs more than any prefix.
+        """
+        computes = [one.rates.compute for one in self._loads.values()]
+        seconds = PRIOR_TOKENS * COMPUTE_S + sum([one.seconds for one in computes])
+        tokens = PRIOR_TOKENS + sum([one.tokens for one in computes])
+        for one in computes:
+            one.expect(seconds / tokens)
 
     def _new(self) -> ReplicaLoad:
         others = list(self._loads.values())

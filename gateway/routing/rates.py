@@ -30,6 +30,9 @@ HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # likewise
 UNTRIED = 0.2  # of what computing takes: what fetching is taken to take at most, likewise
 FETCH_S = UNTRIED * COMPUTE_S
 PRIOR_TOKENS = 512  # that this is worth
+# Likewise of a replica's own computing, in place of what all of them take: the first prompts of a
+# burst are computed together, and whichever is over first seems to have taken all of that time.
+PRIOR_COMPUTED = 8_192
 OLD_S = 60.0  # since a rate of fetching was last measured
 HOLD_OFF_S = 5.0  # after a fetch of which nothing came
 MOST_HELD_OFF = 256  # namespaces; of more the oldest is tried again
@@ -38,23 +41,26 @@ MOST_HELD_OFF = 256  # namespaces; of more the oldest is tried again
 class Rate:
     """Seconds a token, of late."""
 
-    def __init__(self, seconds_per_token: float) -> None:
-        """What to expect before the first measurement."""
+    def __init__(self, seconds_per_token: float, worth: float = PRIOR_TOKENS) -> None:
+        """What to expect before the first measurement, and how many tokens that is worth."""
         self.is_measured = False
+        self.tokens = self.seconds = 0.0  # measured
+        self._worth = float(worth)
         self.expect(seconds_per_token)
 
     def expect(self, seconds_per_token: float) -> None:
-        """Another guess, before the first measurement."""
-        self.per_token = seconds_per_token
-        self._tokens = float(PRIOR_TOKENS)
-        self._seconds = PRIOR_TOKENS * seconds_per_token
+        """Another guess; it counts the less the more has been measured."""
+        guessed = self._worth * seconds_per_token
+        self.per_token = (guessed + self.seconds) / (self._worth + self.tokens)
+        self._expected = seconds_per_token
 
     def measured(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long."""
         self.is_measured = True
-        self._tokens = KEPT * self._tokens + tokens
-        self._seconds = KEPT * self._seconds + seconds
-        self.per_token = self._seconds / self._tokens
+        self._worth *= KEPT
+        self.tokens = KEPT * self.tokens + tokens
+        self.seconds = KEPT * self.seconds + seconds
+        self.expect(self._expected)
 
 
 class ReplicaRates:
@@ -62,7 +68,7 @@ class ReplicaRates:
 
     def __init__(self, compute_s: float = COMPUTE_S) -> None:
         """`compute_s` is what to expect of computing a token: as others take, where they do."""
-        self.compute = Rate(compute_s)
+        self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         # By whether it is over TCP.
         self.fetch = {way: Rate(self._untried_fetch()) for way in (True, False)}
@@ -78,10 +84,11 @@ class ReplicaRates:
         now: float,
         source: FetchSource | None = None,
         namespace: bytes = b"",
-    ) -> None:
+    ) -> bool:
         """A prompt's first token has just come; `source` is where it was to fetch from.
 
-        `namespace` is the prompt's own, the last one of its path.
+        `namespace` is the prompt's own, the last one of its path. Returns whether `compute` has
+        learned of it.
         """
         if source is not None and source.request_id is None:
             if reused.fetched:
@@ -90,20 +97,26 @@ class ReplicaRates:
                 self._hold_off(namespace, now)
         self._forget_old(now)
         computed = prompt_tokens - reused.tokens
-        seconds = min(timing.prefill, now - self._counted_until)
-        self._counted_until = now
         if computed >= LEAST_TOKENS:
-            self.compute.measured(computed, seconds)
+            self.compute.measured(computed, self._counted_once(timing, now))
             self._expect_of_fetches()
         host, disk = reused.tiers.host, reused.tiers.disk
         if disk:
             self.disk.measured(disk, max(timing.load - host * self.host.per_token, 0.0))
         elif host:
             self.host.measured(host, timing.load)
+        return computed >= LEAST_TOKENS
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
         """Whether the last fetch for a prompt of this namespace brought something, or is old."""
         return now >= self._no_fetch_until.get(namespace, now)
+
+    def _counted_once(self, timing: Timing, now: float) -> float:
+        """The seconds of a prompt's prefill that no prompt before was measured by."""
+        at = now if timing.at is None else timing.at
+        seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
+        self._counted_until = at
+        return seconds
 
     def _hold_off(self, namespace: bytes, now: float) -> None:
         self._no_fetch_until.pop(namespace, None)

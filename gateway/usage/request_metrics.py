@@ -68,6 +68,8 @@ class RequestMetrics:
     def see(self, event: Event) -> None:
         """Count one event."""
         if isinstance(event, Delta):
+            if event.is_restart:
+                self._restart(event.index)
             if event.token_ids:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
@@ -149,6 +151,12 @@ class RequestMetrics:
         """The tokens of a prompt, which its first choice bears as int32."""
         generate = self._admitted.generates[prompt * self._admitted.choices]
         return len(generate.token_ids) // _TOKEN_BYTES
+
+    def _restart(self, index: int) -> None:
+        """What the choice had used is nobody's."""
+        self._streamed.pop(index, None)
+        self._last_token_at[index] = self._clock()
+        self._cached.pop(index // self._admitted.choices, None)
 
     def _reuse(self, index: int, reused: Reused) -> None:
         """The choices of a prompt share it: what one of them computed was not cached."""

@@ -40,6 +40,7 @@ def test_the_phases_add_up_to_the_time_before_the_first_token() -> None:
     )
     # Behind the settling the rig moves the clock by a millisecond, and nobody looks at it.
     assert settled == pytest.approx(clock.now - 0.001)
+    assert first.timing.at == pytest.approx(settled), "by the engine's own clock"
 
 
 def test_only_the_first_tokens_tell_the_timing() -> None:

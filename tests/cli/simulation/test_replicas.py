@@ -89,7 +89,7 @@ def test_a_busy_replica_s_prefix_is_fetched_by_an_idle_one(tmp_path: Path) -> No
     begin = list(range(2000))
     rows = [
         row(0, begin),
-        row(9000, range(5000, 8000)),
+        row(9000, [*begin, *range(5000, 8000)]),  # goes where its beginning is
         row(9000, [*begin, 1]),
         row(9001, [*begin, 2]),
     ]

@@ -52,6 +52,7 @@ class FakeReplica(FakeEngine):
         self.given_up: list[str] = []
         self.exchange: dict[str, FakeReplica] | None = None  # all of them, by address
         self.role: Role = "both"  # of the next process
+        self.max_model_len = WELCOME.max_model_len  # likewise
         self.computes = asyncio.Event()  # cleared: no prompt is computed
         self.computes.set()
         super().__init__(None)
@@ -78,6 +79,7 @@ class FakeReplica(FakeEngine):
             fingerprint=self.fingerprint,
             exchange_address=None if self.exchange is None else self.address,
             role=self.role,
+            max_model_len=self.max_model_len,
         )
 
     def die(self) -> None:

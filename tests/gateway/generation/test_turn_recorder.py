@@ -43,5 +43,18 @@ def test_what_was_not_all_shown_is_no_turn() -> None:
     assert recorded(delta, ended(0, 7)) == [([TextPiece("a")], [1, 2])], "the control: a token"
 
 
+def test_what_came_before_a_restart_is_no_part_of_the_turn() -> None:
+    restart = Delta(0, "", (), None, is_restart=True)
+    other = Delta(1, "c", (3,), None)
+    assert recorded(
+        Delta(0, "a", (1,), None),
+        other,
+        restart,
+        Delta(0, "b", (2,), None),
+        ended(0, 7),
+        ended(1, 7),
+    ) == [([TextPiece("b")], [2]), ([TextPiece("c")], [3])]
+
+
 def test_what_has_not_ended_is_no_turn() -> None:
     assert recorded(Delta(0, "a", (1,), None)) == []

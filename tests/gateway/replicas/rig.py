@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
+from gateway.replicas.attempts import DiedAnswering
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.routing.least_outstanding import LeastOutstandingRouter
@@ -135,15 +136,25 @@ class Asked:
     ends: list[Finished | Failed] = field(default_factory=list)
     error: EngineError | None = None
     is_over: bool = False
+    is_whole: bool = False  # nothing of it is shown before all has come
 
     async def run(self) -> None:
         try:
-            async for event in self.fleet.set.generate(self.request, self.ends.append):
-                if isinstance(event, Tokens):
-                    self.tokens += event.token_ids
+            await self._hear(self.fleet.set.generate(self.request, self.ends.append))
         except EngineError as error:
             self.error = error
         self.is_over = True
+
+    async def _hear(self, events: AsyncGenerator[Tokens | Finished, None]) -> None:
+        try:
+            async for event in events:
+                if isinstance(event, Tokens):
+                    self.tokens += event.token_ids
+        except DiedAnswering as died:
+            if not self.is_whole:
+                raise
+            self.tokens.clear()
+            await self._hear(died.again())
 
 
 def prompt(number: int = 0) -> list[int]:
@@ -152,13 +163,19 @@ def prompt(number: int = 0) -> list[int]:
 
 @asynccontextmanager
 async def asking(
-    fleet: Fleet, count: int = 1, max_tokens: int = 20, *, loads: Loads = "auto"
+    fleet: Fleet,
+    count: int = 1,
+    max_tokens: int = 20,
+    *,
+    loads: Loads = "auto",
+    is_whole: bool = False,
 ) -> AsyncIterator[list[Asked]]:
     """So many requests that run beside the block."""
     asked = [
         Asked(
             fleet,
             generate(f"r{n}-0", prompt(n), max_tokens=max_tokens, block_size=16, loads=loads),
+            is_whole=is_whole,
         )
         for n in range(count)
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from engine.errors import (
@@ -13,8 +15,15 @@ from engine.errors import (
     QueueFull,
 )
 from engine.link.messages import Failed
+from gateway.dialects.finished_choice import FinishedChoice, gather
+from gateway.generation.choice import Event
+from gateway.generation.generation import generating
+from gateway.prompts.generation_request import AdmittedRequest, TextRules
+from gateway.prompts.tokenizer import Tokenizer
 from tests.doubles.engine.fake_engine import failing_at, hanging_at
-from tests.gateway.replicas.rig import Fleet, asking, served_once, settled
+from tests.doubles.engine.tiny_model import byte_tokenizer
+from tests.engine.rigs.rig import generate
+from tests.gateway.replicas.rig import Fleet, asking, prompt, served_once, settled, until
 
 
 async def test_requests_are_spread_and_each_is_served_once() -> None:
@@ -46,6 +55,29 @@ async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> N
     assert ("gone", "a", "") in fleet.router.calls
 
 
+async def test_a_replica_with_too_small_a_pool_is_not_given_what_another_one_has_left() -> None:
+    """It came after the request was admitted; the client is not told that it is too long."""
+    fleet = Fleet()
+    fleet["b"].max_model_len = 30
+    fleet["b"].die()
+    fleet["c"].die()
+    fleet["a"].pace = hanging_at(0)
+    async with asking(fleet, 2) as asked:
+        assert fleet.served() == {"a": 2, "b": 0, "c": 0}
+        fleet["b"].come()
+        fleet["a"].is_stalled = True
+        fleet.set._serving.rescue()
+        await settled()
+        assert not any(one.is_over for one in asked), "b is no place for them: they wait for a"
+        fleet["c"].come()
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 2, "b": 0, "c": 2}
+    async with asking(fleet, 4, max_tokens=10):
+        assert fleet.served()["b"] == 2, "the control: it serves what it has room for"
+
+
 async def test_what_had_begun_ends_with_the_typed_error() -> None:
     fleet = Fleet()
     fleet["a"].pace = hanging_at(3)
@@ -55,6 +87,63 @@ async def test_what_had_begun_ends_with_the_typed_error() -> None:
         await settled()
         assert isinstance(asked.error, EngineDied)
     assert fleet.served() == {"a": 1, "b": 0, "c": 0}
+
+
+async def test_an_answer_that_is_shown_whole_is_computed_anew_when_its_engine_dies() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(3)
+    async with asking(fleet, is_whole=True) as [asked]:
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, [asked])
+    assert fleet.served() == {"a": 1, "b": 1, "c": 0}
+    assert fleet.moved == ["a"]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) -> None:
+    fleet, seen = Fleet(), list[Event]()
+    fleet["a"].pace = hanging_at(3)
+    request = generate("r0-0", prompt(), max_tokens=20, block_size=16)
+    admitted = AdmittedRequest((request,), 1, 20, TextRules())
+    decoder = Tokenizer(byte_tokenizer())
+
+    async def answered() -> list[FinishedChoice]:
+        running = generating(fleet.set, admitted, decoder, seen.append, is_whole=is_whole)
+        async with running as events:
+            return await gather(events)
+
+    task = asyncio.create_task(answered())
+    await until(lambda: len(seen) == 3)
+    fleet["a"].die()
+    if is_whole:
+        [choice] = await task
+        assert list(choice.token_ids) == prompt()
+    else:
+        with pytest.raises(EngineDied):
+            await task
+
+
+async def test_a_whole_answer_that_two_engines_died_of_is_not_computed_by_a_third() -> None:
+    fleet = Fleet()
+    fleet.hang(at=3)
+    async with asking(fleet, is_whole=True) as [asked]:
+        for name in "ab":
+            fleet[name].die()
+            await settled()
+        assert type(asked.error) is EngineDied
+    assert fleet.served() == {"a": 1, "b": 1, "c": 0}
+
+
+async def test_a_whole_answer_ends_with_the_error_where_no_other_replica_is_ready() -> None:
+    fleet = Fleet()
+    fleet["a"].pace = hanging_at(3)
+    for name in "bc":
+        fleet[name].die()
+    async with asking(fleet, is_whole=True) as [asked]:
+        fleet["a"].die()
+        await settled()
+        assert type(asked.error) is EngineDied
 
 
 async def test_a_request_that_two_engines_died_of_is_not_given_to_a_third() -> None:

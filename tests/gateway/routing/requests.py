@@ -41,8 +41,10 @@ def reused(device: int = 0, host: int = 0, disk: int = 0) -> Reused:
     return Reused(TierTokens(device, host, disk))
 
 
-def timing(*, queue: float = 0.0, load: float = 0.0, prefill: float = 0.0) -> Timing:
-    return Timing(queue, 0.0, load, prefill)
+def timing(
+    *, queue: float = 0.0, load: float = 0.0, prefill: float = 0.0, at: float | None = None
+) -> Timing:
+    return Timing(queue, 0.0, load, prefill, at=at)
 
 
 def blocks(count: int, start: int = 0) -> Sequence[int]:

@@ -31,11 +31,25 @@ def test_the_soonest_first_token_is_chosen() -> None:
 
 
 def test_about_as_soon_is_no_difference_and_the_idlest_is_chosen() -> None:
-    both = [one("a", 1.0, running=3), one("b", 1.01, running=2)]
+    both = [one("a", 1.0, compute=1.0, running=3), one("b", 1.01, compute=1.01, running=2)]
     assert chosen(both, 1e6, PLAIN) == "b"
-    assert chosen([one("a", 1.0, running=3), one("b", 1.1, running=2)], 1e6, PLAIN) == "a"
+    later = one("b", 1.1, compute=1.1, running=2)
+    assert chosen([both[0], later], 1e6, PLAIN) == "a"
     assert chosen([one("a", given=9), one("b", given=5)], 1e6, PLAIN) == "b"
     assert chosen([one("b"), one("a")], 1e6, PLAIN) == "a"
+
+
+def test_what_all_wait_for_is_no_difference() -> None:
+    """Two hundredths of a long queue are more than a prefix is worth."""
+    has_it, has_not = one("a", 0.44, compute=0.02, running=5), one("b", 0.33, compute=0.33)
+    assert chosen([has_it, has_not], 1e6, PLAIN) == "a", "the control: nobody waits for long"
+    wait_s = 20.0
+    queued = [
+        replace(each, first_token_s=wait_s + each.first_token_s) for each in (has_it, has_not)
+    ]
+    assert chosen(queued, 1e6, PLAIN) == "a"
+    alike = [one("a", wait_s + 0.3, compute=0.3, running=5), one("b", wait_s + 0.3, compute=0.3)]
+    assert chosen(alike, 1e6, PLAIN) == "b"
 
 
 def test_what_has_computed_more_is_dearer_for_what_it_would_have_to_compute() -> None:

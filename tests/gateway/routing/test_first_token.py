@@ -145,6 +145,25 @@ def test_the_faster_replica_is_given_more() -> None:
     assert one.choose(request("r", *range(1000, 1100)), READY).replica == "a"
 
 
+def test_a_replica_of_which_little_is_known_is_taken_to_be_like_the_others() -> None:
+    """Its first prompts are computed together, and one seems to have taken the time of all."""
+    clock = Clock()
+    one = FirstTokenRouter(clock)
+
+    def compute(replica: str, number: int, seconds: float) -> float:
+        clock.now += 1.0
+        one.sent(replica, request(f"{replica}{number}", *((number, n) for n in range(250))))
+        one.began(replica, f"{replica}{number}", reused(), timing(prefill=seconds))
+        one.ended(replica, f"{replica}{number}")
+        return one._loads.of(replica).rates.compute.per_token
+
+    like_others = [compute("a", number, 0.12) for number in range(30)][-1]
+    assert like_others == pytest.approx(30e-6, rel=0.1)
+    assert compute("b", 0, 0.36) < 2 * like_others
+    own = [compute("b", number, 0.36) for number in range(1, 40)][-1]
+    assert own == pytest.approx(90e-6, rel=0.1), "the control: it is slower, and that is learned"
+
+
 def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
     one = router()
     one.heard("a", cached(*range(100)))
@@ -249,6 +268,24 @@ class TestRates:
         for number in range(1, 60):
             rates.began(1000, reused(), timing(prefill=0.5), now=100.0 * number)
         assert rates.compute.per_token == pytest.approx(0.5e-3, rel=0.02)
+
+    def test_whoever_hears_late_learns_the_same(self) -> None:
+        """A gateway that is busy reads many first tokens at one moment, some time after."""
+        on_time, late = ReplicaRates(), ReplicaRates()
+        for number in range(1, 61):
+            told = timing(prefill=1.0, at=7e6 + 0.25 * number)
+            on_time.began(1000, reused(), told, now=0.25 * number)
+            late.began(1000, reused(), told, now=5.0 * (number // 20))
+        assert on_time.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
+        assert late.compute.per_token == on_time.compute.per_token
+
+    def test_what_is_cached_takes_no_time_from_what_is_computed_meanwhile(self) -> None:
+        rates = ReplicaRates()
+        for number in range(1, 600):
+            rates.began(1000, reused(device=990), timing(prefill=0.1), now=0.1 * number)
+            if number % 10 == 0:
+                rates.began(10_000, reused(), timing(prefill=1.0), now=0.1 * number)
+        assert rates.compute.per_token == pytest.approx(1e-4, rel=0.02)
 
     def test_a_step_for_a_few_tokens_says_nothing_of_many(self) -> None:
         rates = ReplicaRates()

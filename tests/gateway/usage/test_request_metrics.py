@@ -219,6 +219,19 @@ def test_choices_have_gaps_of_their_own_and_one_first_token() -> None:
     assert bench.trace.firsts == [replace(TIMING, queue=0.25)]
 
 
+def test_what_a_choice_had_used_before_it_began_anew_is_nobodys() -> None:
+    bench = Bench(100)
+    with bench.request_metrics.measured():
+        bench.token(after=0.25, cached=16, count=3)
+        bench.request_metrics.see(Delta(0, "", (), None, is_restart=True))
+        assert bench.request_metrics.usage().completion_tokens == 0
+        bench.token(after=0.25, cached=64, count=2)
+    used = bench.request_metrics.usage()
+    assert (used.completion_tokens, used.cached_tokens) == (2, 64)
+    assert bench.request_metrics.worked().generated == 2
+    assert bench.seen()["time_to_first_token_seconds_count"] == 1
+
+
 def test_text_that_was_held_back_is_no_token() -> None:
     bench = Bench(10)
     with bench.request_metrics.measured():
