@@ -232,6 +232,19 @@ def test_what_a_choice_had_used_before_it_began_anew_is_nobodys() -> None:
     assert bench.seen()["time_to_first_token_seconds_count"] == 1
 
 
+def test_what_another_choice_of_the_prompt_has_computed_is_not_cached_after_a_restart() -> None:
+    bench = Bench(100, choices=2)
+    with bench.request_metrics.measured():
+        bench.token(0, cached=0)
+        bench.token(1, cached=96)
+        bench.request_metrics.see(ChoiceEnded(0, "stop", 1, Reused()))
+        bench.request_metrics.see(Delta(1, "", (), None, is_restart=True))
+        assert bench.request_metrics.worked().computed == 100, "of the choice that has ended"
+        bench.token(1, cached=96)
+    assert bench.request_metrics.usage().cached_tokens == 0
+    assert bench.request_metrics.worked().computed == 100
+
+
 def test_text_that_was_held_back_is_no_token() -> None:
     bench = Bench(10)
     with bench.request_metrics.measured():
