@@ -34,6 +34,7 @@ PRIOR_TOKENS = 512  # that this is worth
 # burst are computed together, and whichever is over first seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0  # since a rate of fetching was last measured
+LATE_S = 60.0  # an engine's clock that goes back by more has begun anew
 HOLD_OFF_S = 5.0  # after a fetch of which nothing came
 MOST_HELD_OFF = 256  # namespaces; of more the oldest is tried again
 
@@ -115,7 +116,9 @@ class ReplicaRates:
         """The seconds of a prompt's prefill that no prompt before was measured by."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
-        self._counted_until = at
+        # Of several gateways one may be heard late: what is before the mark has been counted.
+        if not self._counted_until - LATE_S < at < self._counted_until:
+            self._counted_until = at
         return seconds
 
     def _hold_off(self, namespace: bytes, now: float) -> None:

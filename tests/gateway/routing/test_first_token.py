@@ -279,6 +279,21 @@ class TestRates:
         assert on_time.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
         assert late.compute.per_token == on_time.compute.per_token
 
+    def test_what_one_of_several_gateways_says_late_is_not_counted_twice(self) -> None:
+        rates = ReplicaRates()
+        for number in range(2, 60, 2):  # of each two the later one's gateway is heard first
+            for one in (number, number - 1):
+                rates.began(1000, reused(), timing(prefill=1.0, at=7e6 + 0.25 * one), now=number)
+        assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.1)
+
+    def test_a_clock_that_begins_anew_is_followed(self) -> None:
+        rates = ReplicaRates()
+        for start in (7e6, 0.0):
+            for number in range(1, 60):
+                told = timing(prefill=1.0, at=start + 0.25 * number)
+                rates.began(1000, reused(), told, now=number)
+        assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
+
     def test_what_is_cached_takes_no_time_from_what_is_computed_meanwhile(self) -> None:
         rates = ReplicaRates()
         for number in range(1, 600):
