@@ -108,6 +108,12 @@ class ReplicaRates:
             self.host.measured(host, timing.load)
         return computed >= LEAST_TOKENS
 
+    def expect(self, compute_s: float) -> None:
+        """Another guess of what computing a token takes: as all replicas take."""
+        self.compute.expect(compute_s)
+        if not self.compute.is_measured:  # else its next measurement does so: this is called often
+            self._expect_of_fetches()
+
     def may_fetch(self, namespace: bytes, now: float) -> bool:
         """Whether the last fetch for a prompt of this namespace brought something, or is old."""
         return now >= self._no_fetch_until.get(namespace, now)
@@ -137,9 +143,10 @@ class ReplicaRates:
         return min(FETCH_S, UNTRIED * self.compute.per_token)
 
     def _expect_of_fetches(self) -> None:
+        untried = self._untried_fetch()
         for rate in self.fetch.values():
             if not rate.is_measured:
-                rate.expect(self._untried_fetch())
+                rate.expect(untried)
 
     def _forget_old(self, now: float) -> None:
         for way, at in self._fetched_at.items():

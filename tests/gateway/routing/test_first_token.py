@@ -21,7 +21,7 @@ from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.choose import Balance
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.rates import COMPUTE_S, DISK_S, HOST_S, ReplicaRates
+from gateway.routing.rates import COMPUTE_S, DISK_S, HOST_S, UNTRIED, ReplicaRates
 from tests.gateway.routing.requests import (
     BLOCK,
     cached,
@@ -162,6 +162,21 @@ def test_a_replica_of_which_little_is_known_is_taken_to_be_like_the_others() -> 
     assert compute("b", 0, 0.36) < 2 * like_others
     own = [compute("b", number, 0.36) for number in range(1, 40)][-1]
     assert own == pytest.approx(90e-6, rel=0.1), "the control: it is slower, and that is learned"
+
+
+def test_fetching_that_was_not_tried_stays_a_fifth_of_what_computing_is_taken_to_take() -> None:
+    clock = Clock()
+    one = FirstTokenRouter(clock)
+    load_of = one._loads.of
+    assert load_of("b").rates.compute.per_token == COMPUTE_S
+    for number in range(30):
+        clock.now += 1.0
+        one.sent("a", request(f"r{number}", *((number, n) for n in range(250))))
+        one.began("a", f"r{number}", reused(), timing(prefill=0.04))
+    untried = load_of("b").rates
+    assert untried.compute.per_token < UNTRIED * COMPUTE_S, "the control: it is taken to be like a"
+    for rate in untried.fetch.values():
+        assert rate.per_token <= UNTRIED * untried.compute.per_token * 1.001
 
 
 def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
