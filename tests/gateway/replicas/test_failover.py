@@ -146,6 +146,21 @@ async def test_a_whole_answer_ends_with_the_error_where_no_other_replica_is_read
         assert type(asked.error) is EngineDied
 
 
+async def test_a_replica_that_was_full_when_it_was_sent_may_compute_a_whole_answer_anew() -> None:
+    fleet = Fleet()
+    for name in "bc":
+        fleet[name].refusal = QueueFull.code
+    fleet["a"].pace = hanging_at(3)
+    async with asking(fleet, 2, is_whole=True) as asked:
+        assert [len(one.tokens) for one in asked] == [3, 3], "the control: the others were full"
+        assert fleet.served() == {"a": 2, "b": 0, "c": 0}
+        fleet["b"].refusal = fleet["c"].refusal = None
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 2, "b": 1, "c": 1}
+
+
 async def test_a_request_that_two_engines_died_of_is_not_given_to_a_third() -> None:
     fleet = Fleet()
     fleet.hang()
