@@ -62,7 +62,7 @@ class RequestMetrics:
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         self._first_token_s: float | None = None  # since it arrived
-        self._prefill_s: float | None = None  # of the first choice that has a token
+        self._prefill_s: float | None = None  # of the first choice that has a token and keeps it
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:
@@ -156,8 +156,9 @@ class RequestMetrics:
     def _restart(self, index: int) -> None:
         """What the choice had used is nobody's; what the prompt's other choices used remains."""
         self._streamed.pop(index, None)
-        self._last_token_at[index] = self._clock()
+        self._last_token_at.pop(index, None)  # what comes next ends no gap between tokens
         self._reused.pop(index, None)
+        self._prefill_s = None
 
     def _reuse(self, index: int, reused: Reused) -> None:
         self._reused[index] = min(reused, self._reused.pop(index, reused), key=_num_tokens)
@@ -203,11 +204,12 @@ class RequestMetrics:
         index, now = event.index, self._clock()
         if event.timing is not None:
             self._metrics.queued(event.timing.queue)
-        if not self._last_token_at:
+            if self._prefill_s is None:
+                self._prefill_s = event.timing.prefill
+        if self._first_token_s is None:
             self._first_token_s = now - self._arrived
             self._metrics.first_token(self._first_token_s)
             self._trace.first_token(event.timing)
-            self._prefill_s = None if event.timing is None else event.timing.prefill
         before = self._last_token_at.get(index)
         if before is not None:
             self._gaps.append(now - before)
