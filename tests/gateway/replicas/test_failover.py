@@ -124,6 +124,25 @@ async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) 
             await task
 
 
+async def test_a_whole_answer_is_computed_anew_when_its_engine_stops_as_often_as_that_is() -> None:
+    """Its grace is over: what it had begun it gives up."""
+    fleet, seen = Fleet(), list[Event]()
+    for name in "ab":
+        fleet[name].pace = failing_at(3, EngineUnavailable("the engine stopped"))
+    request = generate("r0-0", prompt(), max_tokens=20, block_size=16)
+    admitted = AdmittedRequest((request,), 1, 20, TextRules())
+    decoder = Tokenizer(byte_tokenizer())
+    async with generating(fleet.set, admitted, decoder, seen.append, is_whole=True) as events:
+        [choice] = await gather(events)
+    assert list(choice.token_ids) == prompt()
+    assert fleet.served() == {"a": 1, "b": 1, "c": 1}
+    assert fleet.moved == ["a", "b"]
+    fleet["c"].die()
+    with pytest.raises(EngineUnavailable, match="the engine stopped"):
+        async with generating(fleet.set, admitted, decoder, is_whole=False) as events:
+            await gather(events)  # the control: a stream
+
+
 async def test_a_whole_answer_that_two_engines_died_of_is_not_computed_by_a_third() -> None:
     fleet = Fleet()
     fleet.hang(at=3)
