@@ -36,7 +36,10 @@ class PlacedEngines:
         for number, actors in self._to_be_made.items():
             if why := next(filter(None, (why_not_made(self._ray, one) for one in actors)), ""):
                 self._not_made[number] = why
-        for number, why in self._not_made.items():
+        for number in self._not_made:
             self._to_be_made.pop(number, None)
+        for number in [n for n, one in found.items() if one and one.state == "ready"]:
+            self._not_made.pop(number, None)  # somebody has placed it anew: all of it is there
+        for number, why in self._not_made.items():
             found[number] = EngineReport(state="failed", address="", pid=0, why=why)
         return dict(sorted(found.items()))

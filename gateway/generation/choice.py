@@ -14,7 +14,7 @@ from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogpro
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.stop_strings import StopScanner
 from gateway.prompts.generation_request import TextRules
-from gateway.replicas.attempts import DiedAnswering
+from gateway.replicas.attempts import DiedAnswering, StoppedAnswering
 from gateway.turn_formats.pieces import Piece, ReasoningPiece
 from gateway.turn_formats.turn_format import TurnParser
 
@@ -93,23 +93,20 @@ async def run_whole_choice(
 ) -> AsyncGenerator[Event, None]:
     """As `run_choice`, for an answer of which nothing is shown before all of it is there.
 
-    When its engine dies it is computed anew elsewhere, after a `Delta` that is a restart.
+    When its engine dies or stops it is computed anew elsewhere, after a `Delta` that is a restart.
     """
-    choice = new()
-    try:
-        async with aclosing(run_choice(events, choice, see)) as told:
-            async for event in told:
-                yield event
-        return
-    except DiedAnswering as died:
-        events = died.again()
-    choice = new()
-    restart = Delta(choice.index, "", (), None, is_restart=True)
-    see(restart)
-    yield restart
-    async with aclosing(run_choice(events, choice, see)) as told:
-        async for event in told:
-            yield event
+    while True:
+        choice = new()
+        try:
+            async with aclosing(run_choice(events, choice, see)) as told:
+                async for event in told:
+                    yield event
+            return
+        except (DiedAnswering, StoppedAnswering) as lost:
+            events = lost.again()
+        restart = Delta(choice.index, "", (), None, is_restart=True)
+        see(restart)
+        yield restart
 
 
 class Choice:

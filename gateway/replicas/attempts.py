@@ -4,8 +4,9 @@
       |`--refused for good--------------------------^
       `--died, stopping, full, given up--> sent to another replica, or over if there is none
 
-Only what has not begun is sent again, and only once nothing can come of it from the replica before:
-its connection is closed, it has ended the request itself, or the request was taken away from it.
+Only what has not begun is sent again, or what nobody was shown anything of; and only once nothing
+can come of it from the replica before: its connection is closed, it has ended the request itself,
+or the request was taken away from it.
 Each time it has an id of its own, so that a late end of the one before ends nothing else.
 
 Knows: errors, and what each says of a request. Does not know: who is ready (`members`).
@@ -33,15 +34,24 @@ MOST_ATTEMPTS = 16
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
 
 
+Again = Callable[[], AsyncGenerator[Tokens | Finished, None]]
+
+
 class DiedAnswering(EngineDied):
     """An engine died of whose answer some had come; `again` computes all of it on another one.
 
     For whoever has shown nothing of it to anybody.
     """
 
-    def __init__(
-        self, error: EngineDied, again: Callable[[], AsyncGenerator[Tokens | Finished, None]]
-    ) -> None:
+    def __init__(self, error: EngineDied, again: Again) -> None:
+        super().__init__(error.message, retry_after_s=error.retry_after_s)
+        self.again = again
+
+
+class StoppedAnswering(EngineUnavailable):
+    """As `DiedAnswering`, of an engine that has stopped, and gave up what it had begun."""
+
+    def __init__(self, error: EngineUnavailable, again: Again) -> None:
         super().__init__(error.message, retry_after_s=error.retry_after_s)
         self.again = again
 
@@ -129,11 +139,12 @@ class Attempts:
 
         If it has begun, by whoever has shown nothing of it.
         """
-        if self.number >= MOST_ATTEMPTS or (
-            attempt.has_begun and not isinstance(error, EngineDied)
-        ):
+        is_lost = isinstance(error, EngineDied | EngineUnavailable)
+        if self.number >= MOST_ATTEMPTS or (attempt.has_begun and not is_lost):
             return False
         self.left.add(attempt.replica)
+        if attempt.has_begun:
+            self.full.clear()  # that was before it began: they may have room by now
         if isinstance(error, QueueFull):
             self.full.add(attempt.replica)
             return True

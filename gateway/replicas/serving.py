@@ -14,7 +14,13 @@ from functools import partial
 from engine.errors import EngineDied, EngineError, EngineUnavailable
 from engine.link.interface import OnEnd
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import Attempt, Attempts, DiedAnswering, tokens_needed
+from gateway.replicas.attempts import (
+    Attempt,
+    Attempts,
+    DiedAnswering,
+    StoppedAnswering,
+    tokens_needed,
+)
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -49,7 +55,8 @@ class Serving:
     ) -> AsyncGenerator[Tokens | Finished, None]:
         """As `Engine.generate`, from whichever replica answers.
 
-        Raises DiedAnswering in place of EngineDied where another one could answer anew.
+        Where another one could answer anew, raises DiedAnswering in place of EngineDied, and
+        StoppedAnswering in place of EngineUnavailable.
         """
         return self._answered(Attempts(request, on_end))
 
@@ -169,8 +176,12 @@ class Serving:
         ready = self._members.ready(attempts.tokens)
         if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
-        if attempt.has_begun and isinstance(error, EngineDied):
-            raise DiedAnswering(error, partial(self._again, attempts, attempt.replica))
+        if attempt.has_begun:
+            again = partial(self._again, attempts, attempt.replica)
+            if isinstance(error, EngineDied):
+                raise DiedAnswering(error, again)
+            if isinstance(error, EngineUnavailable):
+                raise StoppedAnswering(error, again)
         attempt.settle(is_last=False)
         self.notes.moved(attempt.replica)
 

@@ -135,10 +135,10 @@ class Loads:
 
         Before a long queue a rate that is wrong in one place weighs more than any prefix.
         """
-        computes = [one.rates.compute for one in self._loads.values()]
-        seconds = PRIOR_TOKENS * COMPUTE_S + sum([one.seconds for one in computes])
-        tokens = PRIOR_TOKENS + sum([one.tokens for one in computes])
-        for one in computes:
+        rates = [one.rates for one in self._loads.values()]
+        seconds = PRIOR_TOKENS * COMPUTE_S + sum([one.compute.seconds for one in rates])
+        tokens = PRIOR_TOKENS + sum([one.compute.tokens for one in rates])
+        for one in rates:
             one.expect(seconds / tokens)
 
     def _new(self) -> ReplicaLoad:

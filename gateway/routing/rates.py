@@ -34,6 +34,7 @@ PRIOR_TOKENS = 512  # that this is worth
 # burst are computed together, and whichever is over first seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0  # since a rate of fetching was last measured
+LATE_S = 60.0  # an engine's clock that goes back by more has begun anew
 HOLD_OFF_S = 5.0  # after a fetch of which nothing came
 MOST_HELD_OFF = 256  # namespaces; of more the oldest is tried again
 
@@ -107,6 +108,12 @@ class ReplicaRates:
             self.host.measured(host, timing.load)
         return computed >= LEAST_TOKENS
 
+    def expect(self, compute_s: float) -> None:
+        """Another guess of what computing a token takes: as all replicas take."""
+        self.compute.expect(compute_s)
+        if not self.compute.is_measured:  # else its next measurement does so: this is called often
+            self._expect_of_fetches()
+
     def may_fetch(self, namespace: bytes, now: float) -> bool:
         """Whether the last fetch for a prompt of this namespace brought something, or is old."""
         return now >= self._no_fetch_until.get(namespace, now)
@@ -115,7 +122,9 @@ class ReplicaRates:
         """The seconds of a prompt's prefill that no prompt before was measured by."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
-        self._counted_until = at
+        # Of several gateways one may be heard late: what is before the mark has been counted.
+        if not self._counted_until - LATE_S < at < self._counted_until:
+            self._counted_until = at
         return seconds
 
     def _hold_off(self, namespace: bytes, now: float) -> None:
@@ -134,9 +143,10 @@ class ReplicaRates:
         return min(FETCH_S, UNTRIED * self.compute.per_token)
 
     def _expect_of_fetches(self) -> None:
+        untried = self._untried_fetch()
         for rate in self.fetch.values():
             if not rate.is_measured:
-                rate.expect(self._untried_fetch())
+                rate.expect(untried)
 
     def _forget_old(self, now: float) -> None:
         for way, at in self._fetched_at.items():

@@ -58,11 +58,11 @@ class RequestMetrics:
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
-        self._cached: dict[int, Reused] = {}  # by prompt
+        self._reused: dict[int, Reused] = {}  # by choice
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         self._first_token_s: float | None = None  # since it arrived
-        self._prefill_s: float | None = None  # of the first choice that has a token
+        self._prefill_s: float | None = None  # of the first choice that has a token and keeps it
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:
@@ -84,7 +84,7 @@ class RequestMetrics:
 
     def usage(self) -> Usage:
         """What has been used so far; each prompt counts once, however many choices it has."""
-        reused = self._cached.values()
+        reused = self._by_prompt().values()
         cached = sum(one.tokens for one in reused)
         return Usage(
             prompt_tokens=self._admitted.prompt_tokens,
@@ -102,8 +102,9 @@ class RequestMetrics:
         A prompt that the engine failed or refused before its first token was not computed. One
         that its client abandoned counts: it may well have been, and would else be free.
         """
-        begun = range(self._prompts()) if self._outcome == _CANCELLED else list(self._cached)
-        cached = sum(one.tokens for one in self._cached.values())
+        reused = self._by_prompt()
+        begun = range(self._prompts()) if self._outcome == _CANCELLED else list(reused)
+        cached = sum(one.tokens for one in reused.values())
         return TokenCounts(
             computed=sum(map(self._length, begun)) - cached,
             cached=cached,
@@ -112,12 +113,12 @@ class RequestMetrics:
 
     def missed(self) -> CacheMiss | None:
         """Why it missed; None unless it was compared and begun."""
-        cached = sum(one.tokens for one in self._cached.values())
-        return self._cache_miss(cached) if self._cached else None
+        reused = self._by_prompt().values()
+        return self._cache_miss(sum(one.tokens for one in reused)) if reused else None
 
     def saved_ms(self) -> float | None:
         """The engine's time that the cache has saved; None: nothing has been measured."""
-        saved = [one.saved_seconds for one in self._cached.values()]
+        saved = [one.saved_seconds for one in self._by_prompt().values()]
         known = [seconds for seconds in saved if seconds is not None]
         return sum(known) * 1000 if known else None
 
@@ -153,15 +154,22 @@ class RequestMetrics:
         return len(generate.token_ids) // _TOKEN_BYTES
 
     def _restart(self, index: int) -> None:
-        """What the choice had used is nobody's."""
+        """What the choice had used is nobody's; what the prompt's other choices used remains."""
         self._streamed.pop(index, None)
-        self._last_token_at[index] = self._clock()
-        self._cached.pop(index // self._admitted.choices, None)
+        self._last_token_at.pop(index, None)  # what comes next ends no gap between tokens
+        self._reused.pop(index, None)
+        self._prefill_s = None
 
     def _reuse(self, index: int, reused: Reused) -> None:
+        self._reused[index] = min(reused, self._reused.pop(index, reused), key=_num_tokens)
+
+    def _by_prompt(self) -> dict[int, Reused]:
         """The choices of a prompt share it: what one of them computed was not cached."""
-        prompt = index // self._admitted.choices
-        self._cached[prompt] = min(reused, self._cached.get(prompt, reused), key=_num_tokens)
+        found: dict[int, Reused] = {}
+        for index, reused in self._reused.items():
+            prompt = index // self._admitted.choices
+            found[prompt] = min(reused, found.get(prompt, reused), key=_num_tokens)
+        return found
 
     def _cache_miss(self, cached: int) -> CacheMiss | None:
         compared = self._admitted.comparison
@@ -196,11 +204,12 @@ class RequestMetrics:
         index, now = event.index, self._clock()
         if event.timing is not None:
             self._metrics.queued(event.timing.queue)
-        if not self._last_token_at:
+            if self._prefill_s is None:
+                self._prefill_s = event.timing.prefill
+        if self._first_token_s is None:
             self._first_token_s = now - self._arrived
             self._metrics.first_token(self._first_token_s)
             self._trace.first_token(event.timing)
-            self._prefill_s = None if event.timing is None else event.timing.prefill
         before = self._last_token_at.get(index)
         if before is not None:
             self._gaps.append(now - before)

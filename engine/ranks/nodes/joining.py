@@ -15,6 +15,7 @@ import logging
 import socket
 import time
 from contextlib import closing
+from errno import EINVAL
 from pathlib import Path
 from typing import NoReturn
 
@@ -99,6 +100,8 @@ def reached_by(place: str) -> str:
         family, kind, *_, at = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except socket.gaierror as error:
         raise OSError(error.errno, f"join {host}: {error.strerror}") from error
+    except UnicodeError as error:  # a part of the name is empty, or too long
+        raise OSError(EINVAL, f"join {host}: {error}") from error
     with socket.socket(family, kind) as probe:
         probe.connect(at)  # of a datagram socket: nothing is sent
         found: str = probe.getsockname()[0]
@@ -114,6 +117,8 @@ def check_own(host: str) -> None:
     except OSError as error:
         text = f"node_host {host}: {error.strerror}"
         raise OSError(error.errno, text) from error
+    except UnicodeError as error:  # as in `reached_by`
+        raise OSError(EINVAL, f"node_host {host}: {error}") from error
 
 
 def _connection(context: zmq.Context[Socket], config: NodeConfig, key: LinkKey) -> NodeConnection:

@@ -201,6 +201,28 @@ def test_an_engine_that_ray_cannot_make_has_failed_and_says_why(
     assert report.state == "ready"
 
 
+@pytest.mark.parametrize("lacks", ["engine-0", "node-0-1"])
+def test_an_engine_that_another_command_has_placed_since_has_not_failed(
+    of_two_machines: ClusterSettings, lacks: str
+) -> None:
+    ray = FakeRay(not_made={lacks: NotMade(OTHER_VERSION)})
+    placed = PlacedEngines(ray, of_two_machines)
+    placed.place(0)
+    if "engine-0" in ray.actors:
+        ray.actors["engine-0"].become("starting")
+
+    def states() -> list[str | None]:
+        return [None if one is None else one.state for one in placed.reports().values()]
+
+    assert states() == ["failed"], "the control: a part of it is there at most"
+    ray.not_made.clear()
+    PlacedEngines(ray, of_two_machines).place(0)
+    ray.actors["engine-0"].become("ready")
+    assert states() == ["ready"]
+    ray.actors["engine-0"].become("stopping")
+    assert states() == ["stopping"]
+
+
 def test_an_engine_is_added_for_one_that_is_gone(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:

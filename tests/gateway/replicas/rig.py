@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
-from gateway.replicas.attempts import DiedAnswering
+from gateway.replicas.attempts import DiedAnswering, StoppedAnswering
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.routing.least_outstanding import LeastOutstandingRouter
@@ -150,11 +150,11 @@ class Asked:
             async for event in events:
                 if isinstance(event, Tokens):
                     self.tokens += event.token_ids
-        except DiedAnswering as died:
+        except (DiedAnswering, StoppedAnswering) as lost:
             if not self.is_whole:
                 raise
             self.tokens.clear()
-            await self._hear(died.again())
+            await self._hear(lost.again())
 
 
 def prompt(number: int = 0) -> list[int]:

@@ -124,6 +124,25 @@ async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) 
             await task
 
 
+async def test_a_whole_answer_is_computed_anew_when_its_engine_stops_as_often_as_that_is() -> None:
+    """Its grace is over: what it had begun it gives up."""
+    fleet, seen = Fleet(), list[Event]()
+    for name in "ab":
+        fleet[name].pace = failing_at(3, EngineUnavailable("the engine stopped"))
+    request = generate("r0-0", prompt(), max_tokens=20, block_size=16)
+    admitted = AdmittedRequest((request,), 1, 20, TextRules())
+    decoder = Tokenizer(byte_tokenizer())
+    async with generating(fleet.set, admitted, decoder, seen.append, is_whole=True) as events:
+        [choice] = await gather(events)
+    assert list(choice.token_ids) == prompt()
+    assert fleet.served() == {"a": 1, "b": 1, "c": 1}
+    assert fleet.moved == ["a", "b"]
+    fleet["c"].die()
+    with pytest.raises(EngineUnavailable, match="the engine stopped"):
+        async with generating(fleet.set, admitted, decoder, is_whole=False) as events:
+            await gather(events)  # the control: a stream
+
+
 async def test_a_whole_answer_that_two_engines_died_of_is_not_computed_by_a_third() -> None:
     fleet = Fleet()
     fleet.hang(at=3)
@@ -144,6 +163,21 @@ async def test_a_whole_answer_ends_with_the_error_where_no_other_replica_is_read
         fleet["a"].die()
         await settled()
         assert type(asked.error) is EngineDied
+
+
+async def test_a_replica_that_was_full_when_it_was_sent_may_compute_a_whole_answer_anew() -> None:
+    fleet = Fleet()
+    for name in "bc":
+        fleet[name].refusal = QueueFull.code
+    fleet["a"].pace = hanging_at(3)
+    async with asking(fleet, 2, is_whole=True) as asked:
+        assert [len(one.tokens) for one in asked] == [3, 3], "the control: the others were full"
+        assert fleet.served() == {"a": 2, "b": 0, "c": 0}
+        fleet["b"].refusal = fleet["c"].refusal = None
+        fleet["a"].die()
+        await settled()
+        served_once(fleet, asked)
+    assert fleet.served() == {"a": 2, "b": 1, "c": 1}
 
 
 async def test_a_request_that_two_engines_died_of_is_not_given_to_a_third() -> None:

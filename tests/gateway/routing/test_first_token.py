@@ -21,7 +21,7 @@ from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.choose import Balance
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.rates import COMPUTE_S, DISK_S, HOST_S, ReplicaRates
+from gateway.routing.rates import COMPUTE_S, DISK_S, HOST_S, UNTRIED, ReplicaRates
 from tests.gateway.routing.requests import (
     BLOCK,
     cached,
@@ -164,6 +164,21 @@ def test_a_replica_of_which_little_is_known_is_taken_to_be_like_the_others() -> 
     assert own == pytest.approx(90e-6, rel=0.1), "the control: it is slower, and that is learned"
 
 
+def test_fetching_that_was_not_tried_stays_a_fifth_of_what_computing_is_taken_to_take() -> None:
+    clock = Clock()
+    one = FirstTokenRouter(clock)
+    load_of = one._loads.of
+    assert load_of("b").rates.compute.per_token == COMPUTE_S
+    for number in range(30):
+        clock.now += 1.0
+        one.sent("a", request(f"r{number}", *((number, n) for n in range(250))))
+        one.began("a", f"r{number}", reused(), timing(prefill=0.04))
+    untried = load_of("b").rates
+    assert untried.compute.per_token < UNTRIED * COMPUTE_S, "the control: it is taken to be like a"
+    for rate in untried.fetch.values():
+        assert rate.per_token <= UNTRIED * untried.compute.per_token * 1.001
+
+
 def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
     one = router()
     one.heard("a", cached(*range(100)))
@@ -278,6 +293,21 @@ class TestRates:
             late.began(1000, reused(), told, now=5.0 * (number // 20))
         assert on_time.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
         assert late.compute.per_token == on_time.compute.per_token
+
+    def test_what_one_of_several_gateways_says_late_is_not_counted_twice(self) -> None:
+        rates = ReplicaRates()
+        for number in range(2, 60, 2):  # of each two the later one's gateway is heard first
+            for one in (number, number - 1):
+                rates.began(1000, reused(), timing(prefill=1.0, at=7e6 + 0.25 * one), now=number)
+        assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.1)
+
+    def test_a_clock_that_begins_anew_is_followed(self) -> None:
+        rates = ReplicaRates()
+        for start in (7e6, 0.0):
+            for number in range(1, 60):
+                told = timing(prefill=1.0, at=start + 0.25 * number)
+                rates.began(1000, reused(), told, now=number)
+        assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
 
     def test_what_is_cached_takes_no_time_from_what_is_computed_meanwhile(self) -> None:
         rates = ReplicaRates()

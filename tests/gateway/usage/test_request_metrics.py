@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
@@ -12,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.errors import EngineError, EngineUnavailable, NumericFailure
 from engine.link.messages import Reused, Timing
 from engine.link.stats_messages import TierTokens
+from gateway.diagnosis.comparison import Comparison
+from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import TooManyRequests
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.telemetry.metrics import GatewayMetrics
@@ -24,6 +27,7 @@ ROUTE = "/v1/completions"
 OTHER = "/v1/chat/completions"
 TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
 GAPS_AT_ONCE = 64
+RESTART = Delta(0, "", (), None, is_restart=True)
 
 
 class RecordingTrace(RequestTracing):
@@ -223,13 +227,57 @@ def test_what_a_choice_had_used_before_it_began_anew_is_nobodys() -> None:
     bench = Bench(100)
     with bench.request_metrics.measured():
         bench.token(after=0.25, cached=16, count=3)
-        bench.request_metrics.see(Delta(0, "", (), None, is_restart=True))
+        bench.request_metrics.see(RESTART)
         assert bench.request_metrics.usage().completion_tokens == 0
         bench.token(after=0.25, cached=64, count=2)
     used = bench.request_metrics.usage()
     assert (used.completion_tokens, used.cached_tokens) == (2, 64)
     assert bench.request_metrics.worked().generated == 2
     assert bench.seen()["time_to_first_token_seconds_count"] == 1
+
+
+def test_the_first_token_after_a_restart_ends_no_gap_between_tokens() -> None:
+    bench = Bench(100)
+    with bench.request_metrics.measured():
+        bench.token(after=0.25, cached=0)
+        bench.token(after=0.5)
+        bench.request_metrics.see(RESTART)
+        bench.token(after=8.0, cached=0)
+        bench.token(after=1.0)
+    seen = bench.seen()
+    assert seen["inter_token_latency_seconds_count"] == 2
+    assert seen["inter_token_latency_seconds_sum"] == 1.5
+    assert seen["time_to_first_token_seconds_count"] == 1
+
+
+def test_what_a_miss_costs_is_told_by_the_attempt_that_answers() -> None:
+    old, new = (SeenPrompt(name, bytes(400), (), False, b"", None, b"") for name in ("old", "new"))
+    asked = dataclasses.replace(admitted(100), comparison=Comparison(new, 10, seen=old, common=100))
+
+    def lost_ms(*attempts: float) -> float | None:
+        metrics = RequestMetrics(GatewayMetrics(), ROUTE, asked, 0.0, ManualClock(1.0))
+        for number, seconds in enumerate(attempts):
+            if number:
+                metrics.see(RESTART)
+            timing = replace(TIMING, prefill=seconds)
+            metrics.see(Delta(0, "x", (7,), None, Reused(), timing))
+        missed = metrics.missed()
+        return None if missed is None else missed.lost_ms
+
+    assert lost_ms(0.1, 0.5) == lost_ms(0.5) != lost_ms(0.1)
+
+
+def test_what_another_choice_of_the_prompt_has_computed_is_not_cached_after_a_restart() -> None:
+    bench = Bench(100, choices=2)
+    with bench.request_metrics.measured():
+        bench.token(0, cached=0)
+        bench.token(1, cached=96)
+        bench.request_metrics.see(ChoiceEnded(0, "stop", 1, Reused()))
+        bench.request_metrics.see(Delta(1, "", (), None, is_restart=True))
+        assert bench.request_metrics.worked().computed == 100, "of the choice that has ended"
+        bench.token(1, cached=96)
+    assert bench.request_metrics.usage().cached_tokens == 0
+    assert bench.request_metrics.worked().computed == 100
 
 
 def test_text_that_was_held_back_is_no_token() -> None:

@@ -86,6 +86,15 @@ def test_a_host_that_is_another_machines_is_named() -> None:
         check_own("fe80::1%nosuch")
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+def test_a_host_that_can_have_no_address_is_named(host: str) -> None:
+    with pytest.raises(OSError, match=rf"node_host {host}: encoding") as own:
+        check_own(host)
+    with pytest.raises(OSError, match=rf"join {host}: encoding") as other:
+        reached_by(f"tcp://{host}:7300")
+    assert "\n" not in f"{own.value}{other.value}"
+
+
 def test_one_that_there_is_not_ends(tmp_path: Path) -> None:
     at = nodes_at(tmp_path)
     key = read_link_key(at.key_file)
