@@ -29,13 +29,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROWS, WIDTH, EPS = 5, 128, 1e-5
+# Of 16 bits the interpreter may read one half before a rank has written, and the other after it:
+# glibc's memcpy reads two bytes twice. A GPU reads them at once.
+DTYPE = torch.float32
 EXCHANGES = 24
 WAYS = ("one go", "two goes", "columns", "tokens")
 LONGEST_S, STILL_S = 60.0, 0.05
 
 
-def drawn(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+def drawn(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, dtype=DTYPE, generator=torch.Generator().manual_seed(seed))
 
 
 def exchanges(number: int) -> Iterator[tuple[int, str, int]]:
@@ -45,41 +48,41 @@ def exchanges(number: int) -> Iterator[tuple[int, str, int]]:
         yield 100 * each, order.choice(WAYS), order.randint(1, ROWS + 1)
 
 
-def exchange(rows: PeerRows, dtype: torch.dtype, number: int) -> list[Tensor]:
+def exchange(rows: PeerRows, number: int) -> list[Tensor]:
     """What this rank has of each: sums, columns of all ranks, or tokens of the first."""
-    pause, weight = random.Random(rows.rank), torch.ones(WIDTH, dtype=dtype)
+    pause, weight = random.Random(rows.rank), torch.ones(WIDTH, dtype=DTYPE)
     in_two = replace(rows, least_saved=0)
     found: list[Tensor] = []
     for seed, way, count in exchanges(number):
         time.sleep(pause.choice((0.0, 0.0, 0.002)))
         if way == "columns":
-            mine = drawn(1, 20 + 80 * count, dtype=dtype, seed=seed + rows.rank)
+            mine = drawn(1, 20 + 80 * count, seed=seed + rows.rank)
             found.append(peer_gather.gather(mine, rows))
         elif way == "tokens":
             found.append(torch.arange(20 * count) + seed + rows.rank)
             peer_gather.share(found[-1], rows)
         else:
-            product = drawn(count, WIDTH, dtype=dtype, seed=seed + rows.rank)
-            residual = drawn(count, WIDTH, dtype=dtype, seed=seed + 99)
+            product = drawn(count, WIDTH, seed=seed + rows.rank)
+            residual = drawn(count, WIDTH, seed=seed + 99)
             unread = PeerProduct(product, in_two if way == "two goes" else rows)
             found.append(torch.cat(add_rms_norm.launch(unread, residual, weight, EPS)))
     return found
 
 
-def wanted(num_ranks: int, dtype: torch.dtype, number: int) -> list[Tensor]:
+def wanted(num_ranks: int, number: int) -> list[Tensor]:
     """The same, of what is gathered."""
-    weight = torch.ones(WIDTH, dtype=dtype)
+    weight = torch.ones(WIDTH, dtype=DTYPE)
     found: list[Tensor] = []
     for first, way, count in exchanges(number):
         seeds = range(first, first + num_ranks)
         if way == "columns":
-            parts = [drawn(1, 20 + 80 * count, dtype=dtype, seed=seed) for seed in seeds]
+            parts = [drawn(1, 20 + 80 * count, seed=seed) for seed in seeds]
             found.append(peer_gather.reference(torch.stack(parts)))
         elif way == "tokens":
             found.append(torch.arange(20 * count) + first)
         else:
-            products = [drawn(count, WIDTH, dtype=dtype, seed=seed) for seed in seeds]
-            residual = drawn(count, WIDTH, dtype=dtype, seed=first + 99)
+            products = [drawn(count, WIDTH, seed=seed) for seed in seeds]
+            residual = drawn(count, WIDTH, seed=first + 99)
             summed = add_rms_norm.launch(torch.stack(products), residual, weight, EPS)
             found.append(torch.cat(summed))
     return found
@@ -117,24 +120,19 @@ def stand_still(rank: BaseProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "dtype", "number"),
-    [
-        (2, torch.float32, EXCHANGES),
-        (3, torch.float32, EXCHANGES),
-        (4, torch.float16, EXCHANGES),
-        (8, torch.float16, EXCHANGES // 3),  # which take turns on two cores
-    ],
+    ("num_ranks", "number"),
+    [(2, EXCHANGES), (3, EXCHANGES), (4, EXCHANGES), (8, EXCHANGES // 3)],  # on two cores
 )
-def test_all_ranks_have_what_each_sent(num_ranks: int, dtype: torch.dtype, number: int) -> None:
-    ints = ints_of(dtype)
+def test_all_ranks_have_what_each_sent(num_ranks: int, number: int) -> None:
+    ints = ints_of(DTYPE)
     assert ints is not None
     shape = (TURNS, ROWS, num_ranks, WIDTH)
     buffers = [torch.empty(shape, dtype=ints).share_memory_() for _ in range(num_ranks)]
     peers = [open_rows(rank, buffers) for rank in range(num_ranks)]
-    expected = wanted(num_ranks, dtype, number)
+    expected = wanted(num_ranks, number)
 
     def run(rank: int) -> None:
-        found = exchange(peers[rank], dtype, number)
+        found = exchange(peers[rank], number)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         assert peers[rank].turns.max() < TURNS, "however many there were"
 
