@@ -32,8 +32,6 @@ MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
-
-
 Again = Callable[[], AsyncGenerator[Tokens | Finished, None]]
 
 

@@ -161,7 +161,7 @@ class RequestMetrics:
         self._prefill_s = None
 
     def _reuse(self, index: int, reused: Reused) -> None:
-        self._reused[index] = min(reused, self._reused.pop(index, reused), key=_num_tokens)
+        self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
     def _by_prompt(self) -> dict[int, Reused]:
         """The choices of a prompt share it: what one of them computed was not cached."""
