@@ -59,7 +59,7 @@ class HarmonyFormat:
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source writes calls this way."""
-        return _CHANNEL in template and _MESSAGE in template and "to=functions." in template
+        return all(mark in template for mark in (_CHANNEL, _MESSAGE, "to=", "functions."))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Reads a turn in which these tools may be called."""

@@ -17,7 +17,7 @@ from engine.grammars.prepared import prepared
 from engine.grammars.token_mask import Compilation, GrammarConstraint, compiled
 from engine.grammars.vocabulary import NoVocabulary, Vocabulary, read_vocabulary
 from engine.link.messages import Grammar, GrammarKind, SamplingParams
-from tests.doubles.engine.tiny_model import EOS, write_tiny_model
+from tests.doubles.engine.tiny_model import BOS, EOS, TURN, write_tiny_model
 from tests.doubles.grammars import deep, endless, huge
 from tests.doubles.waiting import wait_for
 from tests.engine.grammars.conftest import VOCAB_SIZE
@@ -127,6 +127,16 @@ def test_a_mask_has_a_bit_for_each_logit_and_those_without_a_token_are_never_all
     assert constraint.allowed() is constraint.allowed(), "it may be asked again"
 
 
+def test_a_grammar_may_name_tokens(grammars: Grammars) -> None:
+    constraint = ready(grammars, "lark", f'start: "a" <[{TURN}]> <|bos|> %json {{"const": 1}}')
+    constraint.advance(ord("a"))
+    assert tokens(constraint) == {TURN}, "and not its letters"
+    constraint.advance(TURN)
+    assert tokens(constraint) == {BOS}
+    constraint.advance(BOS)
+    assert say(constraint, "1")
+
+
 def test_sequences_with_one_grammar_are_at_places_of_their_own(grammars: Grammars) -> None:
     first, second = (ready(grammars, "regex", "ab") for _ in range(2))
     first.advance(ord("a"))
@@ -207,6 +217,13 @@ UNSOUND: dict[str, tuple[GrammarKind, str, str]] = {
     "no such rule": ("gbnf", "root ::= nowhere", "nowhere"),
     "part": ("lark", 'start: %grammar ["regex", "(a"]', "unclosed group"),
     "no such part": ("lark", 'start: %grammar ["yaml", "a"]', "%grammar"),
+    "no such token": ("lark", f"start: <[{VOCAB_SIZE}]>", "too large: 300"),
+    "no such name of a token": ("lark", "start: <|unknown|>", "unknown"),
+    "keyword beside a token": (
+        "lark",
+        f'start: <[{TURN}]> %json {{"not": {{}}, "x-guidance": {{"lenient": true}}}}',
+        "not",
+    ),
     "no JSON in a part": ("lark", 'start: %grammar ["regex"', "%grammar"),
 }
 
