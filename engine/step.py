@@ -32,9 +32,12 @@ class RowKind(Enum):
     PREFILL = "prefill"  # several tokens of a prompt, or of a sequence that starts anew
     DECODE = "decode"  # one token, whatever it is of
     VERIFY = "verify"  # the last known token, and some that are given to be compared with samples
+    SCORE = "score"  # tokens of a prompt, each of which tells how likely the next one was
 
 
-PREFILL, DECODE, VERIFY = RowKind  # until Python 3.12 `RowKind.DECODE` takes ten times as long
+PREFILL, DECODE, VERIFY, SCORE = (
+    RowKind  # until Python 3.12 `RowKind.DECODE` takes ten times as long
+)
 
 
 def kind_of(num_new: int) -> RowKind:
@@ -65,12 +68,13 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: RowKind
     start: int
     end: int  # first position after the row: its context length
-    samples: bool  # the token after its last is sampled, or after each that it verifies
+    samples: bool  # the token after its last is sampled, or after each that it verifies or scores
     is_pending: bool  # the value of its last token is not known on the host yet
     token_ids: bytes  # one for each position; a pending one is 0
     first_block: int  # the position of the first of `block_ids`; 0: they are all there are
     block_ids: bytes  # that the batch slot has got since they were last sent; mostly none
     new: NewRequest | None = None  # with the first row of a lease that samples
+    next_ids: bytes = b""  # of a row that scores: the token after each; what it samples is dropped
 
     @property
     def num_new(self) -> int:
@@ -80,7 +84,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def num_samples(self) -> int:
         """How many tokens are sampled."""
-        return self.num_new if self.kind is VERIFY else int(self.samples)
+        return self.num_new if samples_each(self.kind) else int(self.samples)
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -94,6 +98,11 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
         """Tokens computed by the step."""
         decodes = count_decodes(self.rows)
         return decodes + sum(row.num_new for row in self.rows[decodes:])
+
+
+def samples_each(kind: RowKind) -> bool:
+    """Whether a row of this kind samples after each of its tokens."""
+    return kind is VERIFY or kind is SCORE
 
 
 def is_prefill(row: Row) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import Sharing
 from engine.execution.staging import HostArray, to_device
-from engine.step import DECODE, VERIFY, Row, count_decodes
+from engine.step import DECODE, Row, count_decodes, samples_each
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.split_sizes import SplitSizes
 
@@ -106,7 +106,7 @@ def splits_of(
 def more_samples(rows: Sequence[Row]) -> int:
     """How many tokens are sampled beside one a row; rows that sample several are no decodes."""
     others = takewhile(lambda row: row.kind is not DECODE, reversed(rows))
-    return sum(row.num_samples - 1 for row in others if row.kind is VERIFY)
+    return sum(row.num_samples - 1 for row in others if samples_each(row.kind))
 
 
 def samples_of(rows: Sequence[Row]) -> list[Row]:

@@ -88,6 +88,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
     num_logprobs: int | None = None  # None: no logprobs; 0: the chosen token's alone
+    prompt_logprobs: int | None = None  # the same of every token of the prompt but the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None
@@ -205,6 +206,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     chosen: float
     top_ids: bytes = b""  # int32, little endian, most likely first
     top_values: bytes = b""  # float32, little endian, as many
+    rank: int | None = None  # of a prompt's token: 1 is the likeliest
 
     @property
     def top(self) -> tuple[tuple[int, float], ...]:
@@ -212,6 +214,10 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
         count = len(self.top_ids) // 4
         ids = struct.unpack(f"<{count}i", self.top_ids)
         return tuple(zip(ids, struct.unpack(f"<{count}f", self.top_values), strict=True))
+
+
+# Of each token of a prompt but the first.
+PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True):
@@ -257,6 +263,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     logprobs: tuple[TokenLogprobs, ...] | None = None
     reused: Reused | None = None  # set on the first Tokens of a request
     timing: Timing | None = None  # likewise
+    prompt_logprobs: PromptLogprobs = None  # likewise, if asked for
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
@@ -280,6 +287,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     completion_tokens: int
     engine_seconds: float = 0.0  # its share, by tokens, of the steps that it took part in
     cache: WrittenAndRead = WrittenAndRead()
+    prompt_logprobs: PromptLogprobs = None  # where no Tokens came before
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

@@ -18,6 +18,7 @@ from engine.execution.staging import HostArray, to_device
 from engine.step import NewRequest
 
 A = TypeVar("A")
+SAMPLED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,15 @@ class Masks(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class WantedLogprobs(Generic[A]):
-    """Rows that report log-probabilities, and how many of the likeliest each reports."""
+    """Rows that report log-probabilities, L of them: `rows` (L,) int64.
+
+    `counts`: how many of the likeliest each reports. `given` (L,) int64: the token that each
+    reports, with its rank; `SAMPLED` in place of one: the token that it samples. None: all are.
+    """
 
     rows: A
     counts: tuple[int, ...]
+    given: A | None = None
 
     @property
     def most(self) -> int:

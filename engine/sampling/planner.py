@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import xxhash
 
 from engine.execution.staging import HostArray
 from engine.sampling.plan import (
+    SAMPLED,
     Edits,
     Filters,
     HostPlan,
@@ -37,7 +39,7 @@ from engine.sampling.slot_params import (
     SlotParams,
     Slots,
 )
-from engine.step import Bitmask, NewRequest, Row
+from engine.step import SCORE, Bitmask, NewRequest, Row
 
 Rows = npt.NDArray[np.int64]
 SEED_MASK = (1 << 64) - 1
@@ -71,7 +73,7 @@ class Planner:
         `are_masked`: a mask does not count.
         """
         self.params.write(_new(rows))
-        asked = self.params.read(_batch_slots(rows))
+        asked = self._asked(rows)
         return (
             None
             if _asks_for_more(asked, rows, BANNING | (CONSTRAINED if are_masked else 0))
@@ -83,7 +85,7 @@ class Planner:
 
         None is a mask that allows nothing. Raises RuntimeError unless there is one for each.
         """
-        masked = _rows(self.params.read(_batch_slots(rows)), CONSTRAINED)
+        masked = _rows(self._asked(rows), CONSTRAINED)
         if len(masked) != len(allowed):
             raise RuntimeError(f"{len(masked)} rows need a mask, and {len(allowed)} masks came")
         words = np.zeros((len(masked), self._num_words), np.int32)
@@ -99,7 +101,7 @@ class Planner:
         self.params.write(new)
         for one in new:  # as far as `SlotTables.take` counts, where anything is counted
             self._counted[one.batch_slot] = one.num_tokens
-        asked = self.params.read(batch_slots)
+        asked = self._asked(rows)
         return SamplingPlan(
             new=new,
             draw=self._draw(rows, asked),
@@ -108,12 +110,21 @@ class Planner:
             biases=_edits(asked, batch_slots, _rows(asked, BIASED), "num_biases"),
             bans=_edits(asked, batch_slots, _banning(asked, rows), "num_banned"),
             masks=self.masks(rows, allowed) if (asked["kind"] & CONSTRAINED).any() else None,
-            wanted=_wanted(asked),
+            wanted=_wanted(asked, rows),
         )
 
     def launched(self, rows: Sequence[Row]) -> None:
         """The tables have what the plan for `rows` had for them."""
-        self._counted[_batch_slots(rows)] = _lengths(rows)
+        sampled = rows[: len(rows) - _count_scored(rows)]
+        self._counted[_batch_slots(sampled)] = _lengths(sampled)
+
+    def _asked(self, rows: Sequence[Row]) -> Asked:
+        """What the rows' requests ask for; of rows that score, what they are to report."""
+        batch_slots = _batch_slots(rows)
+        asked, scored = self.params.read(batch_slots), _count_scored(rows)
+        if scored:
+            asked[-scored:] = self.params.scoring(batch_slots[-scored:])
+        return asked
 
     def _draw(self, rows: Sequence[Row], asked: Asked) -> Randomness[HostArray]:
         temperature = asked["temperature"].copy()
@@ -208,8 +219,23 @@ def _edits(asked: Asked, batch_slots: Slots, rows: Rows, length: str) -> Edits[H
     return Edits(rows, batch_slots[rows], int(asked[length][rows].max()))
 
 
-def _wanted(asked: Asked) -> WantedLogprobs[HostArray] | None:
+def _wanted(asked: Asked, given: Sequence[Row]) -> WantedLogprobs[HostArray] | None:
     rows = _rows(asked, REPORTING)
     if not len(rows):
         return None
-    return WantedLogprobs(rows, tuple(asked["num_logprobs"][rows].tolist()))
+    counts, scored = tuple(asked["num_logprobs"][rows].tolist()), _count_scored(given)
+    if not scored:
+        return WantedLogprobs(rows, counts)
+    told = np.full(len(rows), SAMPLED, np.int64)
+    told[-scored:] = [_next_id(row) for row in given[-scored:]]  # all of them report
+    return WantedLogprobs(rows, counts, told)
+
+
+def _count_scored(rows: Sequence[Row]) -> int:
+    """How many of the rows score; they are the last ones of a step."""
+    return sum(1 for _ in takewhile(lambda row: row.kind is SCORE, reversed(rows)))
+
+
+def _next_id(row: Row) -> int:
+    """The token that follows the last of a row that scores."""
+    return int(np.frombuffer(row.next_ids, np.int32)[row.num_new - 1])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.execution.staging import HostArray, host_buffer
 from engine.link.messages import TokenLogprobs
-from engine.sampling.plan import WantedLogprobs
+from engine.sampling.plan import SAMPLED, WantedLogprobs
 from engine.startup.device import mark
 from engine.step import Sampled
 
@@ -40,16 +40,19 @@ def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
     return logits[wanted.rows].float().log_softmax(-1)
 
 
-def report(
-    logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
     """What to tell of `logprobs` (L, V), given the chosen `tokens` (R,) of all rows.
 
-    Those chosen (L,), the M likeliest (L, M), their ids (L, M): int32, floats as their bits.
+    Those chosen (L,), the M likeliest (L, M), their ids (L, M): int32, floats as their bits. Where
+    tokens are given, the ranks (L,) of those chosen as well.
     """
-    chosen = logprobs.gather(1, tokens[wanted.rows][:, None])[:, 0]
+    told, given = tokens[wanted.rows], wanted.given
+    if given is not None:
+        told = torch.where(given == SAMPLED, told, given)
+    chosen = logprobs.gather(1, told[:, None])
     top, top_ids = logprobs.topk(wanted.most, dim=-1)
-    return chosen.view(torch.int32), top.contiguous().view(torch.int32), top_ids.to(torch.int32)
+    parts = (chosen[:, 0].view(torch.int32), top.contiguous().view(torch.int32), top_ids.int())
+    return parts if given is None else (*parts, (logprobs > chosen).sum(-1, dtype=torch.int32) + 1)
 
 
 def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Tensor:
@@ -80,14 +83,25 @@ def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[in
     rows, width = wanted.rows.tolist(), 4 * wanted.most
     num_rows = len(rows)
     chosen = packed[:num_rows].view(np.float32).tolist()
-    top, top_ids = (part.tobytes() for part in np.split(packed[num_rows:], 2))
+    reached = num_rows * (1 + 2 * wanted.most)
+    top, top_ids = (part.tobytes() for part in np.split(packed[num_rows:reached], 2))
     starts = range(0, num_rows * width, width) if width else [0] * num_rows
     return {
         row: TokenLogprobs(
-            value, top_ids[start : start + 4 * count], top[start : start + 4 * count]
+            value, top_ids[start : start + 4 * count], top[start : start + 4 * count], rank
         )
-        for row, count, value, start in zip(rows, wanted.counts, chosen, starts, strict=True)
+        for row, count, value, start, rank in zip(
+            rows, wanted.counts, chosen, starts, _ranks(packed[reached:], wanted), strict=True
+        )
     }
+
+
+def _ranks(packed: Packed, wanted: WantedLogprobs[HostArray]) -> list[int | None]:
+    """The rank of each reported token that was given."""
+    if wanted.given is None:
+        return [None] * len(wanted.counts)
+    is_given = (wanted.given != SAMPLED).tolist()
+    return [rank if given else None for rank, given in zip(packed.tolist(), is_given, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

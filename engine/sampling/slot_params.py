@@ -38,6 +38,7 @@ ASKED = np.dtype(
         ("num_banned", np.int64),
         ("first_stop", np.int64),  # the length from which on nothing is banned
         ("num_logprobs", np.int64),
+        ("prompt_logprobs", np.int64),
     ]
 )
 
@@ -62,6 +63,13 @@ class SlotParams:
     def read(self, batch_slots: Slots) -> Asked:
         """What the requests in `batch_slots` ask for; a copy."""
         return self._table[batch_slots]
+
+    def scoring(self, batch_slots: Slots) -> Asked:
+        """The same for rows that score: what they report, and nothing else."""
+        asked = np.zeros(len(batch_slots), ASKED)
+        asked["kind"] = REPORTING
+        asked["num_logprobs"] = self._table["prompt_logprobs"][batch_slots]
+        return asked
 
     def banned(self, sampling: SamplingParams) -> list[int]:
         """Tokens that would end a sequence before it has its `min_tokens`."""
@@ -91,6 +99,7 @@ class SlotParams:
             num_banned,
             request.prompt_len + sampling.min_tokens,
             min(reported or 0, self._vocab_size),
+            min(sampling.prompt_logprobs or 0, self._vocab_size),
         )
 
 

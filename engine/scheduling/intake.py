@@ -32,6 +32,7 @@ MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
+MAX_PROMPT_REPORT = 4 << 20  # bytes of the log-probabilities of a prompt
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
@@ -61,6 +62,7 @@ class Intake:
         prompt = self._prompt(request.token_ids)
         _check_turn(request)
         self._check_sampling(request.sampling)
+        _check_scoring(request, len(prompt))
         self._check_length(len(prompt), request.sampling.max_tokens)
         self._check_keys(request, len(prompt))
         _check_marks(request.marks, len(prompt))
@@ -134,7 +136,9 @@ class Intake:
             or not 0 <= sampling.top_k <= MAX_TOP_K
         ):
             raise InvalidRequest("a sampling parameter is out of its range")
-        if not 0 <= (sampling.num_logprobs or 0) <= min(MAX_LOGPROBS, self.vocab_size):
+        most = max(sampling.num_logprobs or 0, sampling.prompt_logprobs or 0)
+        least = min(sampling.num_logprobs or 0, sampling.prompt_logprobs or 0)
+        if not 0 <= least <= most <= min(MAX_LOGPROBS, self.vocab_size):
             raise InvalidRequest("more logprobs than are kept")
         if len(sampling.stop_token_ids) > MAX_STOP_TOKENS:
             raise InvalidRequest("too many stop tokens")
@@ -154,6 +158,20 @@ class Intake:
             raise InvalidRequest(_UNKNOWN_TOKEN)
         if not np.isfinite(np.frombuffer(bias.values, "<f4")).all():
             raise InvalidRequest("a sampling parameter is not finite")
+
+
+def _check_scoring(request: Generate, prompt_len: int) -> None:
+    """A token that is found in the cache has no log-probability: all are computed."""
+    likeliest = request.sampling.prompt_logprobs
+    if likeliest is None:
+        return
+    if request.use_cache:
+        raise InvalidRequest("a prompt that is scored does not use the cache")
+    if prompt_len * 8 * (likeliest + 2) > MAX_PROMPT_REPORT:
+        raise InvalidRequest(
+            f"{likeliest} log-probabilities of each of {prompt_len} tokens of a prompt are more "
+            f"than {MAX_PROMPT_REPORT} bytes"
+        )
 
 
 def _check_turn(request: Generate) -> None:

@@ -15,7 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.link.messages import FetchSource, Loads, Mark, Priority, SamplingParams
+from engine.link.messages import (
+    FetchSource,
+    Loads,
+    Mark,
+    Priority,
+    SamplingParams,
+    TokenLogprobs,
+)
 from engine.link.stats_messages import TierTokens
 from engine.scheduling.fetching import FetchUnderWay
 from engine.scheduling.token_constraint import TokenConstraint
@@ -64,6 +71,7 @@ class Sequence:
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     held_since: float | None = None  # when single flight first left it waiting
     has_sent_tokens: bool = False
+    scores: list[TokenLogprobs] = field(default_factory=list)  # of its prompt's tokens so far
     source: FetchSource | None = None  # where to ask for blocks; None once that was done
     fetch: FetchUnderWay | None = None  # while it waits for them
     fetches_only: bool = False  # what does not come is not computed: it ends then
@@ -88,6 +96,15 @@ class Sequence:
     def may_start(self) -> bool:
         """Whether all is there that it waits for, once it has its lease."""
         return self.lease is not None and self.lease.ready and self.fetch is None
+
+    @property
+    def is_to_score(self) -> bool:
+        """Whether what it computes next is to be scored; its prompt's last token never is."""
+        return (
+            self.sampling.prompt_logprobs is not None
+            and self.num_computed < self.prompt_len - 1
+            and not self.has_sent_tokens
+        )
 
     @property
     def fetched(self) -> int:

@@ -41,6 +41,7 @@ from engine.link.messages import (
     Failed,
     Finished,
     FinishReason,
+    PromptLogprobs,
     Reused,
     Timing,
     Tokens,
@@ -51,7 +52,7 @@ from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
 from engine.stats.counters import EngineCounters
-from engine.step import VERIFY, Sampled
+from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 
 class AddressedEvent(NamedTuple):
@@ -88,7 +89,8 @@ class Settler:
         """Advance the counts by what a launched step will compute and sample."""
         for row in step.rows:
             row.sequence.num_computed = row.end
-            row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
+            if row.kind is not SCORE:
+                row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
 
     def leave_out(self, row: ScheduledRow) -> None:
         """Take back of a launched row what it was to sample; a later row computes its last token.
@@ -96,7 +98,7 @@ class Settler:
         To be called before a next step is decided.
         """
         if not row.is_over:
-            row.sequence.num_computed = row.start if row.kind is VERIFY else row.end - 1
+            row.sequence.num_computed = row.start if samples_each(row.kind) else row.end - 1
             row.sequence.num_pending = 0
 
     def settle(
@@ -113,12 +115,14 @@ class Settler:
         results = iter(sampled)
         for row in step.rows:
             value = next(results) if row.samples else None
-            more = tuple(islice(results, row.num_new - 1)) if row.kind is VERIFY else ()
+            more = tuple(islice(results, row.num_new - 1)) if samples_each(row.kind) else ()
             row.sequence.engine_seconds += per_token * row.num_new
             if row.is_over:
                 continue
             if value is None:
                 self._advance(row, now)
+            elif row.kind is SCORE:
+                replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
                 if row.start < row.end - 1:  # its last token is computed again
                     self._advance(structs.replace(row, end=row.end - 1), now)
@@ -167,6 +171,19 @@ class Settler:
         self._uncommitted.append(row)
         if row.start < row.sequence.prompt_len:
             self._counters.computed(min(row.end, row.sequence.prompt_len) - row.start, now)
+
+    def _score(
+        self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
+    ) -> list[AddressedEvent]:
+        """Keep what a part of a prompt is told of its tokens; nothing is sent yet."""
+        if any(value.is_left_out for value in values):  # computed again
+            return []
+        for value in values:
+            if value.logprobs is None:
+                return [self._fail_sampling(row.sequence, value, now)]
+        self._advance(row, now)
+        row.sequence.scores[row.start :] = [value.logprobs for value in values if value.logprobs]
+        return []
 
     def _take_several(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
@@ -235,6 +252,7 @@ class Settler:
             completion_tokens=sequence.num_output,
             engine_seconds=sequence.engine_seconds,
             cache=_written_and_read(sequence),
+            prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
         )
         return AddressedEvent(sequence.client, finished)
 
@@ -258,6 +276,7 @@ class Settler:
             logprobs=None if result.logprobs is None else (result.logprobs,),
             reused=self._reused(sequence) if first else None,
             timing=_timing(sequence, now) if first else None,
+            prompt_logprobs=_scores(sequence) if first else None,
         )
         return AddressedEvent(sequence.client, tokens)
 
@@ -288,6 +307,10 @@ def failed(
 
 def _failed(sequence: Sequence, error: EngineError) -> AddressedEvent:
     return failed(sequence.client, sequence.request_id, error, _written_and_read(sequence))
+
+
+def _scores(sequence: Sequence) -> PromptLogprobs:
+    return None if sequence.sampling.prompt_logprobs is None else tuple(sequence.scores)
 
 
 def _written_and_read(sequence: Sequence) -> WrittenAndRead:

@@ -13,18 +13,31 @@ Knows: sequences, leases, rows, what a row takes of the budget. Does not know: w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import structs
 
 from engine.sampling.slot_params import is_penalised
 from engine.scheduling.sequence import Sequence
-from engine.step import DECODE, VERIFY, NewRequest, Row, RowKind, Step, kind_of
+from engine.step import (
+    DECODE,
+    SCORE,
+    VERIFY,
+    NewRequest,
+    Row,
+    RowKind,
+    Step,
+    kind_of,
+    samples_each,
+)
 from prefix_cache.leases.lease import Lease
 from storage.move import Move
 
 PENDING_ID = bytes(4)  # in place of a token that the device fills in
+# Tokens that a step scores: each has logits and log-probabilities of the whole vocabulary, and
+# memory is kept for about as many.
+MOST_SCORED = 256
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -41,12 +54,12 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def num_samples(self) -> int:
         """How many tokens are sampled."""
-        return self.num_new if self.kind is VERIFY else int(self.samples)
+        return self.num_new if samples_each(self.kind) else int(self.samples)
 
     @property
     def is_masked(self) -> bool:
         """Whether a constraint says which tokens may be sampled."""
-        return self.samples and self.sequence.constraint is not None
+        return self.samples and self.sequence.constraint is not None and self.kind is not SCORE
 
     @property
     def is_over(self) -> bool:
@@ -82,10 +95,18 @@ def verify_row(sequence: Sequence, num_given: int) -> ScheduledRow:
     return ScheduledRow(sequence, start, num_new, start + num_new, VERIFY, True, sequence.lease_id)
 
 
+def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
+    """The next `num_new` tokens of a prompt that is scored, of which none is its last."""
+    start = sequence.num_computed
+    return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
+
+
 def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Scheduled:
-    """The step of these rows, decodes first. Raises RuntimeError where a row's sequence has no
-    lease or no batch slot."""
-    rows = tuple(sorted(rows, key=_is_prefill))
+    """The step of these rows, decodes first, and last those that score.
+
+    Raises RuntimeError where a row's sequence has no lease or no batch slot.
+    """
+    rows = tuple(sorted(rows, key=_place))
     return Scheduled(rows, Step(tuple([sent(row) for row in rows]), tuple(moves)))
 
 
@@ -111,6 +132,7 @@ def sent(row: ScheduledRow) -> Row:
         first,
         b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
+        sequence.tokens[start + 1 : end + 1].tobytes() if row.kind is SCORE else b"",
     )
 
 
@@ -123,8 +145,8 @@ def unsent(scheduled: Scheduled) -> None:
             row.sequence.is_asked = False
 
 
-def _is_prefill(row: ScheduledRow) -> bool:
-    return row.kind is not DECODE
+def _place(row: ScheduledRow) -> int:
+    return 0 if row.kind is DECODE else 1 + (row.kind is SCORE)
 
 
 def _new_blocks(sequence: Sequence, lease: Lease) -> bytes:
@@ -165,27 +187,47 @@ class StepLimits:
             )
 
 
-@dataclass(slots=True)
 class StepBuilder:
     """Rows so far, and the tokens that further rows may have (`budget`)."""
 
-    budget: int
-    rows: list[ScheduledRow] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
-    started: list[Sequence] = field(default_factory=list)  # whose blocks the moves may fill
+    def __init__(self, budget: int) -> None:
+        self.rows: list[ScheduledRow] = []
+        self.moves: list[Move] = []
+        self.started: list[Sequence] = []  # whose blocks the moves may fill
+        self._budget = budget
+        self._may_score = MOST_SCORED
+
+    @property
+    def budget(self) -> int:
+        """Tokens that further rows may have; none once the step scores as many as it may."""
+        return self._budget if self._may_score else 0
+
+    @budget.setter
+    def budget(self, tokens: int) -> None:
+        self._budget = tokens
 
     def add(self, sequence: Sequence) -> ScheduledRow:
         """Add a row of what the sequence has to compute, as far as the budget reaches."""
-        row = row_of(sequence, min(remaining_tokens(sequence), self.budget))
+        num_new = min(remaining_tokens(sequence), self.budget)
+        row = self._scored(sequence, num_new) if sequence.is_to_score else row_of(sequence, num_new)
         self.rows.append(row)
-        self.budget -= row.num_new
+        self._count(row, row.num_new)
         return row
 
     def drop(self, sequence: Sequence) -> None:
         """Take back the sequence's row, if it has one."""
         for row in [row for row in self.rows if row.sequence is sequence]:
             self.rows.remove(row)
-            self.budget += row.num_new
+            self._count(row, -row.num_new)
+
+    def _scored(self, sequence: Sequence, num_new: int) -> ScheduledRow:
+        before_last = sequence.prompt_len - 1 - sequence.num_computed
+        return score_row(sequence, min(num_new, before_last, self._may_score))
+
+    def _count(self, row: ScheduledRow, tokens: int) -> None:
+        self._budget -= tokens
+        if row.kind is SCORE:
+            self._may_score -= tokens
 
     def step(self) -> Scheduled:
         """The step, decodes before chunks; what it has of its sequences counts as sent."""

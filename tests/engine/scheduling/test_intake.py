@@ -31,6 +31,12 @@ def sampling(**fields: object) -> Generate:
     return changed(sampling=msgspec.structs.replace(SOUND.sampling, **fields))
 
 
+def scored(likeliest: int, prompt: range = range(10), times: int = 1) -> Generate:
+    ids = pack_token_ids([*prompt] * times)
+    asked = msgspec.structs.replace(SOUND.sampling, prompt_logprobs=likeliest)
+    return changed(token_ids=ids, sampling=asked, use_cache=False)
+
+
 def test_a_sound_request_becomes_a_sequence() -> None:
     sequence = INTAKE.accept(b"gateway", SOUND, 12.5)
     assert sequence.token_ids.tolist() == list(range(10))
@@ -85,6 +91,10 @@ UNSOUND = {
     "too many stop tokens": sampling(stop_token_ids=range(5000)),
     "too many logprobs": sampling(num_logprobs=65),
     "negative logprobs": sampling(num_logprobs=-1),
+    "scored, and from the cache": sampling(prompt_logprobs=1),
+    "too many logprobs of the prompt": scored(65),
+    "negative logprobs of the prompt": scored(-1),
+    "more logprobs of a prompt than a message holds": scored(60, range(64), 200),
     "seed over 64 bits": sampling(seed=2**63),
 }
 
