@@ -80,6 +80,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     tool_calls: list[SaidCall] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of it
+    thinking: str | None = None  # gpt-oss's name of it, which its template reads
     cache_control: CacheControl | None = None  # where a message without parts is marked
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
@@ -123,7 +124,7 @@ def message_of(message: ChatMessage, place: int) -> Message:
     role = "system" if message.role == "developer" else message.role
     call_id = message.tool_call_id
     part = Text(text) if call_id is None else ToolResult(text, call_id)
-    thought = message.reasoning_content or message.reasoning
+    thought = message.reasoning_content or message.reasoning or message.thinking
     reasoning = [Reasoning(thought)] if thought and role == "assistant" else []
     return Message(role, (*reasoning, part, *calls), message.name)
 

@@ -102,7 +102,7 @@ class ChatReply(ReplyFormat):
             case TextPiece(text):
                 return MessageDelta(content=text)
             case ReasoningPiece(text):
-                return MessageDelta(reasoning_content=text)
+                return MessageDelta(reasoning_content=text, reasoning=text)
             case CallStarted(name):
                 number = self.calls[index] = self.calls.get(index, -1) + 1
                 begun = ToolCallDelta(
@@ -124,6 +124,7 @@ class ChatReply(ReplyFormat):
         message = AssistantMessage(
             content=choice.text if choice.text or not calls else None,
             reasoning_content=choice.reasoning or UNSET,
+            reasoning=choice.reasoning or UNSET,
             tool_calls=calls or UNSET,
         )
         return ChatChoice(choice.index, message, self._logprobs(choice), self._reason(choice.end))

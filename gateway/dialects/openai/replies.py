@@ -81,12 +81,16 @@ class FunctionCall(Struct, frozen=True):
 
 
 class AssistantMessage(Struct, frozen=True):
-    """The answer: its text, None where there are only calls."""
+    """The answer: its text, None where there are only calls.
+
+    `reasoning` is vLLM's newer name of `reasoning_content`: clients read one or the other.
+    """
 
     content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
     tool_calls: list[FunctionCall] | UnsetType = UNSET
 
 
@@ -129,11 +133,12 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class MessageDelta(Struct, frozen=True):
-    """What a chunk adds to the message."""
+    """What a chunk adds to the message, with both names of reasoning."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 

@@ -16,7 +16,9 @@ THOUGHT = "I think\nso."
 
 
 def reasoning_of(message: Any) -> str | None:
+    """What both of its names say."""
     found: str | None = getattr(message, "reasoning_content", None)
+    assert getattr(message, "reasoning", None) == found
     return found
 
 
@@ -110,7 +112,7 @@ def test_reasoning_that_is_sent_back_is_shown_where_the_template_shows_it(
     call = {"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "1", "content": "noon"}
-    for name in ("reasoning_content", "reasoning"):
+    for name in ("reasoning_content", "reasoning", "thinking"):
         asked(client, messages=[*HI, said | {name: THOUGHT}, result], max_tokens=1)
         prompt = bytes(prompt_of(engine.requests[-1])).decode()
         assert f"<think>\n{THOUGHT}\n</think>" in prompt
