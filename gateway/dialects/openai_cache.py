@@ -1,8 +1,10 @@
 """OpenAI's fields of the prompt cache, which chats, text completions and responses have alike.
 
     prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
-    prompt_cache_options     for half an hour; with the mode "explicit" up to breakpoints alone
-    prompt_cache_breakpoint  on a block of content: what comes up to it is retained
+    prompt_cache_options     for its `ttl`, half an hour without one; with the mode "explicit" up to
+                             breakpoints alone
+    prompt_cache_breakpoint  on a block of content: what comes up to it is retained, for its own
+                             `ttl` if it has one
     prompt_cache_key         says where to look among machines; here is one, so it has no effect
 
 Clients that speak of Anthropic's models in OpenAI's chats send `cache_control` beside them
@@ -14,16 +16,17 @@ Knows: names, values, and how many marks a request may make. Does not know: turn
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 
 from gateway.dialects.cache_control import MOST, Marked, check, seconds_of
 from gateway.errors import BadRequest
+from gateway.prompts.chat_json import Lifetime
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 _RETENTION = {"in_memory": 300.0, "in-memory": 300.0, "24h": 24 * 3600.0}
-_TTL = 1800.0
+_SECONDS: dict[Lifetime, float] = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "12h": 12 * 3600.0}
 
 Retention = Literal["in_memory", "in-memory", "24h"]
 Place = TypeVar("Place")  # where something is marked, in a dialect's own terms
@@ -34,29 +37,38 @@ class PromptCacheOptions(Struct, frozen=True):
     """What is to be retained: the whole prompt, or only up to the breakpoints."""
 
     mode: Literal["implicit", "explicit"] | None = None
-    ttl: Literal["30m"] | None = None
+    ttl: Lifetime | None = None
+
+
+class Breakpoint(NamedTuple):
+    """The chat up to a breakpoint, or None for all of it, and the breakpoint's own lifetime."""
+
+    chat: ChatPrompt | None
+    ttl: Lifetime | None
 
 
 def marks_of(
     retention: Retention | None,
     options: PromptCacheOptions | None,
-    breakpoints: Sequence[ChatPrompt | None] = (),
+    breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """The marks of a request, in order; BadRequest for two times.
-
-    Each of `breakpoints` is the chat up to one, in order, or None; the last ones count.
-    """
-    if retention is not None and options is not None and options.ttl is not None:
-        raise BadRequest(
-            "`prompt_cache_options.ttl` cannot be given together with `prompt_cache_retention`",
-            param="prompt_cache_options.ttl",
-        )
-    seconds = _TTL if retention is None else _RETENTION[retention]
+    """The marks of a request, in order; of `breakpoints`, which are in order, the last ones."""
+    ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
     has_end = (retention is not None or options is not None) and not is_explicit
     most = MOST - has_end
-    marks = [CacheMark(seconds, chat) for chat in breakpoints[-most:]]
-    return (*marks, CacheMark(seconds)) if has_end else tuple(marks)
+    marks = [
+        CacheMark(_seconds(retention, one.ttl or ttl), one.chat) for one in breakpoints[-most:]
+    ]
+    return (*marks, CacheMark(_seconds(retention, ttl))) if has_end else tuple(marks)
+
+
+def _seconds(retention: Retention | None, ttl: Lifetime | None) -> float:
+    """The longer of the two: OpenAI says that they do not interact, and `ttl` is a minimum."""
+    asked = [] if retention is None else [_RETENTION[retention]]
+    if ttl is not None:
+        asked.append(_SECONDS[ttl])
+    return max(asked, default=_SECONDS["30m"])
 
 
 def with_controls(

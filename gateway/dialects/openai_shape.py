@@ -17,7 +17,7 @@ from gateway.limits.limits import Allowance, RateStatus
 from gateway.usage.request_metrics import Usage
 from gateway.views import TokensByTier
 
-ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 
 _TYPES = {403: "permission_error", 429: "requests"}  # by status
 
@@ -25,6 +25,33 @@ _TYPES = {403: "permission_error", 429: "requests"}  # by status
 def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
     """The cached tokens by tier, for those who see them; the sum is `cached_tokens`."""
     return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers)
+
+
+class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens written by the time for which they are kept after each use; the sum is all of them.
+
+    OpenAI has the first two; the others are there where something was written for so long.
+    """
+
+    ttl_30m_tokens: int
+    ttl_12h_tokens: int
+    ttl_5m_tokens: int | UnsetType = UNSET
+    ttl_1h_tokens: int | UnsetType = UNSET
+    ttl_24h_tokens: int | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, usage: Usage) -> CacheWrites | UnsetType:
+        """Those of a request; nothing where it marked nothing."""
+        if not usage.written:
+            return UNSET
+        written = usage.written_by_seconds()
+        return cls(
+            ttl_30m_tokens=written.get(1800.0, 0),
+            ttl_12h_tokens=written.get(12 * 3600.0, 0),
+            ttl_5m_tokens=written.get(300.0) or UNSET,
+            ttl_1h_tokens=written.get(3600.0) or UNSET,
+            ttl_24h_tokens=written.get(24 * 3600.0) or UNSET,
+        )
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

@@ -32,10 +32,14 @@ NULL: dict[str, Any] = {"type": "null"}
 NONE: dict[str, Any] = {"anyOf": [NULL, {"type": "array", "maxItems": 0}]}
 
 
+Lifetime = Literal["5m", "30m", "1h", "12h"]  # after each use; OpenAI has 30m and 12h
+
+
 class CacheBreakpoint(Struct, frozen=True):
-    """A mark: all up to its part is to be retained in the cache."""
+    """A mark: all up to its part is to be retained in the cache, for `ttl` or the request's."""
 
     mode: Literal["explicit"] = "explicit"
+    ttl: Lifetime | None = None
 
 
 class CacheControl(Struct, frozen=True):

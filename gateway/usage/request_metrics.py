@@ -36,6 +36,19 @@ class Usage:
     cache_miss: CacheMiss | None = None  # why it missed, if that was asked
     # Of the prompt, put in the cache for each of its marks; several prompts are added up.
     written: tuple[int, ...] = ()
+    retained_s: tuple[float, ...] = ()  # by each mark, after each use
+
+    def written_by_seconds(self) -> dict[float, int]:
+        """The written tokens by the time for which they are retained.
+
+        What comes up to a mark comes up to those behind it as well, and one may ask for longer.
+        """
+        written: dict[float, int] = {}
+        longest = 0.0
+        for tokens, seconds in reversed([*zip(self.written, self.retained_s, strict=False)]):
+            longest = max(longest, seconds)
+            written[longest] = written.get(longest, 0) + tokens
+        return written
 
 
 class RequestMetrics:
@@ -94,6 +107,7 @@ class RequestMetrics:
             reasoning_tokens=self._reasoning_tokens,
             cache_miss=self._cache_miss(cached) if self._admitted.explains else None,
             written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),
+            retained_s=tuple(mark.seconds for mark in self._admitted.generates[0].marks),
         )
 
     def worked(self) -> TokenCounts:

@@ -20,7 +20,6 @@ from gateway.dialects.anthropic.marks import marks_of
 from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
-from gateway.dialects.cache_control import AN_HOUR
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.keep_alive import KeepAlive
@@ -54,14 +53,12 @@ class MessagesReader:
         wanted = await self._off_the_loop(
             permit, lambda: generation_request(wire, request_id, self.bounds, self.card.defaults)
         )
-        hour_marks = sum(mark.seconds == AN_HOUR for mark in wanted.marks)
         rendering = MessageRendering(
             request_id,
             self.card.name,
             wire.max_tokens,
             thinking_is_shown(wire),
             CacheQuestions.of(wire),
-            hour_marks,
         )
         pings = KeepAlive(PING, self.bounds.keep_alive_s)
         return DialectRequest(wanted, rendering, request, permit, pings), bool(wire.stream)

@@ -43,6 +43,7 @@ from gateway.dialects.anthropic.replies import (
     ThinkingDetails,
     ToolUseContent,
 )
+from gateway.dialects.cache_control import AN_HOUR, FIVE_MINUTES
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.limits.limits import RateStatus
@@ -63,7 +64,6 @@ class MessageRendering:
     max_tokens: int  # that were asked for: the context may have less room
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
-    hour_marks: int = 0  # marks for an hour, which come before the others
     is_open: type[Piece] | None = None  # what the open block is of
     blocks: int = 0  # begun
     calls: int = 0
@@ -162,8 +162,8 @@ class MessageRendering:
 
     def _usage(self, usage: Usage) -> MessageUsage:
         """What came from the cache, or was put there for a mark, does not count as input."""
-        for_an_hour = sum(usage.written[: self.hour_marks])
-        for_less = sum(usage.written[self.hour_marks :])
+        written = usage.written_by_seconds()
+        for_less, for_an_hour = written.get(FIVE_MINUTES, 0), written.get(AN_HOUR, 0)
         created = for_an_hour + for_less
         return MessageUsage(
             input_tokens=usage.prompt_tokens - usage.cached_tokens - created,

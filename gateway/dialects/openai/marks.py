@@ -20,9 +20,9 @@ from msgspec import structs
 
 from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai.schema import ChatRequest
-from gateway.dialects.openai_cache import marks_of, with_controls
+from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import ChatMessage, TextPart, marked_tools, message_of
+from gateway.prompts.chat_json import ChatMessage, Lifetime, TextPart, marked_tools, message_of
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
@@ -43,12 +43,12 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...
     def covered(place: _Place) -> ChatPrompt | None:
         return _covered(place, wire, prompt)
 
-    own = [covered(place) for place in [*_breakpoints(wire.messages)][-MOST:]]
+    own = [Breakpoint(covered(place), ttl) for place, ttl in [*_breakpoints(wire.messages)][-MOST:]]
     marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
     return with_controls(marks, [*_controls(wire)], covered, has_breakpoints=bool(own))
 
 
-def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[_Place]:
+def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
     """BadRequest for one on what the assistant said."""
     for place, message in enumerate(messages):
         for at, part in enumerate(_parts(message)):
@@ -59,7 +59,7 @@ def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[_Place]:
                     "what the assistant said cannot have a breakpoint",
                     param=f"messages[{place}].content[{at}].prompt_cache_breakpoint",
                 )
-            yield _Place(place, at + 1)
+            yield _Place(place, at + 1), part.prompt_cache_breakpoint.ttl
 
 
 def _controls(wire: ChatRequest) -> Iterator[tuple[Marked, _Place]]:

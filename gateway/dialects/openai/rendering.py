@@ -17,7 +17,7 @@ from gateway.dialects.openai.replies import (
     PromptDetails,
     UsageReply,
 )
-from gateway.dialects.openai_shape import cached_by_tier, limit_headers
+from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.generation.choice import Event
 from gateway.limits.limits import RateStatus
 from gateway.prompts.tokenizer import Tokenizer
@@ -94,6 +94,7 @@ def usage_reply(usage: Usage) -> UsageReply:
         prompt_tokens_details=PromptDetails(
             usage.cached_tokens,
             sum(usage.written),
+            CacheWrites.of(usage),
             cached_by_tier(usage),
         ),
         completion_tokens_details=CompletionDetails(usage.reasoning_tokens),

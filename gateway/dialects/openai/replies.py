@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.dialects.explaining import RatoonReply
+from gateway.dialects.openai_shape import CacheWrites
 from gateway.generation.choice import EndReason
 from gateway.views import TokensByTier
 
@@ -22,6 +23,7 @@ class PromptDetails(Struct, frozen=True):
 
     cached_tokens: int
     cache_write_tokens: int
+    cache_write_tokens_details: CacheWrites | UnsetType = UNSET
     ratoon: TokensByTier | UnsetType = UNSET
 
 

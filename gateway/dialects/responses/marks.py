@@ -19,12 +19,13 @@ from typing import NamedTuple
 from msgspec import structs
 
 from gateway.dialects.cache_control import MOST, Marked, check_text
-from gateway.dialects.openai_cache import marks_of, with_controls
+from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
 from gateway.dialects.responses.answer_form import marked_functions
 from gateway.dialects.responses.items import STORED, Placed
 from gateway.dialects.responses.schema import Item, ItemPart, ResponsesRequest
 from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
+from gateway.prompts.chat_json import Lifetime
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
@@ -44,12 +45,12 @@ def marks_of_response(
     def covered(place: _Place) -> ChatPrompt | None:
         return _covered(place, wire, items, prompt)
 
-    own = [covered(place) for place in [*_breakpoints(items)][-MOST:]]
+    own = [Breakpoint(covered(place), ttl) for place, ttl in [*_breakpoints(items)][-MOST:]]
     marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
     return with_controls(marks, [*_controls(wire, items)], covered, has_breakpoints=bool(own))
 
 
-def _breakpoints(items: Sequence[Placed]) -> Iterator[_Place]:
+def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
     """BadRequest for one on the assistant's words."""
     for place, placed in enumerate(items):
         item = placed.item
@@ -61,7 +62,7 @@ def _breakpoints(items: Sequence[Placed]) -> Iterator[_Place]:
                     "what the assistant said cannot have a breakpoint",
                     param=f"{placed.param}.content[{at}].prompt_cache_breakpoint",
                 )
-            yield _Place(place, at + 1)
+            yield _Place(place, at + 1), part.prompt_cache_breakpoint.ttl
 
 
 def _controls(wire: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tuple[Marked, _Place]]:

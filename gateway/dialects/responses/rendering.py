@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
-from gateway.dialects.openai_shape import cached_by_tier, limit_headers
+from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.dialects.responses.events import (
     ResponseCompleted,
     ResponseCreated,
@@ -151,6 +151,7 @@ def _usage(usage: Usage) -> ResponseUsage:
         input_tokens_details=InputDetails(
             cached_tokens=usage.cached_tokens,
             cache_write_tokens=sum(usage.written),
+            cache_write_tokens_details=CacheWrites.of(usage),
             ratoon=cached_by_tier(usage),
         ),
         output_tokens=usage.completion_tokens,

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.openai_cache import PromptCacheOptions, Retention
+from gateway.dialects.openai_shape import CacheWrites
 from gateway.dialects.responses.schema import ReasoningOptions, TextOptions
 from gateway.views import TokensByTier
 
@@ -70,6 +71,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
     cached_tokens: int
     cache_write_tokens: int  # that were put there to be retained
+    cache_write_tokens_details: CacheWrites | UnsetType = UNSET
     ratoon: TokensByTier | UnsetType = UNSET
 
 

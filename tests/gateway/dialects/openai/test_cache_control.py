@@ -49,9 +49,20 @@ def marks(engine: FakeEngine) -> list[tuple[int, float]]:
         ({"prompt_cache_options": {}}, [(0, 1800.0)]),
         ({"prompt_cache_options": {"mode": "implicit", "ttl": "30m"}}, [(0, 1800.0)]),
         ({"prompt_cache_options": {"mode": "explicit"}}, []),
+        ({"prompt_cache_options": {"ttl": "5m"}}, [(0, 300.0)]),
+        ({"prompt_cache_options": {"ttl": "1h"}}, [(0, 3600.0)]),
+        ({"prompt_cache_options": {"ttl": "12h"}}, [(0, 43200.0)]),
         (
             {"prompt_cache_options": {"mode": "implicit"}, "prompt_cache_retention": "24h"},
             [(0, 86400.0)],
+        ),
+        (
+            {"prompt_cache_options": {"ttl": "30m"}, "prompt_cache_retention": "24h"},
+            [(0, 86400.0)],
+        ),
+        (
+            {"prompt_cache_options": {"ttl": "12h"}, "prompt_cache_retention": "in_memory"},
+            [(0, 43200.0)],
         ),
     ],
 )
@@ -104,15 +115,65 @@ def test_of_many_breakpoints_the_last_ones_count(served: Served, engine: FakeEng
     assert marks(engine) == [*explicit[1:], (0, 1800.0)]
 
 
+def test_a_breakpoint_has_its_own_lifetime_or_that_of_the_request(
+    served: Served, engine: FakeEngine
+) -> None:
+    blocks = user(part("one", POINT | {"ttl": "12h"}), part("two", POINT), part("three"))
+    hour = {"prompt_cache_options": {"mode": "explicit", "ttl": "1h"}}
+    chat(served, blocks, **hour)
+    assert [seconds for _, seconds in marks(engine)] == [43200.0, 3600.0]
+    chat(served, blocks)
+    assert [seconds for _, seconds in marks(engine)] == [43200.0, 1800.0]
+    chat(served, blocks, prompt_cache_retention="24h")
+    assert [seconds for _, seconds in marks(engine)] == [86400.0] * 3
+
+
+def test_what_was_written_is_told_by_its_lifetime(served: Served, engine: FakeEngine) -> None:
+    blocks = [
+        user(
+            part(LONG, POINT | {"ttl": "12h"}, kind),
+            part("more " * 20, POINT, kind),
+            part("hi", None, kind),
+        )
+        for kind in ("text", "input_text")
+    ]
+    told = chat(served, blocks[0]).json()["usage"]["prompt_tokens_details"]
+    by_life = told["cache_write_tokens_details"]
+    assert by_life["ttl_12h_tokens"] > by_life["ttl_30m_tokens"] > 0
+    assert sum(by_life.values()) == told["cache_write_tokens"]
+    engine.lose_cache()
+    again = post(served, "responses", input=[blocks[1]]).json()
+    assert again["usage"]["input_tokens_details"]["cache_write_tokens_details"] == by_life
+    engine.lose_cache()
+    five = {"prompt_cache_options": {"ttl": "5m"}}
+    told = chat(served, user(part(LONG)), **five).json()["usage"]["prompt_tokens_details"]
+    assert told["cache_write_tokens_details"] == {
+        "ttl_30m_tokens": 0,
+        "ttl_12h_tokens": 0,
+        "ttl_5m_tokens": told["cache_write_tokens"],
+    }
+    unmarked = chat(served, user(part("other " * 20))).json()["usage"]["prompt_tokens_details"]
+    assert "cache_write_tokens_details" not in unmarked
+
+
+def test_what_a_later_mark_keeps_longer_counts_as_its(served: Served, engine: FakeEngine) -> None:
+    blocks = user(part(LONG, POINT), part("more " * 20, POINT | {"ttl": "12h"}), part("hi"))
+    told = chat(served, blocks).json()["usage"]["prompt_tokens_details"]
+    assert told["cache_write_tokens_details"] == {
+        "ttl_30m_tokens": 0,
+        "ttl_12h_tokens": told["cache_write_tokens"],
+    }
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"prompt_cache_retention": "7d"}, "prompt_cache_retention"),
         ({"prompt_cache_key": "k" * 65}, "prompt_cache_key"),
-        ({"prompt_cache_options": {"ttl": "1h"}}, "prompt_cache_options.ttl"),
+        ({"prompt_cache_options": {"ttl": "2h"}}, "prompt_cache_options.ttl"),
         (
-            {"prompt_cache_options": {"ttl": "30m"}, "prompt_cache_retention": "24h"},
-            "prompt_cache_options.ttl",
+            {"messages": [user(part("a", POINT | {"ttl": "2h"}))]},
+            "messages[0].content[0].prompt_cache_breakpoint.ttl",
         ),
         (
             {"messages": [{"role": "assistant", "content": [part("a", POINT)]}, user(part("b"))]},

@@ -127,7 +127,9 @@ def test_what_cannot_be_followed_is_refused(
     assert engine.requests == []
 
 
-@pytest.mark.parametrize("tier", ["auto", "default", "flex", "scale", "priority", "fast"])
+@pytest.mark.parametrize(
+    "tier", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+)
 def test_a_tier_there_is(client: openai.OpenAI, engine: FakeEngine, tier: Any) -> None:
     asked(client, service_tier=tier, max_tokens=1)
     assert engine.requests[-1].priority == ("batch" if tier == "flex" else "interactive")
