@@ -29,6 +29,11 @@ class _Waiter:
     is_large: bool
     granted: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
+    @property
+    def is_granted(self) -> bool:
+        """Whether its bytes are held, though its task may not know it yet."""
+        return self.granted.done() and not self.granted.cancelled()
+
 
 class BodyMemory:
     """The bytes of bodies that this process holds. For one event loop."""
@@ -58,19 +63,20 @@ class BodyMemory:
         waiter = _Waiter(tenant_id, size, is_large)
         self._waiting.setdefault(tenant_id, deque()).append(waiter)
         self._grant()
-        if waiter.granted.done():
+        if waiter.is_granted:
             return
         try:
             async with asyncio.timeout(self._wait_s):
                 await waiter.granted
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if waiter.granted.done() and not waiter.granted.cancelled():
-                self.give_back(tenant_id, size)  # granted while the wait was ending
-            else:
-                self._leave(waiter)
-            if isinstance(error, TimeoutError):
+        except TimeoutError:
+            if not (waiter.is_granted or self._fits_after_all(waiter)):
                 raise self._refusal(waiter) from None
+        except asyncio.CancelledError:
+            if waiter.is_granted:
+                self.give_back(tenant_id, size)
             raise
+        finally:
+            self._leave(waiter)
 
     def give_back(self, tenant_id: str, size: int) -> None:
         """These bytes are held no more."""
@@ -79,22 +85,31 @@ class BodyMemory:
             del self._held[tenant_id]
         self._grant()
 
+    def _fits_after_all(self, waiter: _Waiter) -> bool:
+        """Let it in if it may go on now: others' waits may have ended in the same turn."""
+        waiter.granted = asyncio.Future()
+        self._grant()
+        return waiter.is_granted
+
     def _grant(self) -> None:
         """Let in all who fit, tenants in turn."""
         while (waiter := self._next()) is not None:
             queue = self._waiting.pop(waiter.tenant_id)
-            queue.popleft()
+            queue.remove(waiter)
             if queue:
                 self._waiting[waiter.tenant_id] = queue  # after the others
             self._held[waiter.tenant_id] += waiter.size
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """The requests that may go on; a large one that does not fit delays others' large ones."""
+        """The requests that may go on; a large one that does not fit delays others' large ones.
+
+        A wait that is over stays in its queue until its task has its turn: it is passed over.
+        """
         is_held_up = False
         for queue in self._waiting.values():
-            waiter = queue[0]
-            if not self._fits_own(waiter) or (is_held_up and waiter.is_large):
+            waiter = next((one for one in queue if not one.granted.done()), None)
+            if waiter is None or not self._fits_own(waiter) or (is_held_up and waiter.is_large):
                 continue
             if self._fits_all(waiter):
                 return waiter
@@ -109,11 +124,13 @@ class BodyMemory:
         return self._held.total() + waiter.size <= room
 
     def _leave(self, waiter: _Waiter) -> None:
-        queue = self._waiting[waiter.tenant_id]
-        queue.remove(waiter)
-        if not queue:
-            del self._waiting[waiter.tenant_id]
-        self._grant()
+        """Wait no more; one that was granted its bytes has left already."""
+        queue = self._waiting.get(waiter.tenant_id, deque())
+        if waiter in queue:
+            queue.remove(waiter)
+            if not queue:
+                del self._waiting[waiter.tenant_id]
+            self._grant()
 
     def _refusal(self, waiter: _Waiter) -> GatewayError:
         if not self._fits_own(waiter):
@@ -140,7 +157,7 @@ class BodyLease:
         if size > self.size:
             more = size - self.size
             await self._memory.take(self._tenant_id, more, is_large=size > SMALL)
-            self.size = size
+            self.size += more
 
     def release(self) -> None:
         """Give all back; again is nothing."""

@@ -123,3 +123,19 @@ async def test_a_request_that_leaves_as_it_is_let_in_gives_back() -> None:
         waiting.cancel()  # it has been granted, and does not know it yet
         await asyncio.gather(waiting, return_exceptions=True)
     assert len(bodies) == 0
+
+
+async def test_waits_that_end_together_hold_nothing_and_break_nobody() -> None:
+    bodies = memory(wait_s=0.01)
+
+    async def request() -> None:
+        with bodies.lease("a") as lease:
+            await lease.grow(MIB)
+            await turns()
+            await lease.grow(2 * MIB)  # all four hold one, and there is no fifth
+
+    ended = await asyncio.gather(*(request() for _ in range(4)), return_exceptions=True)
+    assert {type(error) for error in ended} == {TooManyRequests, type(None)}
+    assert len(bodies) == 0
+    with bodies.lease("a") as all_of_it:  # the control
+        await all_of_it.grow(4 * MIB)
