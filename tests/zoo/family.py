@@ -1,0 +1,77 @@
+"""A family of models: what it ships, and the directories that are made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.zoo.templates import Template
+from tests.zoo.tokenizers import Mark, ShippedTokenizer, write_small
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models that write turns in one way.
+
+    `is_own` says whether the tokenizer is the family's own, which adds `special` and `plain` tokens
+    where the shipped file has none of them. Another family's stands in where the own could not be
+    had: the marks are tokens as in the own, but texts are cut in another way.
+    """
+
+    name: str
+    source: Template
+    tokenizer: ShippedTokenizer
+    ends: tuple[str, ...]  # tokens that end a turn; the first is eos_token
+    bos: str | None = None
+    tools: str | None = None  # the format of its calls, as --tool-format names it
+    reasons: bool = False
+    model_type: str = "llama"
+    special: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
+    is_own: bool = True
+    is_served: bool = True  # whether models of its architecture are
+    sizes: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the config
+
+    def __str__(self) -> str:
+        return self.name
+
+    def template(self) -> str:
+        """The source of its chat template, as published."""
+        return self.source.read()
+
+    def added(self) -> tuple[Mark, ...]:
+        """The tokens that it adds to the shipped tokenizer."""
+        known = {mark.text for mark in self.tokenizer.marks()}
+        marks = [*(Mark(text, True) for text in self.special)]
+        marks += [Mark(text, False) for text in self.plain]
+        marks += [Mark(text, True) for text in self.ends]
+        return tuple(dict.fromkeys(mark for mark in marks if mark.text not in known))
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Its added tokens that are special, or that its template writes."""
+        template = self.template()
+        shipped = [
+            mark
+            for mark in self.tokenizer.marks()
+            if mark.is_special or (mark.text.strip() and mark.text in template)
+        ]
+        return (*shipped, *self.added())
+
+    def write(self, directory: Path, *, real: bool = False, pieces: tuple[str, ...] = ()) -> Path:
+        """Make the directory of a model without a config and weights; returns it.
+
+        With `real`, its tokenizer is the family's, else a small one of bytes, `pieces` and marks.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        if real:
+            self.tokenizer.write(directory, self.added())
+        else:
+            write_small(directory, self.marks(), pieces)
+        config = self.tokenizer.config() if real else {}
+        config |= {"eos_token": self.ends[0], "chat_template": self.template()}
+        config |= {"bos_token": self.bos} if self.bos else {}
+        (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+        return directory

