@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.link.messages import TokenLogprobs
-from gateway.generation.choice import ChoiceEnded, Delta, Event
+from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.turn_formats.pieces import (
     CallArguments,
     CallStarted,
@@ -51,6 +51,7 @@ class FinishedChoice:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
     end: ChoiceEnded
+    prompt: ScoredPrompt | None = None
 
     @property
     def text(self) -> str:
@@ -88,8 +89,10 @@ class _Gathering:
     pieces: list[Piece] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] | None = None
+    prompt: ScoredPrompt | None = None
 
     def add(self, delta: Delta) -> None:
+        self.prompt = self.prompt or delta.prompt
         self.pieces += pieces_of(delta)
         self.token_ids += delta.token_ids
         if delta.logprobs is not None:
@@ -99,7 +102,8 @@ class _Gathering:
     def finished(self, end: ChoiceEnded) -> FinishedChoice:
         logprobs = None if self.logprobs is None else tuple(self.logprobs)
         pieces = tuple(_joined(self.pieces))
-        return FinishedChoice(end.index, pieces, tuple(self.token_ids), logprobs, end)
+        token_ids = tuple(self.token_ids)
+        return FinishedChoice(end.index, pieces, token_ids, logprobs, end, self.prompt)
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
+from engine.link.codec import unpack_token_ids
 from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.stop_strings import StopScanner
@@ -25,6 +26,13 @@ EndReason = Literal["stop", "length"]
 _MAX_AT_ONCE = 16
 
 
+class ScoredPrompt(Struct, frozen=True):
+    """A prompt, and how likely each of its tokens but the first was."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+
+
 # Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
 class Delta(Struct, frozen=True):
     """What a step's tokens add. The text may be shown now; some may be held back for later."""
@@ -37,6 +45,7 @@ class Delta(Struct, frozen=True):
     timing: Timing | None = None  # likewise
     pieces: tuple[Piece, ...] | None = None  # of the turn; None: it is text and nothing else
     is_restart: bool = False  # what came of this choice before is void; none is in a stream
+    prompt: ScoredPrompt | None = None  # with the first, if asked for
 
 
 class ChoiceEnded(Struct, frozen=True):
@@ -131,6 +140,7 @@ class Choice:
         self._parser = parser
         self._reasons = False
         self._reasoning_tokens = 0
+        self._prompt = b"" if generate.sampling.prompt_logprobs is None else generate.token_ids
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
         """What `event` adds, and the end if it completes a stop string, or the turn is over."""
@@ -141,7 +151,16 @@ class Choice:
         token_ids = event.token_ids[:count]
         stop = self._stops.stopped_by
         pieces = self._parsed(text, len(token_ids), is_last=stop is not None)
-        delta = Delta(self.index, text, token_ids, logprobs, event.reused, event.timing, pieces)
+        delta = Delta(
+            self.index,
+            text,
+            token_ids,
+            logprobs,
+            event.reused,
+            event.timing,
+            pieces,
+            prompt=self._scored(event.prompt_logprobs),
+        )
         if stop is None and not self._is_over:
             return delta, None
         return delta, ChoiceEnded(
@@ -153,6 +172,11 @@ class Choice:
             self._reasoning_tokens,
             is_all_shown=False,
         )
+
+    def _scored(self, logprobs: tuple[TokenLogprobs, ...] | None) -> ScoredPrompt | None:
+        if logprobs is None:
+            return None
+        return ScoredPrompt(tuple(unpack_token_ids(self._prompt).tolist()), logprobs)
 
     @property
     def _is_over(self) -> bool:
@@ -198,7 +222,9 @@ class Choice:
         text = self._stops.feed(text + self._text.flush())
         stop = self._stops.stopped_by
         text += self._stops.flush()
-        delta = Delta(self.index, text, (), None, pieces=self._parsed(text, 0, is_last=True))
+        pieces = self._parsed(text, 0, is_last=True)
+        prompt = self._scored(event.prompt_logprobs)
+        delta = Delta(self.index, text, (), None, pieces=pieces, prompt=prompt)
         reason: EndReason = event.reason if stop is None else "stop"
         stopped_by = event.stop_token_id if stop is None else stop
         return delta, ChoiceEnded(

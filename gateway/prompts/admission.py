@@ -287,6 +287,7 @@ def _generates(
                     weight=caller.weight,
                     priority=_lower(caller.priority, wanted.priority),
                     sampling=of_choice(sampling, choice),
+                    use_cache=sampling.prompt_logprobs is None,
                     loads=wanted.loads,
                     cache_quota=caller.cache.shares,
                     writer=writer,

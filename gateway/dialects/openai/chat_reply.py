@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.logprobs import chat_logprobs
+from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
 from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
 from gateway.dialects.openai.replies import (
     AssistantMessage,
@@ -41,6 +42,7 @@ class ChatReply(ReplyFormat):
 
     request_id: str
     service_tier: ServedTier | UnsetType = UNSET
+    prompt_logprobs: int | None = None  # in vLLM's form
     calls: dict[int, int] = field(default_factory=dict)  # begun so far, by choice
 
     def frame(self, event: Event) -> bytes | None:
@@ -81,6 +83,9 @@ class ChatReply(ReplyFormat):
             model=self.model,
             choices=[self._choice(choice) for choice in choices],
             usage=usage_reply(usage),
+            prompt_logprobs=prompt_logprobs(
+                self.tokenizer, choices[0].prompt, self.prompt_logprobs
+            ),
             service_tier=self.service_tier,
             ratoon=ratoon_reply(usage),
         )

@@ -13,6 +13,7 @@ from gateway.config import Bounds
 from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.logprobs import Offsets, completion_logprobs
+from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
 from gateway.dialects.openai.prompts import prompts_of
 from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
 from gateway.dialects.openai.replies import (
@@ -25,7 +26,6 @@ from gateway.dialects.openai.sampling import generation_request
 from gateway.dialects.openai.schema import CompletionRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.openai_cache import marks_of
-from gateway.errors import BadRequest
 from gateway.generation.choice import Delta, Event
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import GenerationRequest, Prompt
@@ -56,6 +56,7 @@ def request_of_completion(
         max_tokens=wire.max_tokens,
         default_max_tokens=max(_DEFAULT_MAX_TOKENS, wire.min_tokens or 0),
         num_logprobs=None if wire.logprobs is None else ("logprobs", wire.logprobs),
+        echoed_logprobs=wire.logprobs if wire.echo else None,
         form=text_form(wire),
         explain=explain_of(wire.ratoon, None),
         marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options),
@@ -67,12 +68,6 @@ def _refuse(wire: CompletionRequest) -> None:
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
-    if wire.echo and wire.logprobs is not None:
-        raise BadRequest(
-            "`logprobs` cannot be given together with `echo`",
-            code="unsupported_parameter",
-            param="logprobs",
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +77,8 @@ class CompletionReply(ReplyFormat):
     echoed: tuple[Prompt, ...]  # the prompts, if they are to be echoed
     choices: int  # of each prompt
     skip_special_tokens: bool
+    has_logprobs: bool = False  # of an echoed prompt
+    prompt_logprobs: int | None = None  # in vLLM's form
     offsets: dict[int, Offsets] = field(default_factory=dict)  # by choice, as far as it has come
 
     def piece(self, event: Event) -> CompletionChoice | None:
@@ -90,9 +87,10 @@ class CompletionReply(ReplyFormat):
             return CompletionChoice(event.index, "", None, event.reason)
         text = event.text if event.index in self.begun else self._echo(event.index) + event.text
         self.begun.add(event.index)
-        if not (text or event.logprobs):
+        logprobs = self._logprobs(event)
+        if not (text or logprobs):
             return None
-        return CompletionChoice(event.index, text, self._logprobs(event))
+        return CompletionChoice(event.index, text, logprobs)
 
     def reply(
         self, choices: list[CompletionChoice], usage: UsageReply | UnsetType | None
@@ -108,8 +106,13 @@ class CompletionReply(ReplyFormat):
         return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))
 
     def _choice(self, choice: FinishedChoice) -> CompletionChoice:
-        text = self._echo(choice.index) + choice.text
-        return CompletionChoice(choice.index, text, self._logprobs(choice), choice.end.reason)
+        return CompletionChoice(
+            choice.index,
+            self._echo(choice.index) + choice.text,
+            self._logprobs(choice),
+            choice.end.reason,
+            prompt_logprobs=prompt_logprobs(self.tokenizer, choice.prompt, self.prompt_logprobs),
+        )
 
     def _echo(self, index: int) -> str:
         """What comes before a choice: its prompt, if that is to be echoed."""
@@ -123,10 +126,13 @@ class CompletionReply(ReplyFormat):
         return str(prompt)
 
     def _logprobs(self, choice: Delta | FinishedChoice) -> CompletionLogprobs | None:
-        if choice.logprobs is None:
+        echoed = choice.prompt if self.echoed and self.has_logprobs else None
+        if choice.logprobs is None and echoed is None:
             return None
         offsets = self.offsets.get(choice.index)
         if offsets is None:
             offsets = Offsets(self.tokenizer, skip_special_tokens=self.skip_special_tokens)
             self.offsets[choice.index] = offsets
-        return completion_logprobs(self.tokenizer, choice.token_ids, choice.logprobs, offsets)
+        reported = choice.logprobs or ()
+        token_ids = choice.token_ids[: len(reported)]
+        return completion_logprobs(self.tokenizer, token_ids, reported, offsets, echoed)

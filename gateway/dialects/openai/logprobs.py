@@ -11,6 +11,7 @@ from gateway.dialects.openai.replies import (
     TokenLogprob,
     TopLogprob,
 )
+from gateway.generation.choice import ScoredPrompt
 from gateway.generation.detokenizer import Detokenizer
 from gateway.prompts.tokenizer import Tokenizer
 
@@ -37,7 +38,7 @@ def _chosen(tokenizer: Tokenizer, token_id: int, found: TokenLogprobs) -> TokenL
 
 def _top(tokenizer: Tokenizer, token_id: int, logprob: float) -> TopLogprob:
     spelled = tokenizer.bytes_of(token_id)
-    return TopLogprob(spelled.decode(errors="replace"), _finite(logprob), list(spelled))
+    return TopLogprob(spelled.decode(errors="replace"), finite(logprob), list(spelled))
 
 
 class Offsets:
@@ -62,24 +63,36 @@ def completion_logprobs(
     token_ids: Sequence[int],
     logprobs: Sequence[TokenLogprobs],
     offsets: Offsets,
+    echoed: ScoredPrompt | None = None,
 ) -> CompletionLogprobs:
-    """The same as parallel lists; `offsets` has seen the choice's tokens before these."""
-    names = [_name(tokenizer, token_id) for token_id in token_ids]
-    tops = [
-        {_name(tokenizer, other): _finite(logprob) for other, logprob in found.top}
-        | {name: _finite(found.chosen)}
-        for name, found in zip(names, logprobs, strict=True)
-    ]
-    has_tops = any(found.top for found in logprobs)
+    """The same as parallel lists; `offsets` has seen the choice's tokens before these.
+
+    An echoed prompt comes first. Its first token follows nothing, so it has no log-probability.
+    """
+    told: list[TokenLogprobs | None] = [*logprobs]
+    if echoed is not None:
+        token_ids, told = [*echoed.token_ids, *token_ids], [None, *echoed.logprobs, *told]
+    names = [token_name(tokenizer, token_id) for token_id in token_ids]
+    tops = [_top_names(tokenizer, *one) for one in zip(names, told, strict=True)]
+    has_tops = any(found is not None and found.top for found in told)
     return CompletionLogprobs(
         tokens=names,
-        token_logprobs=[_finite(found.chosen) for found in logprobs],
+        token_logprobs=[None if found is None else finite(found.chosen) for found in told],
         top_logprobs=tops if has_tops else None,
         text_offset=[offsets.of_next(token_id) for token_id in token_ids],
     )
 
 
-def _name(tokenizer: Tokenizer, token_id: int) -> str:
+def _top_names(
+    tokenizer: Tokenizer, name: str, found: TokenLogprobs | None
+) -> dict[str, float] | None:
+    if found is None:
+        return None
+    top = {token_name(tokenizer, other): finite(logprob) for other, logprob in found.top}
+    return top | {name: finite(found.chosen)}
+
+
+def token_name(tokenizer: Tokenizer, token_id: int) -> str:
     """The token as text, or as its bytes if it is not whole characters, so that names differ."""
     spelled = tokenizer.bytes_of(token_id)
     try:
@@ -88,5 +101,6 @@ def _name(tokenizer: Tokenizer, token_id: int) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
 
-def _finite(logprob: float) -> float:
+def finite(logprob: float) -> float:
+    """The log-probability, or OpenAI's value for minus infinity."""
     return max(logprob, _IMPOSSIBLE)

@@ -105,6 +105,18 @@ class ChatChoice(Struct, frozen=True):
     finish_reason: FinishReason
 
 
+class PromptLogprob(Struct, frozen=True):
+    """How likely a token of the prompt was after those before it; `rank` 1 is the likeliest."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+# For each token of the prompt some candidates by token id, itself among them; None for the first.
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+
+
 class ChatCompletion(Struct, frozen=True, kw_only=True):
     """The answer to a chat."""
 
@@ -114,6 +126,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: UsageReply
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     service_tier: ServedTier | UnsetType = UNSET  # where the request names one
     ratoon: RatoonReply | UnsetType = UNSET
 
@@ -170,8 +183,8 @@ class CompletionLogprobs(Struct, frozen=True):
     """Log-probabilities of a completion's tokens; `text_offset` counts characters."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
 
 
@@ -182,6 +195,7 @@ class CompletionChoice(Struct, frozen=True):
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: EndReason | None = None
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(Struct, frozen=True, kw_only=True):

@@ -102,6 +102,7 @@ class Reader:
             id=f"chatcmpl-{request_id}",
             request_id=request_id,
             service_tier=_served_tier(wire),
+            prompt_logprobs=wire.prompt_logprobs,
             **self._reply_fields(wire),
         )
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
@@ -123,6 +124,8 @@ class Reader:
             echoed=wanted.prompts if wire.echo else (),
             choices=wanted.choices,
             skip_special_tokens=wanted.text.skip_special_tokens,
+            has_logprobs=wire.logprobs is not None,
+            prompt_logprobs=wire.prompt_logprobs,
             **self._reply_fields(wire),
         )
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)

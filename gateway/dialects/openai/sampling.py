@@ -32,6 +32,7 @@ def generation_request(
     max_tokens: int | None,
     default_max_tokens: int,
     num_logprobs: tuple[str, int] | None,
+    echoed_logprobs: int | None = None,
     form: AnswerForm,
     explain: Explain | None = None,
     marks: tuple[CacheMark, ...] = (),
@@ -40,6 +41,7 @@ def generation_request(
 
     `defaults` hold for what `wire` leaves out.
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
+    `echoed_logprobs`: how many an echoed prompt has.
     """
     if wire.stream_options is not None and not wire.stream:
         raise BadRequest("`stream_options` needs `stream`", param="stream_options")
@@ -50,12 +52,18 @@ def generation_request(
     if num_logprobs is not None:
         at_most(*num_logprobs, bounds.max_logprobs)
     wanted_logprobs = None if num_logprobs is None else num_logprobs[1]
+    prompt_logprobs = _prompt_logprobs(wire, bounds, echoed_logprobs)
     return GenerationRequest(
         request_id=request_id,
         prompts=prompts,
         choices=choices,
         sampling=_sampling(
-            wire, bounds, defaults, max_tokens or default_max_tokens, wanted_logprobs
+            wire,
+            bounds,
+            defaults,
+            max_tokens or default_max_tokens,
+            wanted_logprobs,
+            prompt_logprobs,
         ),
         max_tokens_may_shrink=max_tokens is None,
         text=_text_rules(wire, bounds),
@@ -75,6 +83,7 @@ def _sampling(
     defaults: SamplingDefaults,
     max_tokens: int,
     num_logprobs: int | None,
+    prompt_logprobs: int | None,
 ) -> SamplingParams:
     at_most("logit_bias", len(wire.logit_bias or ()), bounds.max_logit_bias)
     at_most("stop_token_ids", len(wire.stop_token_ids or ()), bounds.max_stops)
@@ -94,9 +103,21 @@ def _sampling(
         logit_bias=_logit_bias(wire.logit_bias),
         seed=wire.seed,
         num_logprobs=num_logprobs,
+        prompt_logprobs=prompt_logprobs,
         stop_token_ids=frozenset(wire.stop_token_ids or ()),
         ignore_eos=bool(wire.ignore_eos),
     )
+
+
+def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
+    """How many log-probabilities each token of the prompt has; None: none are wanted."""
+    asked = wire.prompt_logprobs
+    if asked is None:
+        return echoed
+    if wire.stream:
+        raise BadRequest("`prompt_logprobs` is not for streams", param="prompt_logprobs")
+    at_most("prompt_logprobs", asked, bounds.max_logprobs)
+    return max(asked, echoed or 0)
 
 
 def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:

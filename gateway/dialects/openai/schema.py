@@ -167,8 +167,9 @@ class Generating(Struct, frozen=True, kw_only=True):
     ebnf: str | None = None
     grammar: str | None = None
     json_schema: SchemaText = field(default_factory=Raw)
+    # vLLM's, for evaluations and training: so many alternatives for each token of the prompt.
+    prompt_logprobs: Annotated[int, Meta(ge=0)] | None = None
     # Known, with an effect on the answer, but not supported.
-    prompt_logprobs: Raw = field(default_factory=Raw)
     allowed_token_ids: Raw = field(default_factory=Raw)
     bad_words: Raw = field(default_factory=Raw)
     truncate_prompt_tokens: Raw = field(default_factory=Raw)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from itertools import takewhile
 
+import msgspec
 import numpy as np
 
 from engine.errors import EngineError
@@ -22,6 +23,7 @@ from engine.link.messages import (
     Generate,
     Reused,
     Timing,
+    TokenLogprobs,
     Tokens,
     Welcome,
     WrittenAndRead,
@@ -372,4 +374,18 @@ def _tokens(
         logprobs=logprobs,
         reused=None if cached is None else Reused(TierTokens(cached), written=written),
         timing=None if cached is None else TIMING,
+        prompt_logprobs=None if cached is None else _scores(request),
+    )
+
+
+def _scores(request: Generate) -> tuple[TokenLogprobs, ...] | None:
+    """Of every token of the prompt but the first: it is always the likeliest but one."""
+    wanted = request.sampling.prompt_logprobs
+    if wanted is None:
+        return None
+    return tuple(
+        msgspec.structs.replace(
+            pack_logprobs(-1.5, [(token - 1, -0.5), (token, -1.5)][:wanted]), rank=2
+        )
+        for token in prompt_of(request)[1:]
     )

@@ -1,0 +1,32 @@
+"""Log-probabilities of a prompt's tokens, in vLLM's form."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from engine.link.messages import TokenLogprobs
+from gateway.dialects.openai.logprobs import finite, token_name
+from gateway.dialects.openai.replies import PromptLogprob, PromptLogprobs
+from gateway.generation.choice import ScoredPrompt
+from gateway.prompts.tokenizer import Tokenizer
+
+
+def prompt_logprobs(
+    tokenizer: Tokenizer, prompt: ScoredPrompt | None, most: int | None
+) -> PromptLogprobs | UnsetType:
+    """The likeliest `most` candidates and the token itself; UNSET where nobody asked."""
+    if prompt is None or most is None:
+        return UNSET
+    told = zip(prompt.token_ids[1:], prompt.logprobs, strict=True)
+    return [None, *(_candidates(tokenizer, *one, most) for one in told)]
+
+
+def _candidates(
+    tokenizer: Tokenizer, token_id: int, found: TokenLogprobs, most: int
+) -> dict[int, PromptLogprob]:
+    candidates = {
+        other: PromptLogprob(finite(logprob), rank, token_name(tokenizer, other))
+        for rank, (other, logprob) in enumerate(found.top[:most], start=1)
+    }
+    own = PromptLogprob(finite(found.chosen), found.rank or 1, token_name(tokenizer, token_id))
+    return {token_id: candidates.pop(token_id, own)} | candidates
