@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
-from engine.link.codec import unpack_token_ids
 from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.stop_strings import StopScanner
@@ -176,7 +176,7 @@ class Choice:
     def _scored(self, logprobs: tuple[TokenLogprobs, ...] | None) -> ScoredPrompt | None:
         if logprobs is None:
             return None
-        return ScoredPrompt(tuple(unpack_token_ids(self._prompt).tolist()), logprobs)
+        return ScoredPrompt(tuple(np.frombuffer(self._prompt, "<i4").tolist()), logprobs)
 
     @property
     def _is_over(self) -> bool:
