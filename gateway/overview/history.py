@@ -1,7 +1,8 @@
 """The last hour of the engine and of this gateway's latencies, a sample every five seconds.
 
 It is kept from the start on, whether or not anybody looks, so that a page that is opened after an
-incident shows it. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
+incident shows it. The first sample has all that was done before, where the engine is no older than
+what is kept. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
 history: counts of tokens and blocks are the engine's, latencies those of all workers, so it does
 not matter which of them is asked.
 
@@ -53,7 +54,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Look(msgspec.Struct, frozen=True):
     t: float
-    overview: Overview
+    overview: Overview  # of the engines that answered then
     engines: dict[str, Overview]  # the last overview of each engine by its id, gone or not
     latencies: Latencies
 
@@ -82,10 +83,10 @@ class History:
             return
         # In a thread: of several workers, it reads the files of all.
         latencies = await asyncio.to_thread(self._metrics.latencies)
-        last = self._last
-        engines = _seen({} if last is None else last.engines, _by_engine(overview))
+        last = self._last or _before(self._grid(), overview, latencies)
+        engines = _seen(last.engines, _by_engine(overview))
         look = self._last = _Look(self._grid(), overview, engines, latencies)
-        if last is not None and look.t > last.t:
+        if look.t > last.t:
             self._samples.append(_sample(last, look))
 
     @asynccontextmanager
@@ -105,6 +106,22 @@ class History:
 def _by_engine(overview: Overview) -> dict[str, Overview]:
     """The overviews of the engines that answered, by their ids."""
     return {one.engine_id: one for one in each_overview(overview).values() or (overview,)}
+
+
+def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
+    """The look that would have come before the first: when the oldest engine that counts began.
+
+    Older engines than KEPT_S have done most of their work before what is shown: they do not count.
+    """
+    engines = _by_engine(overview)
+    old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
+    seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
+    if old:  # then what was answered, and when, is not known either
+        return _Look(now - seconds, overview, old, latencies)
+    nothing = latencies._replace(
+        first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)
+    )
+    return _Look(now - seconds, overview, old, nothing)
 
 
 def _seen(before: dict[str, Overview], now: dict[str, Overview]) -> dict[str, Overview]:

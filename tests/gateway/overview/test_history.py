@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,17 @@ from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import OperatedEngine, some_overview
 
 
+def long_running(**fields: Any) -> Overview:
+    """An engine's that began before what is kept."""
+    return some_overview(**{"uptime_s": 2 * KEPT_S, **fields})
+
+
 class Watch:
     """A history, and what it looks at."""
 
     def __init__(self) -> None:
         self.clock, self.engine = ManualClock(), OperatedEngine()
+        self.engine.seen = long_running()
         self.metrics = GatewayMetrics()
         self.history = History(BoundedEngine(self.engine), self.metrics, self.clock)
 
@@ -35,9 +42,9 @@ def watch() -> Watch:
 
 
 async def test_a_sample_is_what_happened_since_the_last_look(watch: Watch) -> None:
-    watch.engine.seen = some_overview(found=TierTokens(10, 20, 30), computed_tokens=5)
+    watch.engine.seen = long_running(found=TierTokens(10, 20, 30), computed_tokens=5)
     await watch.look()
-    watch.engine.seen = some_overview(
+    watch.engine.seen = long_running(
         found=TierTokens(11, 22, 33),
         computed_tokens=9,
         generated_tokens=7,
@@ -61,7 +68,7 @@ async def test_of_several_engines_one_that_restarts_or_is_late_takes_nothing_fro
 ) -> None:
     def seen(**computed: int) -> Overview:
         parts = {
-            name: some_overview(engine_id=name, computed_tokens=tokens)
+            name: long_running(engine_id=name, computed_tokens=tokens)
             for name, tokens in computed.items()
         }
         return joined_overview(parts, 0, 0)
@@ -118,11 +125,33 @@ async def test_while_the_engine_is_away_there_is_no_sample(watch: Watch) -> None
 
 
 async def test_a_new_engine_begins_at_zero(watch: Watch) -> None:
-    watch.engine.seen = some_overview(computed_tokens=1000)
+    watch.engine.seen = long_running(computed_tokens=1000)
     await watch.look()
-    watch.engine.seen = some_overview(engine_id="engine-2", computed_tokens=8)
+    watch.engine.seen = long_running(engine_id="engine-2", computed_tokens=8)
     await watch.look()
     assert [sample.computed_tokens for sample in watch.history.since(0)] == [8]
+
+
+async def test_the_first_sample_has_what_a_young_engine_did_before(watch: Watch) -> None:
+    watch.metrics.first_token(0.07)
+    watch.engine.seen = some_overview(uptime_s=8.0, found=TierTokens(6), computed_tokens=10)
+    await watch.look()
+    (sample,) = watch.history.since(0)
+    assert (sample.t, sample.seconds) == (watch.clock(), 8.0)
+    assert (sample.computed_tokens, sample.hit_tokens.device) == (10, 6)
+    assert sample.ttft_ms is not None
+    await watch.look()
+    assert [one.computed_tokens for one in watch.history.since(0)] == [10, 0], "once"
+
+
+async def test_of_several_engines_only_the_young_count_from_their_start(watch: Watch) -> None:
+    watch.metrics.first_token(0.07)
+    young = some_overview(engine_id="young", uptime_s=8.0, computed_tokens=10)
+    old = long_running(engine_id="old", computed_tokens=1000)
+    watch.engine.seen = joined_overview({"young": young, "old": old}, 0, 0)
+    await watch.look()
+    (sample,) = watch.history.since(0)
+    assert (sample.computed_tokens, sample.seconds, sample.ttft_ms) == (10, 8.0, None)
 
 
 async def test_an_hour_is_kept(watch: Watch) -> None:
