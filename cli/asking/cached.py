@@ -53,7 +53,7 @@ def warm(
 ) -> None:
     """Compute a request's prompt into the cache, without an answer.
 
-    It is charged as an answer of one token. The next request that begins alike finds the prompt.
+    It is charged for its prompt alone. The next request that begins alike finds the prompt.
 
     Example:
 

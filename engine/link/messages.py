@@ -76,7 +76,7 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are chosen. Validated at admission; nothing after it re-checks."""
 
-    max_tokens: int
+    max_tokens: int  # 0: the prompt is computed into the cache, and nothing is told of a token
     min_tokens: int = 0
     temperature: float = 1.0  # 0 is greedy
     top_k: int = 0  # 0 is off

@@ -63,10 +63,13 @@ class Intake:
         _check_turn(request)
         self._check_sampling(request.sampling)
         _check_scoring(request, len(prompt))
-        self._check_length(len(prompt), request.sampling.max_tokens)
+        sampled = max(
+            request.sampling.max_tokens, 1
+        )  # what follows a prompt is sampled in any case
+        self._check_length(len(prompt), sampled)
         self._check_keys(request, len(prompt))
         _check_marks(request.marks, len(prompt))
-        tokens = np.zeros(len(prompt) + request.sampling.max_tokens, np.int32)
+        tokens = np.zeros(len(prompt) + sampled, np.int32)
         tokens[: len(prompt)] = prompt
         return Sequence(
             request_id=request.request_id,
@@ -131,7 +134,7 @@ class Intake:
         if (
             sampling.temperature < 0
             or sampling.repetition_penalty < FLOAT32_LEAST
-            or sampling.max_tokens < 1
+            or sampling.max_tokens < 0
             or sampling.min_tokens < 0
             or not 0 <= sampling.top_k <= MAX_TOP_K
         ):

@@ -44,7 +44,7 @@ class Sequence:
     sampling: SamplingParams
     prompt_len: int
     arrived: float  # seconds, monotonic
-    tokens: TokenIds  # capacity prompt_len + max_tokens; the first num_tokens are valid
+    tokens: TokenIds  # capacity prompt_len + max(max_tokens, 1); the first num_tokens are valid
     num_tokens: int
     writer: str = ""  # the label of what it writes into the cache
     priority: Priority = "interactive"

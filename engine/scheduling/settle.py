@@ -11,6 +11,7 @@ and where the end of a sequence is decided:
     a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
     its constraint    may only end: the last token is sent, then       -> Finished("stop")
     max_tokens        the last token is sent, then                     -> Finished("length")
+                      of 0, nothing: the token counts as none          -> Finished("length")
     cancelled         at any stage                                     -> Finished("cancelled")
     not finite        its blocks are forgotten                         -> Failed(NumericFailure)
     no token allowed  by its constraint                     -> Failed(ConstraintUnsatisfied)
@@ -217,6 +218,8 @@ class Settler:
         if sequence.marks and sequence.num_output == 1:  # what it has written is told with it
             self.commit(now)
             self._sequence_cache.retain(sequence, now)
+        if not sequence.sampling.max_tokens:
+            return [self._finish(sequence, "length", now)]
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
         replies = [self._tokens(sequence, token_id, result, now)]
@@ -240,7 +243,10 @@ class Settler:
         *,
         stop_token_id: int | None = None,
     ) -> AddressedEvent:
-        """`completion_tokens` counts every sampled token, the one that stopped it included."""
+        """`completion_tokens` counts every sampled token, the one that stopped it included.
+
+        But not the one that was sampled because a prompt's last step samples.
+        """
         self.commit(now)  # while it has its lease
         self._scheduler.active.stop(sequence, now)
         finished = Finished(
@@ -249,7 +255,7 @@ class Settler:
             stop_token_id=stop_token_id,
             prompt_tokens=sequence.prompt_len,
             reused=self._reused(sequence),
-            completion_tokens=sequence.num_output,
+            completion_tokens=min(sequence.num_output, sequence.sampling.max_tokens),
             engine_seconds=sequence.engine_seconds,
             cache=_written_and_read(sequence),
             prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),

@@ -33,7 +33,7 @@ Place = TypeVar("Place")  # where something is marked, in a dialect's own terms
 CacheKey = Annotated[str, Meta(max_length=64)]  # as OpenAI bounds it
 
 
-class PromptCacheOptions(Struct, frozen=True):
+class PromptCacheOptions(Struct, frozen=True, kw_only=True):
     """What is to be retained: the whole prompt, or only up to the breakpoints."""
 
     mode: Literal["implicit", "explicit"] | None = None

@@ -1,4 +1,4 @@
-"""A request that is not to be answered as it is: read as its own route would, for one token.
+"""A request that is not to be answered: read as its own route would, for its prompt alone.
 
 Knows: which dialect reads which route's body. Does not know: what is done with it (`routes.py`).
 """
@@ -28,7 +28,7 @@ from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
 from gateway.prefixes.views import RequestOf
 from gateway.prompts.fair_executor import Steps
-from gateway.prompts.generation_request import AnswerForm, GenerationRequest, TextRules
+from gateway.prompts.generation_request import GenerationRequest
 
 _REQUEST = msgspec.json.Decoder(RequestOf)
 _CHAT = msgspec.json.Decoder(ChatRequest)
@@ -36,9 +36,7 @@ _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 _MESSAGES = msgspec.json.Decoder(MessagesRequest)
 _RESPONSES = msgspec.json.Decoder(ResponsesRequest)
 
-# One token is sampled, and dropped. With stop strings shown it is remembered as nobody's turn.
-_ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-_UNSEEN = TextRules(include_stop=True)
+_PROMPT_ALONE = SamplingParams(max_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class RequestReader:
         return cls(parts, ResponsesReader(parts, stored))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
-        """The request in the body, as its route reads it, to be answered with one token.
+        """The request in the body, as its route reads it, to be answered with nothing.
 
         A GatewayError for what the route would refuse, and for several prompts.
         """
@@ -75,14 +73,7 @@ class RequestReader:
             wanted = asked.generation_request
         if len(wanted.prompts) > 1:
             raise BadRequest("there is more than one prompt", param="body.prompt")
-        return replace(
-            wanted,
-            choices=1,
-            sampling=_ONE_TOKEN,
-            max_tokens_may_shrink=True,
-            text=_UNSEEN,
-            form=AnswerForm(),
-        )
+        return replace(wanted, choices=1, sampling=_PROMPT_ALONE, max_tokens_may_shrink=True)
 
     def _understood(
         self, wire: RequestOf, request_id: str, context: int

@@ -1,8 +1,7 @@
 """`/v1/cache`: what a request would find, computing its prompt ahead, and one's marked prefixes.
 
 Everything is about the calling tenant's own prompts: a request is admitted as if it were sent, so
-its namespaces are the caller's. Each route counts as a request; warming is charged like an answer
-of one token.
+its namespaces are the caller's. Each route counts as a request; warming is charged for its prompt.
 
 Knows: paths, and what each asks of the engine. Does not know: how a request is read (`reader.py`).
 """

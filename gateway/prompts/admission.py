@@ -150,7 +150,8 @@ class Admission:
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
         tail = prepared[0].tail
         parser = None if tail is None else self._forms.parser(wanted.form, tail)
-        origin = None if wanted.text.include_stop else prepared[0].origin
+        is_turn = wanted.has_output and not wanted.text.include_stop
+        origin = prepared[0].origin if is_turn else None
         return AdmittedRequest(
             generates,
             wanted.choices,
@@ -242,7 +243,7 @@ class Admission:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
-        grammar = self._forms.grammar(wanted.form, found.tail)
+        grammar = self._forms.grammar(wanted.form, found.tail) if wanted.has_output else None
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = self._explaining.compared(wanted, prompt, seen, caller, size)
         return _Prepared(

@@ -113,6 +113,11 @@ class GenerationRequest:
     marks: tuple[CacheMark, ...] = ()  # in order; of each prompt
 
     @property
+    def has_output(self) -> bool:
+        """Whether anything is generated, and not just the prompt computed into the cache."""
+        return self.sampling.max_tokens > 0
+
+    @property
     def size(self) -> int:
         """How much work it is to admit, in characters: what is marked is rendered again."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)

@@ -78,6 +78,15 @@ def test_a_request_that_ends_with_its_first_token_says_what_it_wrote() -> None:
     assert rig.finished("a").reused.written == (8,)
 
 
+def test_a_prompt_alone_says_what_it_wrote() -> None:
+    rig = Rig()
+    request = marked(generate("a", range(10), sampling=SamplingParams(max_tokens=0)), 10)
+    rig.submit(request)
+    rig.run()
+    assert rig.finished("a").reused.written == (8,)
+    assert [prefix.tokens for prefix in listed(rig)] == [8]
+
+
 def test_without_the_cache_nothing_is_written_or_listed() -> None:
     rig = Rig()
     assert run(rig, marked(generate("a", range(20), use_cache=False), 16)) == (0, (0,))

@@ -17,6 +17,7 @@ from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # of an answer; 0 computes the prompt alone
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 MAX_TOOLS = 512  # agents with many MCP servers have hundreds
@@ -96,7 +97,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
 class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     """The body of `POST /v1/messages`."""
 
-    max_tokens: Count
+    max_tokens: Length
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: Fraction | None = None

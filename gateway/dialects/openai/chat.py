@@ -40,6 +40,7 @@ def request_of_chat(
 ) -> GenerationRequest:
     """What the request asks for; BadRequest names the field that is wrong or not supported."""
     _refuse(wire)
+    newer = wire.max_completion_tokens
     prompt = chat_of(wire.messages, wire, bounds)
     return generation_request(
         wire,
@@ -47,7 +48,7 @@ def request_of_chat(
         (prompt,),
         bounds,
         defaults,
-        max_tokens=wire.max_completion_tokens or wire.max_tokens,
+        max_tokens=wire.max_tokens if newer is None else newer,
         default_max_tokens=defaults.max_tokens or bounds.default_max_tokens,
         num_logprobs=_num_logprobs(wire),
         form=form_of_chat(wire, prompt.tools),

@@ -51,6 +51,7 @@ def generation_request(
     at_most("n", choices * len(prompts), bounds.max_prompts)
     if num_logprobs is not None:
         at_most(*num_logprobs, bounds.max_logprobs)
+    longest = default_max_tokens if max_tokens is None else max_tokens
     wanted_logprobs = None if num_logprobs is None else num_logprobs[1]
     prompt_logprobs = _prompt_logprobs(wire, bounds, echoed_logprobs)
     return GenerationRequest(
@@ -61,7 +62,7 @@ def generation_request(
             wire,
             bounds,
             defaults,
-            max_tokens or default_max_tokens,
+            longest,
             wanted_logprobs,
             prompt_logprobs,
         ),

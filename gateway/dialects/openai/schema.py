@@ -25,6 +25,7 @@ from gateway.prompts.chat_template import Scalar
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # of an answer; 0 computes the prompt alone
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
@@ -130,7 +131,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Count | None = None
-    max_tokens: Count | None = None
+    max_tokens: Length | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
@@ -186,7 +187,7 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/chat/completions`."""
 
     messages: Messages
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: Length | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0)] | None = None
     metadata: dict[str, str] | None = None

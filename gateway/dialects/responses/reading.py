@@ -21,7 +21,7 @@ from gateway.dialects.explaining import explain_of
 from gateway.dialects.responses.answer_form import tools_and_form
 from gateway.dialects.responses.items import STORED, Placed, checked
 from gateway.dialects.responses.marks import marks_of_response
-from gateway.dialects.responses.replies import ResponseReply
+from gateway.dialects.responses.replies import AppliedCacheOptions, ResponseReply
 from gateway.dialects.responses.schema import (
     Item,
     ReasoningOptions,
@@ -120,12 +120,13 @@ def _generation_request(
     bounds: Bounds,
     defaults: SamplingDefaults,
 ) -> GenerationRequest:
+    longest = defaults.max_tokens or bounds.default_max_tokens
     return GenerationRequest(
         request_id=request_id,
         prompts=(prompt,),
         choices=1,
         sampling=SamplingParams(
-            max_tokens=(wire.max_output_tokens or defaults.max_tokens or bounds.default_max_tokens),
+            max_tokens=0 if wire.prewarms else wire.max_output_tokens or longest,
             temperature=defaults.temperature if wire.temperature is None else wire.temperature,
             top_p=defaults.top_p if wire.top_p is None else wire.top_p,
             top_k=defaults.top_k,
@@ -185,7 +186,7 @@ def _begun(
         parallel_tool_calls=wire.parallel_tool_calls is not False,
         previous_response_id=wire.previous_response_id,
         prompt_cache_key=wire.prompt_cache_key,
-        prompt_cache_options=wire.prompt_cache_options,
+        prompt_cache_options=AppliedCacheOptions.of(wire.prompt_cache_options),
         prompt_cache_retention=wire.prompt_cache_retention,
         reasoning=wire.reasoning or ReasoningOptions(),
         safety_identifier=wire.safety_identifier,

@@ -48,13 +48,17 @@ from gateway.usage.request_metrics import Usage
 class ResponseRendering:
     """Renders the answer to one request, of which `begun` is the response without output.
 
-    `is_stored` is what the end says of that; until it is known, what was asked for.
+    `is_stored` is what the end says of that; until it is known, what was asked for. Without
+    `has_output` nothing is generated, which is complete.
     """
 
     last: ClassVar[bytes] = b""
 
-    def __init__(self, request_id: str, begun: ResponseReply, first_item: int) -> None:
+    def __init__(
+        self, request_id: str, begun: ResponseReply, first_item: int, *, has_output: bool = True
+    ) -> None:
         self.is_stored = begun.store
+        self._has_output = has_output
         self._begun = begun
         self._numbers = itertools.count()
         self._output = Output(request_id, first_item, self._numbers)
@@ -100,15 +104,14 @@ class ResponseRendering:
         if self._end is not None:
             return
         [choice] = choices
-        self._end = choice.end
         for piece in itertools.chain.from_iterable(map(_pieces, choice.pieces)):
             _pass(self._output.add(piece))
-        _pass(self._output.end(_item_status(choice.end)))
+        _pass(self._ended(choice.end))
 
     def finished(self, usage: Usage) -> ResponseReply:
         """The response, complete."""
         assert self._end is not None
-        is_complete = self._end.reason == "stop"
+        is_complete = self._end.reason == "stop" or not self._has_output
         return replace(
             self._begun,
             status="completed" if is_complete else "incomplete",
@@ -122,11 +125,15 @@ class ResponseRendering:
 
     def _events(self, told: Event) -> Iterator[ResponseEvent]:
         if isinstance(told, ChoiceEnded):
-            self._end = told
-            yield from self._output.end(_item_status(told))
+            yield from self._ended(told)
             return
         for piece in pieces_of(told):
             yield from self._output.add(piece)
+
+    def _ended(self, end: ChoiceEnded) -> Iterator[ResponseEvent]:
+        self._end = end
+        if self._has_output:
+            yield from self._output.end(_item_status(end))
 
 
 def _item_status(end: ChoiceEnded) -> ItemStatus:

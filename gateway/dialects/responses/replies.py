@@ -10,10 +10,26 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.dialects.explaining import RatoonReply
-from gateway.dialects.openai_cache import PromptCacheOptions, Retention
+from gateway.dialects.openai_cache import Retention
 from gateway.dialects.openai_shape import CacheWrites
-from gateway.dialects.responses.schema import ReasoningOptions, TextOptions
+from gateway.dialects.responses.schema import ReasoningOptions, ResponseCacheOptions, TextOptions
+from gateway.prompts.chat_json import Lifetime
 from gateway.views import TokensByTier
+
+
+class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
+    """The options of the prompt cache that a response was made with."""
+
+    mode: Literal["implicit", "explicit"]
+    ttl: Lifetime
+
+    @classmethod
+    def of(cls, asked: ResponseCacheOptions | None) -> AppliedCacheOptions | None:
+        """Those of a request; None if it asks for none."""
+        if asked is None:
+            return None
+        return cls(mode=asked.mode or "implicit", ttl=asked.ttl or "30m")
+
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -123,7 +139,7 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool
     previous_response_id: str | None
     prompt_cache_key: str | None
-    prompt_cache_options: PromptCacheOptions | None
+    prompt_cache_options: AppliedCacheOptions | None
     prompt_cache_retention: Retention | None
     reasoning: ReasoningOptions
     safety_identifier: str | None

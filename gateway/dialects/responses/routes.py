@@ -73,10 +73,13 @@ class ResponsesCreation:
         wire, asked = await self._understood(request, permit)
         begun = self._begun(asked)
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
-        rendering = ResponseRendering(request_id_of(request.scope), begun, asked.count)
+        wanted = asked.generation_request
+        rendering = ResponseRendering(
+            wanted.request_id, begun, asked.count, has_output=wanted.has_output
+        )
         keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)
         dialect_request = DialectRequest(
-            asked.generation_request,
+            wanted,
             rendering,
             request,
             permit,

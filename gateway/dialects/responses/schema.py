@@ -81,6 +81,12 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
     summary: str | None = None
 
 
+class ResponseCacheOptions(PromptCacheOptions, frozen=True, kw_only=True):
+    """With `prewarm` the prompt is computed into the cache, and nothing is generated."""
+
+    prewarm: bool | None = None
+
+
 class ResponsesRequest(Struct, frozen=True, kw_only=True):
     """The body of `POST /v1/responses`, and of `POST /v1/responses/input_tokens`."""
 
@@ -89,6 +95,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
+    generate: bool | None = None  # false is as `prewarm`
     stream: bool | None = None
     metadata: Metadata | None = None
     max_output_tokens: Count | None = None
@@ -106,9 +113,16 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_key: CacheKey | None = None
     prompt_cache_retention: Retention | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_options: ResponseCacheOptions | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: RatoonOptions | None = None
+
+    @property
+    def prewarms(self) -> bool:
+        """Whether the prompt alone is wanted."""
+        options = self.prompt_cache_options
+        return self.generate is False or (options is not None and options.prewarm is True)
+
     # Known, with an effect on the answer, but not supported.
     background: Raw = field(default_factory=Raw)
     conversation: Raw = field(default_factory=Raw)

@@ -28,6 +28,20 @@ class TestStops:
         assert (finished.prompt_tokens, finished.completion_tokens) == (3, 5)
         assert rig.link.tokens("a") == expected_output([1, 2, 3], 5)
 
+    def test_a_prompt_alone_is_computed_and_no_token_is_told_or_counted(self) -> None:
+        for prompt in ([1] * 9, prompt_where(EOS, 0)):
+            rig = Rig()
+            rig.submit(generate("a", prompt, sampling=SamplingParams(max_tokens=0)))
+            rig.run()
+            finished = rig.finished("a")
+            assert rig.link.events("a") == [finished]
+            assert (finished.reason, finished.stop_token_id) == ("length", None)
+            assert (finished.prompt_tokens, finished.completion_tokens) == (len(prompt), 0)
+            rig.submit(generate("b", prompt, max_tokens=2))
+            rig.run()
+            assert rig.finished("b").reused.tokens == (len(prompt) - 1) // 4 * 4
+            rig.expect_nothing_left()
+
     def test_eos_stops_and_is_counted_but_not_sent(self) -> None:
         prompt = prompt_where(EOS, 3)
         rig = run(generate("a", prompt, sampling=SamplingParams(max_tokens=8)))

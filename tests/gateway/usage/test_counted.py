@@ -74,6 +74,14 @@ def test_an_answer(served: Served, engine: FakeEngine, stream: bool) -> None:
     assert added(served, ask) == {**told, "cached_tokens_total": 48}
 
 
+def test_a_prompt_that_is_computed_alone(served: Served, engine: FakeEngine) -> None:
+    assert added(served, lambda: post(served, prompt=[3] * 50, max_tokens=0)) == {
+        f"requests_total length {COMPLETIONS}": 1,
+        f"request_seconds_count {COMPLETIONS}": 1,
+        "prompt_tokens_total": 50,
+    }
+
+
 def test_an_answer_of_several_choices_to_several_prompts(
     served: Served, engine: FakeEngine
 ) -> None:

@@ -23,7 +23,7 @@ BAD_FIELDS: list[dict[str, Any]] = [
     {"prompt": {"a": 1}},
     {"n": 0},
     {"n": 10**9},
-    {"max_tokens": 0},
+    {"max_tokens": -1},
     {"max_tokens": "many"},
     {"temperature": -1},
     {"temperature": "hot"},

@@ -114,7 +114,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 BAD_ANSWER: dict[str, tuple[dict[str, Any], str, str]] = {
     "no maximum": ({"max_tokens": None}, "max_tokens", MISSING),
-    "a maximum of nothing": ({"max_tokens": 0}, "max_tokens", VALUE),
+    "a maximum below nothing": ({"max_tokens": -1}, "max_tokens", VALUE),
     "too hot": ({"temperature": 1.5}, "temperature", VALUE),
     "no nucleus": ({"top_p": 0}, "top_p", VALUE),
     "below no token": ({"top_k": -1}, "top_k", VALUE),
