@@ -84,6 +84,7 @@ class OpenAIAgent:
         """Give the answer back as clients do: arguments parsed and spelled again."""
         if not self.keeps_reasoning:
             message.pop("reasoning_content", None)
+            message.pop("reasoning", None)
         for call in message.get("tool_calls", ()):
             call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]))
         self.messages.append(message)
