@@ -1,9 +1,9 @@
 """How the admin routes read and write JSON.
 
-A body is a pydantic model. It is bounded, typed, and refused when it has a field that the route
-does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes it as
-`Annotated[Model, Depends(sent(Model))]`, not as a plain parameter: FastAPI reads those before it
-asks for the key, and without a bound.
+A body is a pydantic model. It is bounded, typed, and refused when it has a name twice or a field
+that the route does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes
+it as `Annotated[Model, Depends(sent(Model))]`, not as a plain parameter: FastAPI reads those before
+it asks for the key, and without a bound.
 
 What a record keeps as a Struct of msgspec is that Struct in a body, too (`http/struct_field.py`).
 """
@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gateway.errors import BadRequest
 from gateway.http import body
+from gateway.http.names import check_all_names
 from gateway.http.struct_field import IN_A_STRUCT
 
 M = TypeVar("M", bound="AdminBody")
@@ -74,6 +75,7 @@ async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BO
     """
     content = await body.read_body(request, max_bytes, request.state.body)
     value = body.parse(_JSON, content or b"{}", MAX_DEPTH)
+    check_all_names(content or b"{}")
     if not isinstance(value, dict):
         raise BadRequest("the body must be a JSON object")
     try:

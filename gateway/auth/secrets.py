@@ -22,6 +22,8 @@ from gateway.auth.private_file import (
     read_handed_in,
     read_private,
 )
+from gateway.errors import BadRequest
+from gateway.http.names import check_all_names
 
 SECRETS_FILE = "secrets.json"
 SECRET_BYTES = 32
@@ -47,8 +49,10 @@ def load_secrets(data_dir: Path) -> Secrets:
     """Read the secrets; raises FileMissing, FileExposed or PrivateFileDamaged."""
     path = data_dir / SECRETS_FILE
     try:
-        found = msgspec.json.decode(read_private(path), type=Secrets)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        content = read_private(path)
+        found = msgspec.json.decode(content, type=Secrets)
+        check_all_names(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, BadRequest):
         raise PrivateFileDamaged(
             f"{path} is not a secrets file; restore it from a backup"
         ) from None

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 from gateway.http.body_memory import SMALL, BodyLease
 from gateway.http.inflating import Inflating
+from gateway.http.names import given_twice, name_given_twice
 from gateway.http.outside_strings import outside_strings, pieces_of
 from gateway.prompts.fair_executor import Steps, at_once
 
@@ -45,6 +46,8 @@ _UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
+_OBJECT = re.compile(rb"\s*\{")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _ENTRY = re.compile(r"\[\.\.\.\].*")  # of an object: which one msgspec does not say
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
@@ -129,9 +132,9 @@ def parse_steps(
 ) -> Steps[T]:
     """The Struct in `body`, or BadRequest: this is the one seam where malformed JSON ends.
 
-    Of a name that comes twice the last value holds, as in Python's own parser. Unknown names
-    are passed over, but they too must be UTF-8 and within the bounds. The values in what `bulk`
-    cuts out of the body are not counted: in the Struct it is `Raw`, so nothing is made of them.
+    The object that the body is has no name twice (`names.py`). Unknown names are passed over, but
+    they too must be UTF-8 and within the bounds. The values in what `bulk` cuts out of the body are
+    not counted: in the Struct it is `Raw`, so nothing is made of them.
     """
     try:
         _check_text(body)  # msgspec does not look into the values of names it passes over
@@ -142,7 +145,9 @@ def parse_steps(
         yield
         _check_numbers(body)
         yield
-        return parse_part(decoder, body)
+        value = parse_part(decoder, body)
+        check_names(body)
+        return value
     except UnicodeDecodeError:
         raise BadRequest("the body is not valid UTF-8", code="invalid_json") from None
     except RecursionError:  # deeper than Python can go, whatever `max_depth` says
@@ -157,6 +162,22 @@ def parse_part(decoder: msgspec.json.Decoder[T], part: Body) -> T:
         raise invalid(str(error)) from None
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def check_names(body: Body) -> None:
+    """BadRequest where the object that valid JSON is has a name twice, at its first level."""
+    if not _OBJECT.match(body):
+        return
+    members = parse_part(_MEMBERS, body)
+    if not members or len(body) == _least_bytes(members):
+        return
+    if count_separators(body, depth=1) >= len(members):
+        raise given_twice(name_given_twice(body) if len(body) <= SMALL else "")
+
+
+def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
+    """Of an object with these members, spelled without blanks. With any more it is longer."""
+    return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
 
 
 def check_inner(spelled: Body, param: str) -> None:

@@ -23,7 +23,7 @@ from gateway.dialects.responses.reader import ResponsesReader
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import StoredResponses
 from gateway.errors import BadRequest
-from gateway.http.body import parse_part
+from gateway.http.body import check_names, parse_part
 from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
 from gateway.prefixes.views import RequestOf
@@ -80,6 +80,7 @@ class RequestReader:
     ) -> GenerationRequest | ResponsesRequest:
         """What the body asks for, or the body where stored responses have a part in that."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
+        check_names(body)
         match wire.url:
             case "/v1/chat/completions":
                 chat = parse_part(_CHAT, body)

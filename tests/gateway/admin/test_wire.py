@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
+
 from gateway.admin.wire import MAX_BODY_BYTES
 from tests.gateway.admin.office import Office, body, error_of
 
@@ -78,3 +80,42 @@ async def test_what_is_wrong_with_a_body_is_named_to_its_depth(office: Office) -
         answer = await office.operator.post("/admin/tenants", json=content)
         assert error_of(answer) == (400, code, param), content
         assert "$" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("twice", "name"),
+    [
+        (b'{"name": "acme", "name": "other"}', "name"),
+        (b'{"name": "acme", "na\\u006de": "other"}', "name"),
+        (
+            b'{"name": "acme", "limits": {"max_concurrent": 1, "max_concurrent": 9}}',
+            "max_concurrent",
+        ),
+        (b'{"name": "acme", "limits": {"budget": {"units": 1, "units": 2}}}', "units"),
+        (b'{"name": "acme", "cache": {"floor": 0.1}, "cache": {"floor": 0.9}}', "cache"),
+    ],
+)
+async def test_a_name_that_is_given_twice_is_refused(
+    office: Office, twice: bytes, name: str
+) -> None:
+    answer = await office.operator.post("/admin/tenants", content=twice)
+    assert error_of(answer) == (400, "invalid_json", name)
+    good = b'{"name": "acme", "limits": {"max_concurrent": 1}, "cache": {"floor": 0.1}}'
+    assert (await office.operator.post("/admin/tenants", content=good)).status_code == 201
+
+
+async def test_it_is_refused_wherever_the_operator_sends_something(office: Office) -> None:
+    made = (await office.operator.post("/admin/tenants", json={"name": "acme"})).json()["id"]
+    path = f"/admin/tenants/{made}"
+    for method, where, field in (
+        ("PATCH", path, b'"disabled": false'),
+        ("POST", f"{path}/keys", b'"expires_at": null'),
+        ("POST", "/admin/groups", b'"name": "g"'),
+        ("POST", "/admin/cache/flush", b'"tenant": "%b"' % made.encode()),
+        ("POST", "/admin/prefixes", b'"name": "p"'),
+    ):
+        once, twice = b"{" + field + b"}", b"{" + field + b", " + field + b"}"
+        refused = await office.operator.request(method, where, content=twice)
+        assert error_of(refused)[:2] == (400, "invalid_json"), where
+        control = await office.operator.request(method, where, content=once)
+        assert "twice" not in control.text, where

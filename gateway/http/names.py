@@ -1,0 +1,58 @@
+"""No name twice in JSON: of two values one counts, and readers differ in which.
+
+Whoever looks at a request before this server, such as a proxy that allows some models or sets the
+salt, may read the first `cache_salt` where the last would count here. So a tenant's body has each
+name at its first level once, where a model, a salt and a limit are told (`body.py`). What lies
+deeper are messages, tools and schemas, which the model reads and no right depends on. Of what the
+operator sends, and of files with keys, no object has a name twice.
+
+Does not know: which names mean something.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gateway.errors import BadRequest
+
+_LONGEST = 64  # characters of a name that an error quotes
+
+
+def check_all_names(spelled: bytes | bytearray) -> None:
+    """BadRequest where any object in valid JSON has a name twice."""
+    _read(spelled, _once)
+
+
+def name_given_twice(spelled: bytes | bytearray) -> str:
+    """The name that the object which valid JSON is has most often."""
+    names: list[str] = [name for name, _ in _read(spelled, list)]
+    return max(names, key=names.count)
+
+
+def given_twice(name: str) -> BadRequest:
+    """The refusal; it quotes only what could be the name of a field."""
+    if not name.isidentifier() or len(name) > _LONGEST:
+        return BadRequest("a name is given twice", code="invalid_json")
+    return BadRequest(f"`{name}` is given twice", code="invalid_json", param=name)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise given_twice(max(names, key=names.count))
+
+
+def _read(spelled: bytes | bytearray, objects: Any) -> Any:
+    """JSON whose `objects` are made of their pairs. A number may have thousands of digits: none."""
+    return json.loads(
+        spelled.decode(),
+        object_pairs_hook=objects,
+        parse_int=_nothing,
+        parse_float=_nothing,
+        parse_constant=_nothing,
+    )
+
+
+def _nothing(_: str) -> None:
+    """What a number is read as."""
