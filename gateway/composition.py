@@ -40,7 +40,8 @@ from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
 from gateway.page.api_docs import api_docs_router
 from gateway.page.files import API, PageFiles
-from gateway.page.routes import SignInParts, operator_page_router, usage_page_router
+from gateway.page.routes import operator_page_router, usage_page_router
+from gateway.page.signing_in import SignInParts
 from gateway.prefixes.routes import prefixes_router
 from gateway.replicas.flushes import FlushReader
 from gateway.serving_parts import (
@@ -110,7 +111,7 @@ async def composed(
         )
         signing_in = None
         if config.page:
-            signing_in = SignInParts(PageFiles(), entry.bodies, entry.throttle)
+            signing_in = SignInParts(PageFiles(), entry.throttle)
         routers = _Routers(
             _of_tenants(kept, entry, answers, dialects, watched, signing_in),
             _of_the_operator(config, engine, kept, entry, answers, watched, signing_in),

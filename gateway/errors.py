@@ -11,6 +11,7 @@ GatewayError
  |- BodyTooLarge              413
  |- UriTooLong                414
  |- UnsupportedEncoding       415
+ |- UnsupportedType           415  the body is not what the route takes, or does not say so
  |- HeadTooLarge              431  its head, or what stands around its body
  |- TooManyRequests           429  retry after `retry_after_s`
  |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
@@ -125,6 +126,13 @@ class UnsupportedEncoding(GatewayError):
 
     status = 415
     code = "unsupported_encoding"
+
+
+class UnsupportedType(GatewayError):
+    """The body's type is not the one that the route takes."""
+
+    status = 415
+    code = "unsupported_media_type"
 
 
 class HeadTooLarge(GatewayError):

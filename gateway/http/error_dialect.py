@@ -19,7 +19,7 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import Scope
 
-from gateway.errors import GatewayError, Unauthenticated
+from gateway.errors import GatewayError, RequestTimeout, Unauthenticated
 from gateway.http.cors import Cors
 from gateway.http.request_id import client_id_of, new_id
 
@@ -91,6 +91,8 @@ def error_response(
     extra = dict(headers or {}) | _retry_after(error) | reply.headers
     if isinstance(error, Unauthenticated):
         extra["www-authenticate"] = "Bearer"
+    if isinstance(error, RequestTimeout):  # nobody waits for the rest of it
+        extra["connection"] = "close"
     return Response(
         reply.body, status_code=reply.status, headers=extra, media_type=reply.media_type
     )

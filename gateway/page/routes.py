@@ -8,35 +8,23 @@ it is for the pages alone, so `/openapi.json` has none of it.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
 
-from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.admin.wire import json_response
 from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring
 from gateway.errors import Unauthenticated
-from gateway.http.body_memory import OPERATOR, BodyMemory
-from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.overview.known import Known
 from gateway.page.files import PageFiles
 from gateway.page.sessions import Session, Sessions
+from gateway.page.signing_in import SignInParts
 from gateway.page.usage import WhoseUsage, usage_data
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 from gateway.usage.routes import days_of
-
-_WRONG_KEYS = "sign-in"  # all of them are throttled together
-
-
-class SignIn(AdminBody):
-    """Body of a sign-in."""
-
-    key: Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class SignedIn(msgspec.Struct, frozen=True):
@@ -44,25 +32,6 @@ class SignedIn(msgspec.Struct, frozen=True):
 
     csrf: str
     expires_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class SignInParts:
-    """What both pages sign in with."""
-
-    files: PageFiles
-    bodies: BodyMemory
-    throttle: RefusalThrottle
-
-    async def key(self, request: Request) -> str:
-        """The key that a sign-in bears."""
-        with self.bodies.lease(OPERATOR) as lease:
-            request.state.body = lease
-            return (await read_body(request, SignIn)).key
-
-    async def refuse(self) -> None:
-        """Wait where many keys were wrong of late."""
-        await self.throttle.wait(_WRONG_KEYS)
 
 
 def operator_page_router(

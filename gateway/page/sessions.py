@@ -88,8 +88,7 @@ class Sessions:
         Raises Unauthenticated for none, Forbidden for a change without the token.
         """
         session = self._read(request.cookies.get(self._name, ""))
-        if request.headers.get("sec-fetch-site", "none") not in _OWN:
-            raise Forbidden("this page may be used from its own origin only", code="csrf")
+        check_origin(request)
         if request.method not in _READS:
             given = request.headers.get(CSRF_HEADER, "")
             if not hmac.compare_digest(given.encode(), session.csrf.encode()):
@@ -105,6 +104,22 @@ class Sessions:
 
     def _csrf(self, cookie: str) -> str:
         return hmac.digest(self._secret, b"csrf " + cookie.encode(), hashlib.sha256).hex()
+
+
+def check_origin(request: Request) -> None:
+    """Raise Forbidden where a browser says that a request is another site's, or another origin's.
+
+    A browser that does not say `Sec-Fetch-Site` (an older one, or a page over plain HTTP) names the
+    origin. What is no browser says neither.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    host = request.headers.get("host", "").lower()
+    if site is not None:
+        is_own = site in _OWN
+    else:
+        is_own = origin is None or (origin.partition("://")[2].lower() == host != "")
+    if not is_own:
+        raise Forbidden("this page may be used from its own origin only", code="csrf")
 
 
 def secret_of(pepper: bytes, *parts: bytes) -> bytes:

@@ -1,0 +1,72 @@
+"""How a page is signed in to: with a key, in JSON, from the page itself, at once.
+
+A sign-in is read before anything is known of who sends it. So it takes nothing of the room that
+the operator's and the tenants' bodies have, nor of other sign-ins': it may be as long as a key
+needs, and has to come within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Request
+from pydantic import Field
+
+from gateway.admin.wire import AdminBody, read_body
+from gateway.config import Bounds
+from gateway.errors import RequestTimeout, UnsupportedType
+from gateway.http.body_memory import BodyMemory
+from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.page.files import PageFiles
+from gateway.page.sessions import check_origin
+
+MAX_BYTES = 1 << 10  # a key has 256 characters at most
+DEADLINE_S = 5.0  # from the end of the head to the end of the body
+_STRANGER = "sign-in"  # whose these bodies are; all wrong keys are throttled together
+_ONE = Bounds(max_tenant_body_bytes=MAX_BYTES, max_all_body_bytes=MAX_BYTES)
+
+
+class SignIn(AdminBody):
+    """Body of a sign-in."""
+
+    key: Annotated[str, Field(min_length=1, max_length=512)]
+
+
+@dataclass(frozen=True, slots=True)
+class SignInParts:
+    """What both pages sign in with."""
+
+    files: PageFiles
+    throttle: RefusalThrottle
+    deadline_s: float = DEADLINE_S
+
+    async def key(self, request: Request) -> str:
+        """The key that a sign-in bears.
+
+        Raises Forbidden for one of another site, by which a browser would be signed in as somebody
+        else; UnsupportedType for what is not JSON; RequestTimeout, BodyTooLarge or BadRequest.
+        """
+        check_origin(request)
+        _check_json(request)
+        with BodyMemory(_ONE).lease(_STRANGER) as lease:
+            request.state.body = lease
+            try:
+                async with asyncio.timeout(self.deadline_s):
+                    return (await read_body(request, SignIn, max_bytes=MAX_BYTES)).key
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"a sign-in has to come whole within {self.deadline_s:g} seconds"
+                ) from None
+
+    async def refuse(self) -> None:
+        """Wait where many keys were wrong of late."""
+        await self.throttle.wait(_STRANGER)
+
+
+def _check_json(request: Request) -> None:
+    """No form of another page can send this type, and no script without asking first (CORS)."""
+    given = request.headers.get("content-type", "")
+    if given.partition(";")[0].strip().lower() != "application/json":
+        raise UnsupportedType("a sign-in is JSON: send Content-Type: application/json")
