@@ -15,6 +15,8 @@ ADVICE: dict[str, str] = {
     "reordered": "Always send tools in the same order.",
     "added": "Send the same tools in every request; `tool_choice` says which may be called.",
     "removed": "Send the same tools in every request; `tool_choice` says which may be called.",
+    "reasoning_effort": "Ask for the same effort of reasoning in every request: the template writes"
+    " it into the prompt.",
     # Reasons.
     "never_seen": "No recent prompt of yours begins like this one, under this salt and in this"
     " gateway process.",

@@ -20,7 +20,7 @@ from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
 from gateway.diagnosis.volatile import VolatileKind, kind_at
 from prefix_cache.hashing import TokenIds
 
-Change = Literal[VolatileKind, "reordered", "added", "removed", "text"]
+Change = Literal[VolatileKind, "reordered", "added", "removed", "reasoning_effort", "text"]
 Decode = Callable[[list[int]], str]
 
 EXCERPT = 40  # characters on each side
@@ -140,7 +140,11 @@ def _divergence(
         place = len(decode(ids[:start].tolist())) + at
         within = part_at(parts, decode(ids.tolist()), place)
     kind = _kind(within, seen, new)
-    change = _tools_change(seen.tools, new.tools) if kind == "tools" else None
+    change: Change | None = None
+    if kind == "tools":
+        change = _tools_change(seen.tools, new.tools)
+    elif kind is None and seen.effort != new.effort:
+        change = "reasoning_effort"
     if change is None:
         change = _change(before, after, at)
     part = within.part if within.part is not None and within.part.kind == kind else None

@@ -78,18 +78,18 @@ def as_seen(
     marks: tuple[Mark, ...],
 ) -> SeenPrompt:
     """What is remembered of `prompt`, whose tokens are `packed`."""
-    tools, messages = (
-        (prompt.tools or (), prompt.messages) if isinstance(prompt, ChatPrompt) else ((), ())
-    )
+    chat = prompt if isinstance(prompt, ChatPrompt) else ChatPrompt(messages=())
+    effort = (chat.variables or {}).get("reasoning_effort")
     return SeenPrompt(
         wanted.request_id,
         packed,
-        tuple(tool["function"]["name"] for tool in tools),
-        bool(messages) and messages[0].role == "system",
+        tuple(tool["function"]["name"] for tool in chat.tools or ()),
+        bool(chat.messages) and chat.messages[0].role == "system",
         welcome.fingerprint,
         caller.group_id,
         digest_of_salt(wanted.salt),
         marks,
+        effort if isinstance(effort, str) else None,
     )
 
 

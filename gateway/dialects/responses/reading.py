@@ -17,8 +17,8 @@ from msgspec import Raw
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
-from gateway.dialects.explaining import explain_of
 from gateway.dialects.responses.answer_form import tools_and_form
+from gateway.dialects.responses.diagnostics import CacheQuestions
 from gateway.dialects.responses.items import STORED, Placed, checked
 from gateway.dialects.responses.marks import marks_of_response
 from gateway.dialects.responses.replies import AppliedCacheOptions, ResponseReply
@@ -104,7 +104,7 @@ def understood(
         replace(
             _generation_request(wire, prompt, form, request_id, bounds, defaults),
             marks=marks_of_response(wire, kept, prompt),
-            explain=explain_of(wire.ratoon, partial(_parts, wire, prompt, kept)),
+            explain=CacheQuestions.of(wire).explain(partial(_parts, wire, prompt, kept)),
         ),
         _begun(wire, request_id, model, defaults),
         msgspec.json.encode([one.item for one in kept]),

@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
+from gateway.dialects.responses.diagnostics import CacheQuestions
 from gateway.dialects.responses.events import (
     ResponseCompleted,
     ResponseCreated,
@@ -55,11 +55,18 @@ class ResponseRendering:
     last: ClassVar[bytes] = b""
 
     def __init__(
-        self, request_id: str, begun: ResponseReply, first_item: int, *, has_output: bool = True
+        self,
+        request_id: str,
+        begun: ResponseReply,
+        first_item: int,
+        asked: CacheQuestions,
+        *,
+        has_output: bool = True,
     ) -> None:
         self.is_stored = begun.store
         self._has_output = has_output
         self._begun = begun
+        self._asked = asked
         self._numbers = itertools.count()
         self._output = Output(request_id, first_item, self._numbers)
         self._end: ChoiceEnded | None = None
@@ -120,7 +127,8 @@ class ResponseRendering:
             output=self._output.items,
             usage=_usage(usage),
             store=self.is_stored,
-            ratoon=ratoon_reply(usage),
+            prompt_cache_diagnostics=self._asked.diagnostics(usage),
+            ratoon=self._asked.ratoon(usage),
         )
 
     def _events(self, told: Event) -> Iterator[ResponseEvent]:

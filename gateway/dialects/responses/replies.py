@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.openai_cache import Retention
 from gateway.dialects.openai_shape import CacheWrites
+from gateway.dialects.responses.diagnostics import CacheDiagnostics
 from gateway.dialects.responses.schema import ReasoningOptions, ResponseCacheOptions, TextOptions
 from gateway.prompts.chat_json import Lifetime
 from gateway.views import TokensByTier
@@ -22,13 +23,18 @@ class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
 
     mode: Literal["implicit", "explicit"]
     ttl: Lifetime
+    comparison_response_id: str | None = None
 
     @classmethod
     def of(cls, asked: ResponseCacheOptions | None) -> AppliedCacheOptions | None:
         """Those of a request; None if it asks for none."""
         if asked is None:
             return None
-        return cls(mode=asked.mode or "implicit", ttl=asked.ttl or "30m")
+        return cls(
+            mode=asked.mode or "implicit",
+            ttl=asked.ttl or "30m",
+            comparison_response_id=asked.comparison_response_id,
+        )
 
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -138,6 +144,7 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: str | None
+    prompt_cache_diagnostics: CacheDiagnostics | None = None
     prompt_cache_key: str | None
     prompt_cache_options: AppliedCacheOptions | None
     prompt_cache_retention: Retention | None

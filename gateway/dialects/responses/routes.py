@@ -19,6 +19,7 @@ from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import DialectRequest, json_response, read_wire
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai_shape import limit_headers
+from gateway.dialects.responses.diagnostics import CacheQuestions
 from gateway.dialects.responses.events import ResponseEvent
 from gateway.dialects.responses.listing import a_page
 from gateway.dialects.responses.reader import ResponsesReader
@@ -75,7 +76,11 @@ class ResponsesCreation:
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
         wanted = asked.generation_request
         rendering = ResponseRendering(
-            wanted.request_id, begun, asked.count, has_output=wanted.has_output
+            wanted.request_id,
+            begun,
+            asked.count,
+            CacheQuestions.of(wire),
+            has_output=wanted.has_output,
         )
         keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)
         dialect_request = DialectRequest(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from gateway.dialects.explaining import RatoonOptions
+from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.dialects.openai_shape import ServiceTier
 from gateway.prompts.chat_json import CacheBreakpoint, CacheControl
@@ -82,9 +82,13 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
 
 
 class ResponseCacheOptions(PromptCacheOptions, frozen=True, kw_only=True):
-    """With `prewarm` the prompt is computed into the cache, and nothing is generated."""
+    """With `prewarm` the prompt is computed into the cache, and nothing is generated.
+
+    `comparison_response_id` asks why the prompt is not a continuation of that of a response.
+    """
 
     prewarm: bool | None = None
+    comparison_response_id: AnswerId | None = None
 
 
 class ResponsesRequest(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,107 @@
+"""OpenAI's `prompt_cache_diagnostics`, and the extension `ratoon` beside it.
+
+    prompt_cache_options: {comparison_response_id: "resp_..."}    in a request
+    prompt_cache_diagnostics: {type: "cache_miss", ...}           in the response, at its end
+
+Null where nothing was asked. What OpenAI has no word for is `unavailable`; `ratoon` says all of it.
+
+Knows: the fields of both. Does not know: how prompts are compared, or what their parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.diagnosis.cache_miss import CacheMiss
+from gateway.diagnosis.comparison import Explain
+from gateway.diagnosis.parts import PromptPart
+from gateway.dialects.explaining import RatoonReply, ratoon_reply
+from gateway.dialects.responses.schema import ResponsesRequest
+from gateway.usage.request_metrics import Usage
+
+MissReason = Literal["model_changed", "tools_changed", "input_changed", "reasoning_effort_changed"]
+
+
+class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cache_miss"):
+    """What changed, how many tokens were computed again for it, and how many could be reused."""
+
+    reason: MissReason
+    cache_missed_tokens: int
+    comparison_reusable_tokens: int | None
+
+
+class CacheHit(Struct, frozen=True, tag_field="type", tag="cache_hit"):
+    """Less than a block was missed."""
+
+
+class ComparisonNotFound(
+    Struct, frozen=True, tag_field="type", tag="comparison_response_not_found"
+):
+    """The response that was named is not remembered."""
+
+
+class DiagnosticsUnavailable(Struct, frozen=True, tag_field="type", tag="unavailable"):
+    """It is not known, or OpenAI has no word for it."""
+
+
+CacheDiagnostics = CacheMissed | CacheHit | ComparisonNotFound | DiagnosticsUnavailable
+
+
+class CacheQuestions(Struct, frozen=True):
+    """What a request asks about its misses, and so what its response has."""
+
+    compared_with: str | None = None  # by `comparison_response_id`
+    wants_ratoon: bool = False
+    previous_id: str | None = None  # of `ratoon`, which goes first
+
+    @classmethod
+    def of(cls, wire: ResponsesRequest) -> CacheQuestions:
+        """What `wire` asks."""
+        options, own = wire.prompt_cache_options, wire.ratoon
+        compared_with = None if options is None else options.comparison_response_id
+        if own is None or not own.explain:
+            return cls(compared_with)
+        return cls(compared_with, wants_ratoon=True, previous_id=own.previous_id)
+
+    def explain(self, parts: Callable[[], Iterable[PromptPart]]) -> Explain | None:
+        """The comparison that is asked for; one serves both fields."""
+        if self.compared_with is None and not self.wants_ratoon:
+            return None
+        return Explain(self.previous_id or self.compared_with, tuple(parts()))
+
+    def diagnostics(self, usage: Usage) -> CacheDiagnostics | None:
+        """OpenAI's field."""
+        return None if self.compared_with is None else _diagnostics(usage.cache_miss)
+
+    def ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
+        """Our field."""
+        return ratoon_reply(usage) if self.wants_ratoon else UNSET
+
+
+def _diagnostics(miss: CacheMiss | None) -> CacheDiagnostics:
+    if miss is None:
+        return DiagnosticsUnavailable()
+    match miss.reason:
+        case "none":
+            return CacheHit()
+        case "previous_not_found":
+            return ComparisonNotFound()
+        case "model_changed" | "tools_changed" as reason:
+            return _missed(reason, miss)
+        case "system_changed" | "messages_changed":
+            return _missed("input_changed", miss)
+        case "template_changed" if miss.change == "reasoning_effort":
+            return _missed("reasoning_effort_changed", miss)
+        case _:
+            return DiagnosticsUnavailable()
+
+
+def _missed(reason: MissReason, miss: CacheMiss) -> CacheMissed:
+    return CacheMissed(
+        reason=reason,
+        cache_missed_tokens=miss.lost_tokens or 0,
+        comparison_reusable_tokens=miss.reusable_tokens,
+    )
