@@ -103,9 +103,17 @@ function seriesOf({ colour, dashed }, colourOf, stacked) {
     width: 1.5,
     dash: dashed ? [4, 3] : undefined,
     fill: stacked ? `${stroke}66` : undefined,
-    points: { show: (plot) => plot.data[0].length < FEW, size: 5, fill: stroke },
+    points: { show: (plot) => plot.data[0].length < FEW, filter: alone, size: 5, fill: stroke },
     spanGaps: false,
   };
+}
+
+/** Where a value has no neighbour, so that no line shows it; null where all have points. */
+function alone(plot, series, all) {
+  if (all) return null;
+  const values = plot.data[series];
+  const has = (place) => (values[place] ?? null) !== null;
+  return values.flatMap((_, place) => (has(place) && !has(place - 1) && !has(place + 1) ? [place] : []));
 }
 
 /**
