@@ -1,7 +1,8 @@
 """Sends one request, reads its stream, and keeps when what came.
 
-TTFT is the time to the first chunk with content, ITL every gap between two such chunks, E2E the
-time to the end of the stream, TPOT (E2E - TTFT) / (output tokens - 1). They begin when the request
+A chunk counts that has something which the model generated: text, reasoning or a part of a call.
+TTFT is the time to the first of them, ITL every gap between two, E2E the time to the end of the
+stream, TPOT (E2E - TTFT) / (output tokens - 1). They begin when the request
 arrived: when it was sent or, where it had to wait for that (`waited_s`), so much earlier.
 """
 
@@ -95,7 +96,7 @@ class Transcript:
         if event.get("usage"):
             self.usage = event["usage"]
         choices = event.get("choices") or ()
-        characters = sum(len(_content(choice)) for choice in choices)
+        characters = sum(len(_generated(choice)) for choice in choices)
         self.characters += characters
         if characters or (self.every_chunk and not all(map(_only_ends, choices))):
             self.stamps.append(at)
@@ -188,8 +189,14 @@ def _code(error: Any) -> str | None:
 
 
 def _only_ends(choice: dict[str, Any]) -> bool:
-    return choice.get("finish_reason") is not None and not _content(choice)
+    return choice.get("finish_reason") is not None and not _generated(choice)
 
 
-def _content(choice: dict[str, Any]) -> str:
-    return choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+def _generated(choice: dict[str, Any]) -> str:
+    """The text, the reasoning and the parts of calls in one choice of a chunk."""
+    delta = choice.get("delta") or {}
+    reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # one, under two names
+    calls = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
+    parts = [choice.get("text"), delta.get("content"), delta.get("refusal"), reasoning]
+    parts += [call.get(name) for call in calls for name in ("name", "arguments")]
+    return "".join(part for part in parts if part)

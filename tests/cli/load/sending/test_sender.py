@@ -1,7 +1,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import TestServer
 
@@ -61,6 +63,27 @@ def test_chunks_without_text_count_where_every_chunk_does() -> None:
             transcript.hear(line, 101.0)
         counts.append(len(transcript.stamps))
     assert counts == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("delta", "characters"),
+    [
+        ({"reasoning_content": "so"}, 2),  # Ratoon, SGLang
+        ({"reasoning": "so"}, 2),  # vLLM
+        ({"reasoning": "so", "reasoning_content": "so"}, 2),  # both names, once
+        ({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}, 1),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}, 2),
+        ({"refusal": "no"}, 2),
+        ({"tool_calls": [], "reasoning": None, "content": ""}, 0),
+        ({"tool_calls": [{"index": 0, "function": None}]}, 0),
+    ],
+)
+def test_reasoning_and_calls_are_tokens_as_text_is(delta: Any, characters: int) -> None:
+    line = b"data: " + msgspec.json.encode({"choices": [{"delta": delta}]}) + b"\n"
+    outcome = heard((ROLE, 100.5), (line, 101.0), (line, 102.0), (HELLO, 103.0), (DONE, 104.0))
+    assert outcome.ttft_s == (1.0 if characters else 3.0)
+    assert outcome.gaps_s == ((1.0, 1.0) if characters else ())
+    assert outcome.output_characters == 2 * characters + 5
 
 
 def test_a_stream_without_content_has_no_first_token() -> None:
