@@ -169,8 +169,13 @@ def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, An
 def refuse_unsupported(wire: Struct, where: str = "") -> None:
     """BadRequest that names the first unsupported (`Raw`) field with a value."""
     for name in _unsupported_fields(type(wire)):
-        if bytes(getattr(wire, name)).strip() not in _ASKS_NOTHING:
+        if asks_something(getattr(wire, name)):
             raise unsupported(f"{where}{name}")
+
+
+def asks_something(raw: Raw) -> bool:
+    """Whether a field that is not supported has a value that asks for anything."""
+    return bytes(raw).strip() not in _ASKS_NOTHING
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:

@@ -56,8 +56,20 @@ class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
 Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock | Foreign
 
 
+class TurnConfig(Struct, frozen=True, kw_only=True):
+    """How to answer the turn of the user that a system message is in."""
+
+    effort: str | None = None
+
+
 class InputMessage(Struct, frozen=True, kw_only=True):
-    """One turn. Some clients also send `system` turns between the others."""
+    """One turn; of the system there may be some between the others.
+
+    A system message may be shown for one turn of the user alone (`clear_at`), and may have no
+    content but an `output_config`.
+    """
 
     role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    content: str | list[Block] | None = None
+    clear_at: Literal["next_user_message", "never"] | None = None
+    output_config: TurnConfig | None = None

@@ -104,7 +104,7 @@ def _turn_parts(turn: InputMessage, where: str) -> Iterator[PromptPart]:
     if isinstance(turn.content, str):
         yield PromptPart(where, kind, turn.content)
         return
-    for number, block in enumerate(turn.content):
+    for number, block in enumerate(turn.content or ()):
         yield PromptPart(f"{where}.content[{number}]", kind, _text(block))
 
 

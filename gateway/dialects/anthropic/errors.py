@@ -25,11 +25,18 @@ _TYPES = {
 _PARAMS = {"continue_final_message": "messages"}
 
 
+class ErrorCode(msgspec.Struct, frozen=True):
+    """The cause of an error, for clients to branch on."""
+
+    error_code: str
+
+
 class ErrorDetail(msgspec.Struct, frozen=True):
     """What went wrong. `code` and `param` are an extension: the same as in OpenAI's dialect."""
 
     type: str
     message: str
+    details: ErrorCode
     code: str | None = None
     param: str | None = None
 
@@ -46,7 +53,7 @@ def messages_error(error: GatewayError, request_id: str) -> MessagesError:
     default = "api_error" if error.status >= 500 else "invalid_request_error"
     kind = _TYPES.get(error.status, default)
     param = None if error.param is None else _PARAMS.get(error.param, error.param)
-    detail = ErrorDetail(kind, _message(error), error.code, param)
+    detail = ErrorDetail(kind, _message(error), ErrorCode(error.code), error.code, param)
     return MessagesError(error=detail, request_id=request_id)
 
 

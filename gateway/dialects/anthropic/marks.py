@@ -71,7 +71,7 @@ def _with_automatic(
 
 
 def _is_last(place: _Place, wire: PromptRequest) -> bool:
-    last = wire.messages[-1].content
+    last = wire.messages[-1].content or ()
     return (
         place.tools is None
         and place.system is None
@@ -92,7 +92,7 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
     for turn, message in enumerate(wire.messages):
         if isinstance(message.content, str):
             continue
-        for at, block in enumerate(message.content):
+        for at, block in enumerate(message.content or ()):
             where = f"messages[{turn}].content[{at}]"
             control = _mark(block, where)
             if control is not None:
@@ -123,6 +123,7 @@ def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatProm
         if place.blocks is None or _is_last(place, wire):
             return None
         turn = wire.messages[place.turn]
+        assert isinstance(turn.content, list)
         cut: InputMessage = msgspec.structs.replace(turn, content=turn.content[: place.blocks])
         turns = [*wire.messages[: place.turn], cut]
         return replace(prompt, messages=(*system_of(wire.system), *messages_of(turns)))

@@ -10,10 +10,11 @@ import msgspec
 from gateway.diagnosis.volatile import without_billing_header
 from gateway.dialects.anthropic.blocks import TextBlock
 from gateway.dialects.anthropic.schema import PromptRequest
+from gateway.dialects.anthropic.shown_turns import effort_of
 from gateway.dialects.anthropic.tools import answer_form, template_forms, tools_of
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import refuse_unsupported
+from gateway.prompts.chat_json import asks_something, refuse_unsupported
 from gateway.prompts.chat_template import Scalar
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt
 from gateway.prompts.messages import Message, Text
@@ -23,11 +24,14 @@ _NOTHING = (Text(""),)
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
     """What is rendered, and what may answer it; BadRequest names the field that is wrong."""
+    refuse_thread(wire)
     refuse_unsupported(wire)
     if len(wire.messages) > max_messages:
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
     form = answer_form(wire, tools_of(wire))
     messages = [*system_of(wire.system), *messages_of(wire.messages)]
+    if not messages:
+        raise BadRequest("there is nothing to answer", param="messages")
     continues = _continues(messages, last=len(wire.messages) - 1)
     tools = template_forms(wire.tools or ())
     prompt = ChatPrompt(
@@ -39,6 +43,16 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
         tools_size=0 if tools is None else len(msgspec.json.encode(tools)),
     )
     return prompt, form
+
+
+def refuse_thread(wire: PromptRequest) -> None:
+    """BadRequest with the code by which agents know to send the whole conversation again."""
+    if asks_something(wire.thread):
+        raise BadRequest(
+            "conversations are not held here: send all messages, without `thread`",
+            code="thread_unsupported_request",
+            param="thread",
+        )
 
 
 def thinking_is_shown(wire: PromptRequest) -> bool:
@@ -80,6 +94,9 @@ def _variables(wire: PromptRequest) -> dict[str, Scalar]:
     """Names that many templates have; others pass over them."""
     thinks = wire.thinking is not None and wire.thinking.type != "disabled"
     variables: dict[str, Scalar] = {"enable_thinking": thinks}
-    if wire.output_config is not None and wire.output_config.effort is not None:
-        variables["reasoning_effort"] = wire.output_config.effort
+    effort = effort_of(wire.messages)
+    if effort is None and wire.output_config is not None:
+        effort = wire.output_config.effort
+    if effort is not None:
+        variables["reasoning_effort"] = effort
     return variables

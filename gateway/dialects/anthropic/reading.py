@@ -20,6 +20,7 @@ from gateway.dialects.anthropic.marks import marks_of
 from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
+from gateway.dialects.anthropic.shown_turns import with_shown_turns
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.keep_alive import KeepAlive
@@ -68,7 +69,7 @@ class MessagesReader:
         wire = await read_wire(request, permit, _PROMPT, self.bounds, self.admission)
         self.card.check(wire.model)
         prompt, _ = await self._off_the_loop(
-            permit, lambda: chat_prompt(wire, self.bounds.max_messages)
+            permit, lambda: chat_prompt(with_shown_turns(wire), self.bounds.max_messages)
         )
         return prompt
 
@@ -91,6 +92,7 @@ def generation_request(
 
     A `max_tokens` beyond what the context leaves is cut to that, as Anthropic does.
     """
+    wire = with_shown_turns(wire)
     prompt, form = chat_prompt(wire, bounds.max_messages)
     return GenerationRequest(
         request_id=request_id,

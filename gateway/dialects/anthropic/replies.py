@@ -29,6 +29,13 @@ class ThinkingDetails(Struct, frozen=True):
     thinking_tokens: int
 
 
+class ServerToolUse(Struct, frozen=True, kw_only=True):
+    """Requests of tools that the server runs: there are none."""
+
+    web_search_requests: int = 0
+    web_fetch_requests: int = 0
+
+
 class MessageUsage(Struct, frozen=True, kw_only=True):
     """Tokens of one request: the prompt has input + creation + read of them."""
 
@@ -38,7 +45,10 @@ class MessageUsage(Struct, frozen=True, kw_only=True):
     cache_creation: CacheCreation
     output_tokens: int
     output_tokens_details: ThinkingDetails
+    server_tool_use: ServerToolUse = ServerToolUse()
     service_tier: Literal["standard"] = "standard"
+    speed: Literal["standard"] = "standard"
+    inference_geo: None = None  # nobody says where the server is
 
 
 class TextContent(Struct, frozen=True, tag_field="type", tag="text"):

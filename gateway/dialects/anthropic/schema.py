@@ -45,7 +45,7 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 class Thinking(Struct, frozen=True, kw_only=True):
     """Whether to think, and whether that is shown; for how long is the model's affair."""
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
     display: Literal["summarized", "omitted"] | None = None
 

@@ -36,7 +36,8 @@ class _Placed(NamedTuple):
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
     """What the turns become; BadRequest names a block that cannot be where it is."""
     names: dict[str, str] = {}  # of the tools called so far, by the call's id
-    for role, same in groupby(enumerate(turns), key=lambda one: one[1].role):
+    shown = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
+    for role, same in groupby(shown, key=lambda one: one[1].role):
         blocks = [placed for place, turn in same for placed in _blocks(turn, place)]
         if role == "assistant":
             called = [one for one, _ in blocks if isinstance(one, ToolUseBlock)]
@@ -56,7 +57,7 @@ def _blocks(turn: InputMessage, place: int) -> Iterator[_Placed]:
     if isinstance(turn.content, str):
         yield _Placed(TextBlock(text=turn.content), where)
     else:
-        for number, block in enumerate(turn.content):
+        for number, block in enumerate(turn.content or ()):
             yield _Placed(block, f"{where}[{number}]")
 
 

@@ -87,4 +87,5 @@ def error_of(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
     assert "x-request-id" not in answer.headers
     error: dict[str, Any] = body["error"]
     assert error["type"] == kind
+    assert error["details"] == {"error_code": error["code"]}
     return error

@@ -86,6 +86,7 @@ def test_thinking_that_is_not_wanted_is_not_shown(
         (None, False),
         ({"type": "disabled"}, False),
         ({"type": "adaptive"}, True),
+        ({"type": "between_tools"}, True),
         ({"type": "enabled", "budget_tokens": 1024}, True),
     ],
 )
@@ -174,7 +175,10 @@ def test_cached_tokens_are_not_input(claude: anthropic.Anthropic, engine: FakeEn
         assert usage.cache_creation is not None
         assert usage.cache_creation.ephemeral_5m_input_tokens == 0
         assert usage.cache_creation.ephemeral_1h_input_tokens == 0
-        assert usage.service_tier == "standard"
+        assert (usage.service_tier, usage.inference_geo) == ("standard", None)
+        assert usage.to_dict()["speed"] == "standard"
+        assert usage.server_tool_use is not None
+        assert usage.server_tool_use.web_search_requests == 0
 
 
 def test_a_schema_is_a_grammar(claude: anthropic.Anthropic, engine: FakeEngine) -> None:

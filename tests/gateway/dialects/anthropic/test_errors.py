@@ -99,7 +99,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a container": ({"container": "c"}, "container", UNSUPPORTED),
     "a place": ({"inference_geo": "eu"}, "inference_geo", UNSUPPORTED),
-    "a thread": ({"thread": {"id": "t"}}, "thread", UNSUPPORTED),
+    "a thread": ({"thread": {"type": "create"}}, "thread", "thread_unsupported_request"),
     "thinking of another kind": ({"thinking": {"type": "hard"}}, "thinking.type", VALUE),
     "a format of another kind": (
         {"output_config": {"format": {"type": "xml", "schema": {}}}},
