@@ -1,9 +1,10 @@
 """The tokens that give a prompt its structure, such as `<|im_start|>`, and where a text has them.
 
 A tokenizer's *added tokens* are found in a text before anything else. Those that separate turns,
-and mark tools and reasoning, are control tokens: all that are special, and of the others those in
-brackets (`<tool_call>`, `<|User|>`). The rest is text that the vocabulary lacked, such as a run
-of spaces or a letter.
+and mark tools and reasoning, are control tokens: all that a file of the model calls special, those
+in brackets that a chat template of it writes (`model_marks.py`), and those that are spelled as only
+such tokens are, `<|User|>`. The rest is text that the vocabulary lacked: a run of spaces, a letter,
+a tag of HTML.
 
 Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
 model's answer shows them, so a message of the assistant may contain them.
@@ -16,7 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_IN_BRACKETS = re.compile(r"[<\[{].+[>\]}]", re.DOTALL)
+from gateway.prompts.model_marks import NO_MARKS, ModelMarks
+
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # DeepSeek's
+_IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
+_NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
 _LEAST_LENGTH = 2  # one character is a letter or a space, and cannot be marked within
 
 
@@ -41,11 +46,15 @@ class Rendered:
 class ControlTokens:
     """The control tokens of one tokenizer. Immutable; for any thread."""
 
-    def __init__(self, added: Mapping[str, bool] | None = None) -> None:
-        """`added`: each added token's text, and whether it is special."""
-        tokens = {text for text, is_special in (added or {}).items() if _controls(text, is_special)}
-        self.tokens = frozenset(tokens)
-        self.markup = frozenset(text for text in tokens if _is_markup(text, added or {}))
+    def __init__(
+        self, added: Mapping[str, bool] | None = None, marks: ModelMarks = NO_MARKS
+    ) -> None:
+        """`added`: each added token's text, and whether tokenizer.json calls it special."""
+        known = added or {}
+        self.tokens = frozenset(
+            text for text, is_special in known.items() if _controls(text, is_special, marks)
+        )
+        self.markup = frozenset(text for text in self.tokens if _is_markup(text, known))
         self.pattern = pattern_of(self.tokens)  # any of them, the longest that fits
         self._around = re.compile(f"({self.pattern.pattern})")
 
@@ -54,8 +63,12 @@ class ControlTokens:
         return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
 
 
-def _controls(text: str, is_special: bool) -> bool:
-    return len(text) >= _LEAST_LENGTH and (is_special or bool(_IN_BRACKETS.fullmatch(text)))
+def _controls(text: str, is_special: bool, marks: ModelMarks) -> bool:
+    if len(text) < _LEAST_LENGTH:
+        return False
+    if is_special or text in marks.texts or _NO_TEXT.fullmatch(text):
+        return True
+    return bool(_IN_BRACKETS.fullmatch(text)) and text in marks.templates
 
 
 def _is_markup(text: str, added: Mapping[str, bool]) -> bool:

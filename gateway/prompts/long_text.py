@@ -35,13 +35,23 @@ LONGEST_RUN = 1 << 18  # characters without a place to cut
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_REST_AND_SLASHES = _REST.replace(r"+[\r\n]*", r"+[\r\n/]*")
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SHORT_FORMS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+
+def _by_case(short_forms: str, digits: str) -> str:
+    """Words of lower case end where one of upper case begins."""
+    before = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{before}{_UPPER}*{_LOWER}+{short_forms}|{before}{_UPPER}+{_LOWER}*{short_forms}"
+    return rf"{words}|\p{{N}}{digits}{_REST_AND_SLASHES}"
+
+
 _KNOWN = {
     # Llama 3, Qwen 2 and 3
-    *(rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|{_WORDS}|\p{{N}}{some}{_REST}" for some in ("{1,3}", "")),
-    # Mistral since Nemo
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    *(rf"{_SHORT_FORMS}|{_WORDS}|\p{{N}}{some}{_REST}" for some in ("{1,3}", "")),
+    _by_case("", ""),  # Mistral since Nemo
+    _by_case(f"{_SHORT_FORMS}?", "{1,3}"),  # gpt-oss
     # handbook
     r"\p{N}|\p{Lu}+\p{Ll}*| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+| ?[^\s\p{L}\p{N}]|\s",
 }
@@ -182,8 +192,7 @@ def _splits_at_places(pipeline: Pipeline) -> bool:
         for one in pipeline.added_tokens
     ):
         return False
-    is_plain = pipeline.model.type == "BPE" and not pipeline.model.dropout
-    return is_plain and _splits(pipeline.pre_tokenizer or {})
+    return pipeline.is_plain_bpe and _splits(pipeline.pre_tokenizer or {})
 
 
 def _splits(pre: dict[str, Any]) -> bool:

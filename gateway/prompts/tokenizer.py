@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +25,48 @@ import numpy as np
 import tokenizers
 
 from gateway.prompts.control_tokens import ControlTokens, Rendered
+from gateway.prompts.model_marks import NO_MARKS, ModelMarks, read_model_marks
+from gateway.prompts.model_marks import ModelFileBroken as ModelFileBroken
+from gateway.prompts.token_bytes import TokenBytes
 from prefix_cache.hashing import TokenIds as TokenIds
 
 _NORMALIZED = 3  # times as many bytes may come before a normalizer as after it
-_BYTE_TOKEN_LENGTH = len("<0x00>")
 
 _LOG = logging.getLogger(__name__)
 
 
-class ModelFileBroken(ValueError):
-    """A file of the model's directory cannot be used: the model cannot be served as it is."""
-
-
-class _Decoder(msgspec.Struct):
-    type: str = ""
-    decoders: list[_Decoder] = []
-
-
-class _Model(msgspec.Struct):
-    type: str = ""
-    dropout: float | None = None
-
-
-class _Added(msgspec.Struct):
-    content: str
-    single_word: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool = False
-
-
-class Pipeline(msgspec.Struct):
-    """How a tokenizer works, as `tokenizer.json` says it; the library's API does not."""
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How a tokenizer works, as `tokenizer.json` says it of each part."""
 
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
-    model: _Model
-    decoder: _Decoder | None
-    added_tokens: list[_Added] = []
+    decoder: dict[str, Any] | None
+    is_plain_bpe: bool  # which gives the same tokens each time
+    added_tokens: tuple[tokenizers.AddedToken, ...]
+
+    @classmethod
+    def of(cls, inner: tokenizers.Tokenizer) -> Pipeline:
+        """Of a loaded tokenizer, without a copy of its vocabulary."""
+        model = inner.model
+        return cls(
+            normalizer=_as_json(inner.normalizer),
+            pre_tokenizer=_as_json(inner.pre_tokenizer),
+            decoder=_as_json(inner.decoder),
+            is_plain_bpe=isinstance(model, tokenizers.models.BPE) and not model.dropout,
+            added_tokens=tuple(inner.get_added_tokens_decoder().values()),
+        )
+
+    @property
+    def decoders(self) -> list[str | None]:
+        """The types of the decoder, and of those that it consists of."""
+        whole = self.decoder or {}
+        return [part.get("type") for part in (whole, *whole.get("decoders", ()))]
+
+
+def _as_json(part: Any) -> dict[str, Any] | None:
+    """A part as it would be saved, and copied to another process."""
+    return None if part is None else msgspec.json.decode(part.__getstate__(), type=dict[str, Any])
 
 
 class TokenPieces(dict[int, str | None]):
@@ -82,27 +87,37 @@ class TokenPieces(dict[int, str | None]):
 class Tokenizer:
     """A loaded tokenizer."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, *, parse_special: bool = False) -> None:
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        *,
+        parse_special: bool = False,
+        marks: ModelMarks = NO_MARKS,
+    ) -> None:
         """With `parse_special`, a text's control tokens are these tokens."""
         inner.no_truncation()
         inner.no_padding()
         self._inner = inner
         self._parse_special = parse_special
         added = inner.get_added_tokens_decoder()
-        self.control = ControlTokens({token.content: token.special for token in added.values()})
-        self._text = TextTokenizer(inner, self.control)
+        named = marks.with_texts(added[i].content for i in marks.ids & added.keys())
+        self.control = ControlTokens(
+            {token.content: token.special for token in added.values()}, named
+        )
+        vocabulary = inner.get_vocab(with_added_tokens=True)
+        self._text = TextTokenizer(inner, self.control, max(vocabulary.values(), default=-1))
         self._added = {token_id: token.content for token_id, token in added.items()}
-        self.pipeline = msgspec.json.decode(inner.to_str(), type=Pipeline)
-        decoder = self.pipeline.decoder or _Decoder()
-        types = {decoder.type, *(part.type for part in decoder.decoders)}
-        self._byte_of = byte_alphabet() if "ByteLevel" in types else None
+        self.pipeline = Pipeline.of(inner)
+        decoders = self.pipeline.decoders
+        is_byte_level = "ByteLevel" in decoders
+        self._bytes = TokenBytes(inner, is_byte_level=is_byte_level)
         # A byte-level token is the same bytes in any context; other decoders look at neighbours.
-        self._has_pieces = decoder.type == "ByteLevel"
+        self._has_pieces = decoders[0] == "ByteLevel"
         self._pieces = {
             skip: TokenPieces(inner, skip_special_tokens=skip) for skip in (False, True)
         }
         self.vocab_size = inner.get_vocab_size(with_added_tokens=True)
-        self.longest_token = self._longest_token()
+        self.longest_token = self._longest_token(vocabulary, is_byte_level=is_byte_level)
 
     def special_ids(self, texts: Collection[str]) -> dict[int, str]:
         """By id, those of `texts` that are special tokens: plain decoding leaves them out."""
@@ -126,17 +141,16 @@ class Tokenizer:
             if token.special or (token.content.startswith("<") and token.content.endswith(">"))
         }
 
-    def _longest_token(self) -> int:
+    def _longest_token(self, vocabulary: Iterable[str], *, is_byte_level: bool) -> int:
         """The most bytes of UTF-8 that one token can stand for."""
-        vocab = self._inner.get_vocab(with_added_tokens=True)
         # Of a byte-level token every character is a byte.
-        plain = max(len(token if self._byte_of else token.encode()) for token in [*vocab, ""])
+        plain = max(len(token if is_byte_level else token.encode()) for token in [*vocabulary, ""])
         longest = max(plain, *(len(token.encode()) for token in self._added.values()), 1)
         return longest if self._inner.normalizer is None else _NORMALIZED * longest
 
     @classmethod
     def load(cls, model_dir: Path, *, parse_special: bool = False) -> Tokenizer:
-        """Read `tokenizer.json`; ModelFileBroken when it is not there or not good."""
+        """Read it and what is said of its tokens; ModelFileBroken where a file is not good."""
         path = model_dir / "tokenizer.json"
         try:
             source = path.read_text(encoding="utf-8")
@@ -146,7 +160,7 @@ class Tokenizer:
             inner = tokenizers.Tokenizer.from_str(source)
         except Exception as error:  # the library raises nothing narrower
             raise ModelFileBroken(f"{path}: {error}") from error
-        loaded = cls(inner, parse_special=parse_special)
+        loaded = cls(inner, parse_special=parse_special, marks=read_model_marks(model_dir))
         for token in loaded._text.inseparable():
             _LOG.warning("the model's tokenizer makes a control token of the text %s", token)
         return loaded
@@ -169,34 +183,20 @@ class Tokenizer:
         """The text of each token that is whole characters; None if they need their neighbours."""
         return self._pieces[skip_special_tokens] if self._has_pieces else None
 
-    def bytes_of(self, token_id: int) -> bytes:
-        """The bytes one token stands for, which need not be whole characters."""
-        token = self._added.get(token_id)
-        if token is not None:
-            return token.encode()
-        token = self._inner.id_to_token(token_id) or ""
-        if self._byte_of is not None:
-            return bytes(self._byte_of[char] for char in token if char in self._byte_of)
-        if len(token) == _BYTE_TOKEN_LENGTH and token.startswith("<0x") and token.endswith(">"):
-            return bytes.fromhex(token[3:5])
-        return token.replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+    def bytes_of(self, token_id: int, *, first: bool = False) -> bytes:
+        """The bytes one token stands for, which need not be whole characters.
 
-
-def byte_alphabet() -> dict[str, int]:
-    """Which byte each character of the byte-level alphabet stands for.
-
-    Printable bytes stand for themselves, the others are numbered from U+0100 in order.
-    """
-    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): byte for byte in printable}
-    return alphabet | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+        Behind other tokens, or as the `first`, of which some decoders take a space away.
+        """
+        return self._bytes.first(token_id) if first else self._bytes.next(token_id)
 
 
 class TextTokenizer:
     """Shares the model with `inner`, so it takes little memory. Safe to call from threads."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, control: ControlTokens) -> None:
+    def __init__(
+        self, inner: tokenizers.Tokenizer, control: ControlTokens, highest_id: int
+    ) -> None:
         self._inner = _bare(inner)
         nonce = secrets.token_hex(16)
         added = inner.get_added_tokens_decoder()
@@ -204,12 +204,12 @@ class TextTokenizer:
         self._names = {
             added[i].content: names[i] for i in added if added[i].content in control.tokens
         }
-        unused = _unused_ids(inner, nonce)
-        self._inner.add_tokens(unused)
+        free = highest_id + 1 - inner.get_vocab_size(with_added_tokens=False)
+        self._inner.add_tokens(_unused(free, nonce))
         self._inner.add_tokens(
             [_named(token, self._names.get(token.content)) for token in added.values()]
         )
-        self._ids = self._real_ids(inner)
+        self._ids = self._real_ids(inner, highest_id)
 
     def encode(self, prompt: Rendered, *, add_special_tokens: bool) -> TokenIds:
         """int32 token ids; with `add_special_tokens`, BOS in front of it as the model wants."""
@@ -236,12 +236,13 @@ class TextTokenizer:
             raise RuntimeError("a token that was added has no id")
         return token_id
 
-    def _real_ids(self, inner: tokenizers.Tokenizer) -> TokenIds:
+    def _real_ids(self, inner: tokenizers.Tokenizer, highest_id: int) -> TokenIds:
         """By id of this tokenizer, the model's own."""
-        ids = np.arange(1 + max(self._inner.get_vocab(with_added_tokens=True).values(), default=0))
-        for token_id, token in inner.get_added_tokens_decoder().items():
-            ids[self._id_of(self._names.get(token.content, token.content))] = token_id
-        return ids.astype(np.int32)
+        added = inner.get_added_tokens_decoder().items()
+        real = {self._id_of(self._names.get(one.content, one.content)): i for i, one in added}
+        ids = np.arange(1 + max(highest_id, *real, 0), dtype=np.int32)
+        ids[list(real.keys())] = list(real.values())
+        return ids
 
 
 def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -256,10 +257,8 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return bare
 
 
-def _unused_ids(inner: tokenizers.Tokenizer, nonce: str) -> list[tokenizers.AddedToken]:
+def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
     """Tokens that take all ids of the model which are free, so that no name is given one."""
-    highest = max(inner.get_vocab(with_added_tokens=True).values(), default=-1)
-    free = highest + 1 - inner.get_vocab_size(with_added_tokens=False)
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

@@ -44,6 +44,7 @@ class ChatReply(ReplyFormat):
     service_tier: ServedTier | UnsetType = UNSET
     prompt_logprobs: int | None = None  # in vLLM's form
     calls: dict[int, int] = field(default_factory=dict)  # begun so far, by choice
+    told: set[int] = field(default_factory=set)  # choices of which tokens were told
 
     def frame(self, event: Event) -> bytes | None:
         """The chunks for `event` as bytes; None when there is nothing to send."""
@@ -144,4 +145,7 @@ class ChatReply(ReplyFormat):
     def _logprobs(self, choice: Delta | FinishedChoice) -> ChatLogprobs | None:
         if choice.logprobs is None:
             return None
-        return chat_logprobs(self.tokenizer, choice.token_ids, choice.logprobs)
+        begins = choice.index not in self.told
+        if choice.token_ids:
+            self.told.add(choice.index)
+        return chat_logprobs(self.tokenizer, choice.token_ids, choice.logprobs, begins=begins)

@@ -19,25 +19,32 @@ _IMPOSSIBLE = -9999.0  # OpenAI's value for minus infinity, which JSON does not 
 
 
 def chat_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+    tokenizer: Tokenizer,
+    token_ids: Sequence[int],
+    logprobs: Sequence[TokenLogprobs],
+    *,
+    begins: bool,
 ) -> ChatLogprobs:
-    """For every token its text, bytes and log-probability, and the likeliest alternatives."""
+    """For every token its text, bytes and log-probability, and the likeliest alternatives.
+
+    `begins` says that the first of them is the first of its choice.
+    """
+    told = zip(token_ids, logprobs, strict=True)
     return ChatLogprobs(
-        [
-            _chosen(tokenizer, token_id, found)
-            for token_id, found in zip(token_ids, logprobs, strict=True)
-        ]
+        [_chosen(tokenizer, *one, first=begins and not place) for place, one in enumerate(told)]
     )
 
 
-def _chosen(tokenizer: Tokenizer, token_id: int, found: TokenLogprobs) -> TokenLogprob:
-    top = [_top(tokenizer, other, logprob) for other, logprob in found.top]
-    chosen = _top(tokenizer, token_id, found.chosen)
+def _chosen(
+    tokenizer: Tokenizer, token_id: int, found: TokenLogprobs, *, first: bool
+) -> TokenLogprob:
+    top = [_top(tokenizer, other, logprob, first=first) for other, logprob in found.top]
+    chosen = _top(tokenizer, token_id, found.chosen, first=first)
     return TokenLogprob(chosen.token, chosen.logprob, chosen.bytes, top)
 
 
-def _top(tokenizer: Tokenizer, token_id: int, logprob: float) -> TopLogprob:
-    spelled = tokenizer.bytes_of(token_id)
+def _top(tokenizer: Tokenizer, token_id: int, logprob: float, *, first: bool) -> TopLogprob:
+    spelled = tokenizer.bytes_of(token_id, first=first)
     return TopLogprob(spelled.decode(errors="replace"), finite(logprob), list(spelled))
 
 

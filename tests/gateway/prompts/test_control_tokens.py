@@ -16,6 +16,7 @@ from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.content_marks import escaped
 from gateway.prompts.control_tokens import ControlTokens, pattern_of
 from gateway.prompts.messages import Message, stored_message
+from gateway.prompts.model_marks import ModelMarks
 from gateway.prompts.tokenizer import TextTokenizer
 from gateway.prompts.tokenizer import Tokenizer as Ours
 from tests.doubles.engine.tiny_model import BOS, TURN, byte_tokenizer
@@ -240,12 +241,14 @@ def test_an_old_mistral_s_template_has_no_control_tokens_for_turns() -> None:
 
 def test_what_is_a_control_token() -> None:
     added = {
-        "<|end|>": True, "BOS": True, "<think>": False, "</think>": False, "<lonely>": False,
-        "<s>": True, "</s>": True, "[X]": False, "õ": False, "    ": False, "\n": True,
+        "<|end|>": True, "BOS": True, "<s>": True, "</s>": True, "\n": True, "<|User|>": False,
+        "<think>": False, "</think>": False, "<table>": False, "</table>": False, "[X]": False,
+        "<eot>": False, "user": False, "õ": False, "    ": False,
     }  # fmt: skip
-    control = ControlTokens(added)
-    expected = {"<|end|>", "BOS", "<think>", "</think>", "<lonely>", "<s>", "</s>", "[X]"}
-    assert control.tokens == expected
+    template = "user    <think></think>[X]<|end|>"
+    control = ControlTokens(added, ModelMarks(frozenset({"<eot>"}), templates=template))
+    special, written = {"<|end|>", "BOS", "<s>", "</s>", "<eot>"}, {"<think>", "</think>", "[X]"}
+    assert control.tokens == special | written | {"<|User|>"}
     assert control.markup == {"<think>", "</think>"}
 
 
@@ -320,6 +323,6 @@ def test_a_tokenizer_that_makes_tokens_of_text_anyway_is_named() -> None:
     inner = Tokenizer(models.Unigram(pieces, unk_id=0))
     inner.add_special_tokens(["<s>"])
     control = ControlTokens({"<s>": True})
-    assert TextTokenizer(inner, control).inseparable() == ["<s>"]
+    assert TextTokenizer(inner, control, 5).inseparable() == ["<s>"]
     for family in families.values():
-        assert TextTokenizer(family.inner, family.ours.control).inseparable() == []
+        assert family.ours._text.inseparable() == []

@@ -20,6 +20,7 @@ from tokenizers import (
 from tokenizers.trainers import BpeTrainer
 
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.model_marks import ModelMarks
 from gateway.prompts.tokenizer import Tokenizer as Ours
 
 _TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -100,8 +101,8 @@ def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
 
 
 def _family(inner: Tokenizer, template: str, end: str, **tokens: str) -> Family:
-    ours = Ours(inner)
     source = (_TEMPLATES / f"{template}.jinja").read_text()
+    ours = Ours(inner, marks=ModelMarks(templates=source))
     return Family(inner, ours, ChatTemplate(source, tokens, control=ours.control), end)
 
 
@@ -130,7 +131,7 @@ def _qwen(template: str) -> Family:
 
 def _handbook() -> Family:
     inner = Tokenizer.from_file(str(_HANDBOOK / "tokenizer.json"))
-    ours = Ours(inner)
+    ours = Ours.load(_HANDBOOK)
     template = ChatTemplate.load(_HANDBOOK, ours.control)
     assert template is not None
     return Family(inner, ours, template, "<|end|>")

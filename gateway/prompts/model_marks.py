@@ -1,0 +1,113 @@
+"""What a model's files say of its tokens, beside tokenizer.json.
+
+Which of them are special, by text or by id, and what its chat templates write.
+
+Knows: the files that models ship. Does not know: which template renders a chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_ID_FIELDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+class ModelFileBroken(ValueError):
+    """A file of the model's directory cannot be used: the model cannot be served as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMarks:
+    """Tokens that are called special, by text and by id, and the sources of all templates."""
+
+    texts: frozenset[str] = frozenset()
+    ids: frozenset[int] = frozenset()
+    templates: str = ""
+
+    def with_texts(self, more: Iterable[str]) -> ModelMarks:
+        """These, with more texts that are called special."""
+        return replace(self, texts=self.texts | frozenset(more))
+
+
+NO_MARKS = ModelMarks()
+
+
+def read_model_marks(model_dir: Path) -> ModelMarks:
+    """Read them; a file that is not there says nothing; ModelFileBroken for one that is no JSON."""
+    config = _json(model_dir / "tokenizer_config.json")
+    named = _json(model_dir / "special_tokens_map.json")
+    texts = {*_named(config), *_named(named), *_declared(config)}
+    configs = [_json(model_dir / name) for name in ("config.json", "generation_config.json")]
+    ids = {token_id for found in configs for token_id in _ids(found)}
+    return ModelMarks(frozenset(texts), frozenset(ids), "\n".join(_templates(model_dir, config)))
+
+
+def _named(config: dict[str, Any]) -> Iterator[str]:
+    """The tokens that have a name, such as `eos_token`, or stand in a list of special ones."""
+    for name, value in config.items():
+        if name.endswith(("_token", "_special_tokens")):
+            yield from _contents(value)
+
+
+def _contents(value: Any) -> Iterator[str]:
+    """Texts of tokens as they are written: plain, as objects, in lists, by name."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _contents(one)
+    elif isinstance(value, dict):
+        yield from _contents([value["content"]] if "content" in value else [*value.values()])
+
+
+def _declared(config: dict[str, Any]) -> Iterator[str]:
+    """Those that `added_tokens_decoder` declares special."""
+    declared = config.get("added_tokens_decoder")
+    for token in declared.values() if isinstance(declared, dict) else ():
+        if isinstance(token, dict) and token.get("special") is True:
+            yield from _contents(token)
+
+
+def _ids(config: dict[str, Any]) -> Iterator[int]:
+    """The ids that a config names, also where it has another one for its texts."""
+    inner = config.get("text_config")
+    for found in (config, inner if isinstance(inner, dict) else {}):
+        for name in _ID_FIELDS:
+            value = found.get(name)
+            for token_id in value if isinstance(value, list) else [value]:
+                if isinstance(token_id, int):
+                    yield token_id
+
+
+def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
+    """The sources of all templates of the directory."""
+    inner = _json(model_dir / "chat_template.json")
+    for found in (config.get("chat_template"), inner.get("chat_template")):
+        yield from _strings(found)
+    for path in sorted(model_dir.glob("**/*.jinja")):
+        try:
+            yield path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelFileBroken(f"{path}: {error}") from error
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value if isinstance(value, list) else value.values():
+            yield from _strings(one)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise ModelFileBroken(f"{path}: {error}") from error
