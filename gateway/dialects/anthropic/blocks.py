@@ -6,12 +6,12 @@ template.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gateway.dialects.anthropic.foreign_blocks import Foreign
-from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.chat_json import NULL, CacheControl
 
 
 class _Block(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -73,3 +73,17 @@ class InputMessage(Struct, frozen=True, kw_only=True):
     content: str | list[Block] | None = None
     clear_at: Literal["next_user_message", "never"] | None = None
     output_config: TurnConfig | None = None
+
+
+_SYSTEM = {"role": {"enum": ["system"]}}
+_SAID = {
+    "anyOf": [
+        {
+            "required": ["content"],
+            "properties": {"content": {"not": NULL}, "clear_at": NULL, "output_config": NULL},
+        },
+        {"required": ["content"], "properties": {**_SYSTEM, "content": {"not": NULL}}},
+        {"required": ["output_config"], "properties": {**_SYSTEM, "output_config": {"not": NULL}}},
+    ]
+}
+Turn = Annotated[InputMessage, Meta(extra_json_schema=_SAID)]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from gateway.dialects.anthropic.blocks import InputMessage, TextBlock
+from gateway.dialects.anthropic.blocks import TextBlock, Turn
 from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chat_json import CacheControl
 
@@ -80,7 +80,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     """What makes the prompt: the body of `POST /v1/messages/count_tokens`."""
 
     model: str
-    messages: Annotated[list[InputMessage], Meta(min_length=1)]
+    messages: Annotated[list[Turn], Meta(min_length=1)]
     system: str | list[TextBlock] | None = None
     tools: Annotated[list[ToolParam], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
