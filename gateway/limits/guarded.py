@@ -85,10 +85,12 @@ class GuardedLimiter:
         owed = self._owed.pop(demand.tenant_id, Owed())
         try:
             verdict = await self._shared.reserve_owing(demand, owed)
-        except Unavailable as error:
+        except (Unavailable, asyncio.CancelledError) as error:
             self._owe(demand.tenant_id, *owed)
-            if isinstance(error, NoAnswer):  # give that hold back when it answers again
+            if isinstance(error, NoAnswer | asyncio.CancelledError):  # it may hold it all the same
                 self._uncharged.append((Hold(demand), Amount()))
+            if isinstance(error, asyncio.CancelledError):
+                self._catch_up()  # else, when it answers again
             raise
         self._catch_up()
         return verdict

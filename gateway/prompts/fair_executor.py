@@ -18,9 +18,10 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from gateway.errors import TooManyRequests
+from gateway.errors import TooManyRequests, shutting_down
 
 T = TypeVar("T")
 
@@ -43,13 +44,13 @@ class FairExecutor:
     async def run(self, tenant_id: str, work: Steps[T], size: int) -> T:
         """What `work` returns; it takes as long as `size` characters take to be tokenised.
 
-        TooManyRequests if too much work of this tenant waits already.
+        TooManyRequests if too much work of this tenant waits already; Unavailable once closed.
         """
         lane = self._large if size > LARGE else self._small
         return await lane.run(tenant_id, work)
 
     def close(self) -> None:
-        """End the threads when they have done their step."""
+        """End the threads when they have done their step; what they have not done fails."""
         self._small.close()
         self._large.close()
 
@@ -71,6 +72,8 @@ class _Lane:
         self._waiting: dict[str, deque[_Job]] = {}  # in the order of their turns
 
     async def run(self, tenant_id: str, work: Steps[T]) -> T:
+        if self._is_over:
+            raise shutting_down()
         job = _Job(tenant_id, work)
         queue = self._waiting.setdefault(tenant_id, deque())
         if len(queue) >= _MAX_WAITING:
@@ -85,8 +88,12 @@ class _Lane:
             raise
 
     def close(self) -> None:
-        """End the threads when they have done their step."""
+        """End the threads when they have done their step; what they have not done fails."""
         self._is_over = True
+        waiting, self._waiting = self._waiting, {}
+        for job in chain.from_iterable(waiting.values()):
+            if not job.result.done():
+                job.result.set_exception(shutting_down())
         self.pool.shutdown()
 
     def _begin_steps(self) -> None:
@@ -122,6 +129,8 @@ class _Lane:
             job.result.set_exception(error)
         elif (done := steps.result()) is not None:
             job.result.set_result(done.value)
+        elif self._is_over:
+            job.result.set_exception(shutting_down())
         else:  # work that has begun is the first of its tenant
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
         if not self._is_over:

@@ -6,10 +6,18 @@ For code that waits for time alone; nothing may come from sockets, threads or pr
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+class _NeverWaits(selectors.SelectSelector):
+    """Waits for no timer: the first one may have been cancelled, and the next be far away."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return super().select(None if timeout is None else 0)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -17,7 +25,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now = 0.0
-        super().__init__()
+        super().__init__(_NeverWaits())
 
     def time(self) -> float:
         return self._now

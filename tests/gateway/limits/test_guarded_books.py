@@ -40,6 +40,8 @@ class NearRedis(RedisLimiter):
         self.is_late = False
         self.settles = asyncio.Event()
         self.settles.set()
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def reserve_owing(self, demand: Demand, owed: Owed) -> Verdict:
         async def work() -> Verdict:
@@ -72,6 +74,7 @@ class NearRedis(RedisLimiter):
             if self.is_away:
                 raise RedisConnectionError
             answer = await work()
+            await self.answers.wait()
             if self.is_late:
                 raise RedisTimeoutError
             return answer
@@ -189,6 +192,25 @@ async def test_closing_ends_what_is_still_being_settled(guarded: Guarded) -> Non
     assert len(settling) == 1
     await guarded.limiter.close()
     assert settling[0].cancelled()
+
+
+@pytest.mark.parametrize("extends", [False, True])
+async def test_what_redis_granted_to_a_request_that_left_meanwhile_is_given_back(
+    guarded: Guarded, extends: bool
+) -> None:
+    begun = await guarded.hold("left", ONE_AT_ONCE) if extends else None
+    guarded.redis.answers.clear()
+    asking = guarded.extend(begun, 100) if begun else guarded.hold("left", ONE_AT_ONCE)
+    task = asyncio.create_task(asking)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not await guarded.redis.admits_elsewhere(ONE_AT_ONCE), "the control: it was granted"
+    task.cancel()
+    guarded.redis.answers.set()
+    await asyncio.gather(task, return_exceptions=True)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert await guarded.redis.admits_elsewhere(ONE_AT_ONCE)
 
 
 @pytest.mark.parametrize("outage", ["asked in vain", "carried out too late", "not even asked"])

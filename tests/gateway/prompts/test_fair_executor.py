@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from gateway.errors import TooManyRequests
+from gateway.errors import TooManyRequests, Unavailable
 from gateway.prompts import fair_executor
 from gateway.prompts.fair_executor import LARGE, FairExecutor, Steps, at_once
 
@@ -83,10 +83,25 @@ async def test_its_end_waits_for_a_step_and_not_for_all_of_the_work() -> None:
         await asyncio.sleep(0)
     try:
         await asyncio.wait_for(asyncio.to_thread(pool.close), 10)
-        assert not task.done(), "the control: there was more"
+        with pytest.raises(Unavailable):  # the control: there was more
+            await task
     finally:
         is_over.set()
-        task.cancel()
+
+
+async def test_who_waits_when_it_is_closed_is_told_so_and_so_is_who_comes_later() -> None:
+    pool, work = FairExecutor(1), Work()
+    begun_work = asyncio.create_task(pool.run("a", work.steps("begun", 1), 0))
+    await begun(work)
+    waiting = asyncio.create_task(pool.run("b", work.steps("waiting", 1), 0))
+    await asyncio.sleep(0)
+    work.may_go.set()
+    pool.close()
+    ended = await asyncio.gather(
+        begun_work, waiting, pool.run("a", work.steps("late", 1), 0), return_exceptions=True
+    )
+    assert [type(one) for one in ended[1:]] == [Unavailable, Unavailable]
+    assert work.done == ["begun"]
 
 
 async def test_one_tenants_work_is_done_in_order(pool: FairExecutor) -> None:
