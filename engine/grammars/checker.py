@@ -55,7 +55,7 @@ class GrammarChecker:
             process.kill()
 
     def _ask(self, line: bytes) -> bytes:
-        """The answer's line; empty when the process came to its end, or took too long."""
+        """The answer's whole line; empty when the process came to its end, or took too long."""
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -65,7 +65,8 @@ class GrammarChecker:
         except BrokenPipeError:
             return b""
         is_there = wait_for_any([process.stdout], self._patience_s)
-        return process.stdout.readline() if is_there else b""
+        answer = process.stdout.readline() if is_there else b""
+        return answer if answer.endswith(b"\n") else b""
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:

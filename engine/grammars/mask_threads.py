@@ -20,6 +20,7 @@ import os
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -107,22 +108,22 @@ class MaskThreads:
             flow, waiting = taken
             while True:
                 try:
-                    self._make(*waiting.popleft())
+                    asked = waiting.popleft()
                 except IndexError:  # other threads were faster
                     break
+                self._make(*asked)
                 if len(self._waiting) > 1 or self._is_closed:
                     break
             self._give_back(flow)
 
     def _make(self, constraint: TokenConstraint, batch: MaskBatch) -> None:
-        try:
+        with suppress(Exception):  # it is raised again where the mask is used, if it is
             constraint.allowed()
-        finally:  # what it raises is raised again where the mask is used
-            constraint.is_busy = False
-            with batch.lock:
-                batch.left -= 1
-            if not batch.left:
-                batch.made.set()
+        constraint.is_busy = False
+        with batch.lock:
+            batch.left -= 1
+        if not batch.left:
+            batch.made.set()
 
     def _take(self) -> tuple[str, deque[_Asked]] | None:
         """The flow whose turn it is, and its masks; waits for one. None: the end."""

@@ -51,6 +51,19 @@ class Noted(TokenConstraint):
         """It is always the same."""
 
 
+class Broken(TokenConstraint):
+    """Raises in place of a mask."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+
+    def allowed(self) -> Bitmask:
+        raise RuntimeError("it broke")
+
+    def advance(self, token_id: int) -> None:
+        """It has no next one."""
+
+
 @pytest.fixture
 def threads() -> Iterator[MaskThreads]:
     with closing(MaskThreads(3)) as threads:
@@ -92,6 +105,16 @@ def test_who_is_busy_is_not_asked_again(threads: MaskThreads) -> None:
     slow.gate.set()
     first.wait(LONG_S)
     assert len(slow.made_in) == 1
+
+
+def test_masks_that_break_keep_no_thread_and_no_turn(threads: MaskThreads) -> None:
+    broken = [Broken(flow) for flow in "aabbcc"]
+    threads.make(broken).wait(LONG_S)
+    assert not any(one.is_busy for one in broken)
+    threads.make(after := [Gated(flow) for flow in "abc"]).wait(LONG_S)
+    assert all(one.made_in for one in after)
+    with pytest.raises(RuntimeError, match="it broke"):  # where it is used
+        broken[0].allowed()
 
 
 class TestFlows:

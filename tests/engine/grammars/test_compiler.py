@@ -1,0 +1,38 @@
+"""Threads that compile: what ends each grammar, whatever the check of it meets."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from engine.errors import EngineFailure, InvalidGrammar
+from engine.grammars.checker import GrammarChecker
+from engine.grammars.compiler import GrammarCompiler
+from engine.grammars.vocabulary import Vocabulary
+from engine.link.messages import Grammar
+from tests.doubles.waiting import wait_for
+
+LONG_S = 30.0  # nothing takes that long, unless it hangs
+
+
+class Breaking(GrammarChecker):
+    """Breaks at its first grammar, and finds any other wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_broken = False
+
+    def check(self, grammar: Grammar) -> str:
+        del grammar
+        if not self._has_broken:
+            self._has_broken = True
+            raise RuntimeError("it broke")
+        raise InvalidGrammar("it is wrong")
+
+
+def test_a_check_that_breaks_fails_its_grammar_alone(vocabulary: Vocabulary) -> None:
+    with closing(GrammarCompiler(vocabulary, num_threads=1)) as compiler:
+        compiler._checkers = [Breaking()]
+        first, second = (compiler.compile("flow", Grammar("regex", text)) for text in "ab")
+        wait_for(lambda: first.is_done and second.is_done, LONG_S)
+    assert isinstance(first.error, EngineFailure)
+    assert isinstance(second.error, InvalidGrammar)
