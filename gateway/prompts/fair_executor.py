@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -65,7 +65,7 @@ class _Job:
 class _Lane:
     """Threads, and the tenants that wait for one."""
 
-    def __init__(self, pool: ThreadPoolExecutor, threads: int) -> None:
+    def __init__(self, pool: Executor, threads: int) -> None:
         self.pool = pool
         self._free = threads
         self._is_over = False

@@ -1,0 +1,1 @@
+"""What is taken is given back, however waits for it end: at random, from a seed."""

@@ -1,0 +1,198 @@
+"""Users of one resource, begun, let go, cancelled and timed out at random, turn by turn of a loop.
+
+Time is virtual and moves in a few sizes of steps only, so waits that began together run out in the
+same turn of the loop, in which others are granted, cancelled and released as well. One seed is one
+order of all this. At the end all go, and everything has to be there again.
+
+Knows: users, turns, time. Does not know: what is taken (`Resource`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from random import Random
+from typing import Any
+
+from tests.doubles.virtual_time import run_virtually
+
+WAIT_S = 4.0  # that a resource's own waits are to take, where they take a time
+DELAYS = (1.0, WAIT_S, WAIT_S)  # after which something happens
+ACTS = 24  # before all have to go
+MOST_USERS = 24
+SETTLING = 200  # steps of time, at most, until all have gone
+
+
+class Resource:
+    """Something that is taken and given back. Made, and used, within one event loop."""
+
+    refusals: tuple[type[Exception], ...] = ()  # what a user may be told in place of having it
+
+    def use(self, random: Random) -> AbstractAsyncContextManager[object]:
+        """Take some of it while this is open."""
+        raise NotImplementedError
+
+    def stir(self, random: Random) -> None:
+        """Let something else happen that its users wait for, or that disturbs them."""
+
+    def settle(self) -> None:
+        """Let happen what users still wait for; called until all have gone."""
+
+    def check(self) -> None:
+        """Assert what holds at any time."""
+
+    def left(self) -> object:
+        """What is held or waited for now; false where that is nothing."""
+        raise NotImplementedError
+
+    async def use_all(self) -> None:
+        """Take, alone, all that there is, and give it back."""
+        raise NotImplementedError
+
+
+class NotGivenBack(AssertionError):
+    """Something was lost, doubled, or hangs."""
+
+
+class User:
+    """One that takes and gives back."""
+
+    def __init__(self, resource: Resource, random: Random) -> None:
+        self.may_go = asyncio.Event()
+        self.is_inside = self.was_cancelled = False
+        self.task = asyncio.create_task(self._use(resource, random))
+
+    def cancel(self) -> None:
+        """Cancel it, perhaps again."""
+        self.was_cancelled = True
+        self.task.cancel()
+
+    async def _use(self, resource: Resource, random: Random) -> None:
+        async with resource.use(random):
+            self.is_inside = True
+            await self.may_go.wait()
+
+
+class Game:
+    """One run. Made, and used, within one event loop."""
+
+    def __init__(self, resource: Resource, random: Random) -> None:
+        self.ends = Counter[str]()
+        self._resource = resource
+        self._random = random
+        self._crowd = random.choice((2, 4, 8))  # how often users come, to how often they end
+        self._users: list[User] = []
+        self._failures: list[str] = []
+
+    async def run(self, rounds: int) -> None:
+        """So many times: let things happen, let all go, and assert that everything is there."""
+        asyncio.get_running_loop().set_exception_handler(self._note_failure)
+        for _ in range(rounds):
+            for _ in range(ACTS):
+                self._at_some_time(self._random.choice(self._possible()))
+                await self._some_turns()
+                self._resource.check()
+            self._end_most_together()
+            await self._settle()
+            self._assert_all_is_back()
+            async with asyncio.timeout(SETTLING * WAIT_S):
+                await self._resource.use_all()
+            self._assert_all_is_back()
+            self._resource.check()
+
+    def _possible(self) -> list[Callable[[], object]]:
+        running = [user for user in self._users if not user.task.done()]
+        begin, stir = [self._begin] * self._crowd, [lambda: self._resource.stir(self._random)] * 2
+        if not running:
+            return [*begin, *stir]
+        user = self._random.choice(running)
+        few = begin if len(running) < MOST_USERS else []
+        return [*few, *stir, user.cancel, user.cancel, user.may_go.set, user.may_go.set]
+
+    def _at_some_time(self, act: Callable[[], object]) -> None:
+        """Now, after all that is due in this turn, or when some waits run out."""
+        loop = asyncio.get_running_loop()
+        match self._random.randrange(4):
+            case 0:
+                loop.call_soon(act)
+            case 1:
+                loop.call_later(self._random.choice(DELAYS), act)
+            case _:
+                act()
+
+    def _end_most_together(self) -> None:
+        """Most waits, and nearly all uses, in one turn: a wait that stays has few to wake it."""
+        for user in self._users:
+            ends = (user.may_go.set, user.may_go.set) if user.is_inside else (user.cancel, bool)
+            self._random.choice((*ends, user.cancel))()
+
+    async def _some_turns(self) -> None:
+        """None, so that the next act is in the same turn; a few; or as many as a time has."""
+        match self._random.randrange(6):
+            case 0:
+                await asyncio.sleep(self._random.choice(DELAYS))
+            case 1 | 2:
+                for _ in range(self._random.randrange(4)):
+                    await asyncio.sleep(0)
+
+    def _begin(self) -> None:
+        self._users.append(User(self._resource, self._random))
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(max(DELAYS))  # what was to come has come
+        for _ in range(SETTLING):
+            for user in self._users:
+                user.may_go.set()
+            self._resource.settle()
+            await asyncio.sleep(0.5)
+            if all(user.task.done() for user in self._users) and not self._resource.left():
+                return
+
+    def _assert_all_is_back(self) -> None:
+        users, self._users = self._users, []
+        for user in users:
+            self._note_end(user)
+        left = self._resource.left()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if left or tasks or self._failures:
+            raise NotGivenBack(f"left: {left}; tasks: {tasks}; failures: {self._failures}")
+
+    def _note_end(self, user: User) -> None:
+        if not user.task.done():
+            raise NotGivenBack(f"waits for ever: {user.task}")
+        if user.task.cancelled():
+            end = "cancelled inside" if user.is_inside else "cancelled while waiting"
+            if not user.was_cancelled:
+                raise NotGivenBack(f"cancelled by nobody: {user.task}")
+        elif (error := user.task.exception()) is None:
+            end = "served"
+        elif isinstance(error, self._resource.refusals):
+            end = type(error).__name__
+        else:
+            raise NotGivenBack(f"ended with {error!r}") from error
+        self.ends[end] += 1
+
+    def _note_failure(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def play(make: Callable[[Random], Resource], seed: int, rounds: int = 4) -> Counter[str]:
+    """One run of users of a new resource; how these ended. Raises NotGivenBack, and says the seed.
+
+    `make` is called within the loop.
+    """
+    random, ends = Random(seed), Counter[str]()
+
+    async def main() -> None:
+        game = Game(make(random), random)
+        await game.run(rounds)
+        ends.update(game.ends)
+
+    try:
+        run_virtually(main())
+    except (Exception, asyncio.CancelledError) as error:
+        error.add_note(f"seed {seed}")
+        raise
+    return ends

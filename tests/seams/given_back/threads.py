@@ -1,0 +1,161 @@
+"""Threads of the engine that hand something on to each other, under work that breaks or takes long.
+
+What is done when is decided by the threads, so a seed gives the same work and not the same order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from random import Random
+
+from engine.errors import InvalidGrammar
+from engine.grammars.checker import GrammarChecker
+from engine.grammars.compiler import GrammarCompiler
+from engine.grammars.mask_threads import MaskThreads
+from engine.grammars.token_mask import Compilation
+from engine.link.messages import Grammar
+from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+from storage.disk.file.read_write_lock import _PLACES, ReadWriteLock
+from tests.doubles.constraints import bitmask
+from tests.doubles.waiting import wait_for
+from tests.seams.given_back.interleaving import NotGivenBack
+
+LONG_S = 30.0  # nothing takes that long, unless it hangs
+FLOWS = "abc"
+
+
+class Broken(Exception):
+    """What some work raises."""
+
+
+class Gate:
+    """Some work that ends when it is let to, and perhaps by an error."""
+
+    def __init__(self, random: Random) -> None:
+        self.may_end = threading.Event()
+        self._breaks = not random.randrange(4)
+        if random.randrange(3):
+            self.may_end.set()
+
+    def pass_through(self) -> None:
+        assert self.may_end.wait(LONG_S)
+        if self._breaks:
+            raise Broken
+
+
+class GatedConstraint(TokenConstraint):
+    """Makes a mask once it may."""
+
+    def __init__(self, flow: str, gate: Gate) -> None:
+        self.flow = flow
+        self.gate = gate
+
+    def allowed(self) -> Bitmask:
+        self.gate.pass_through()
+        return bitmask([1], 64)
+
+    def advance(self, token_id: int) -> None:
+        """It is always the same."""
+
+
+def play_masks(seed: int) -> int:
+    """Masks asked for at random; how many. Raises NotGivenBack."""
+    random = Random(seed)
+    num_threads = random.randrange(1, 5)
+    masks = MaskThreads(num_threads)
+    asked: list[GatedConstraint] = []
+    batches = []
+    for _ in range(random.randrange(1, 12)):
+        new = [
+            GatedConstraint(random.choice(FLOWS), Gate(random)) for _ in range(random.randrange(6))
+        ]
+        batches.append(masks.make([*new, *random.sample(asked, len(asked) // 2)]))
+        asked += new
+        if asked and random.randrange(2):
+            random.choice(asked).gate.may_end.set()
+        batches[-1].wait(random.choice((0.0, 0.0005)))
+    for one in asked:
+        one.gate.may_end.set()
+    for batch in batches:
+        batch.wait(LONG_S)
+    _until(lambda: not masks._at_work and not masks._waiting, f"masks of seed {seed}")
+    if any(one.is_busy for one in asked) or any(batch.left for batch in batches):
+        raise NotGivenBack(f"masks of seed {seed} are never made")
+    if len([one for one in masks._threads if one.is_alive()]) < (num_threads if asked else 0):
+        raise NotGivenBack(f"threads that make masks have died with seed {seed}")
+    masks.close()
+    return len(asked)
+
+
+class GatedChecker(GrammarChecker):
+    """Finds every grammar wrong, or breaks, once it may; a grammar's text is its gate's number."""
+
+    def __init__(self, gates: list[Gate]) -> None:
+        super().__init__()
+        self._gates = gates
+
+    def check(self, grammar: Grammar) -> str:
+        self._gates[int(grammar.text)].pass_through()
+        raise InvalidGrammar("it is wrong")
+
+
+def play_compiler(seed: int) -> int:
+    """Grammars asked for at random; how many. Raises NotGivenBack."""
+    random, gates = Random(seed), list[Gate]()
+    compiler = GrammarCompiler(vocabulary=None)  # type: ignore[arg-type]  # none is right
+    compiler._checkers = [GatedChecker(gates) for _ in compiler._checkers]
+    asked: list[Compilation] = []
+    for number in range(random.randrange(1, 20)):
+        gates.append(Gate(random))
+        asked.append(compiler.compile(random.choice(FLOWS), Grammar("regex", str(number))))
+        if random.randrange(2):
+            random.choice(gates).may_end.set()
+    for gate in gates:
+        gate.may_end.set()
+    _until(lambda: all(one.is_done for one in asked), f"grammars of seed {seed}")
+    _until(lambda: not compiler._busy and not compiler._waiting, f"flows of seed {seed}")
+    if not all(one.is_alive() for one in compiler._threads):
+        raise NotGivenBack(f"threads that compile have died with seed {seed}")
+    compiler.close()
+    return len(asked)
+
+
+def play_lock(seed: int) -> int:
+    """Threads that share a lock, or have it alone; how often. Raises NotGivenBack."""
+    lock, inside = ReadWriteLock(), list[str]()
+    wrong: list[str] = []
+
+    def share(random: Random) -> None:
+        for _ in range(20):
+            is_alone = not random.randrange(4)
+            try:
+                with lock.alone() if is_alone else lock.shared():
+                    inside.append("alone" if is_alone else "shared")
+                    if "alone" in inside and len(inside) > 1:
+                        wrong.append(f"{inside} of seed {seed}")
+                    if not random.randrange(6):
+                        raise Broken
+            except Broken:
+                pass
+            finally:
+                inside.remove("alone" if is_alone else "shared")
+
+    threads = [
+        threading.Thread(target=share, args=(Random(seed * 100 + one),), daemon=True)
+        for one in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+    if wrong or lock._places._value != _PLACES or lock._entrance.locked():
+        raise NotGivenBack(f"a lock is not given back, or not kept: {wrong}, seed {seed}")
+    return 20 * len(threads)
+
+
+def _until(is_so: Callable[[], bool], name: str) -> None:
+    try:
+        wait_for(is_so, LONG_S, every_s=0.0005)
+    except TimeoutError:
+        raise NotGivenBack(f"{name}: not over after {LONG_S} s") from None
