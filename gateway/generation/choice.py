@@ -182,13 +182,15 @@ class Choice:
     def _is_over(self) -> bool:
         return self._parser is not None and self._parser.is_over
 
-    def _parsed(self, text: str, count: int, *, is_last: bool) -> tuple[Piece, ...] | None:
+    def _parsed(
+        self, text: str, count: int, *, is_last: bool, is_cut: bool = False
+    ) -> tuple[Piece, ...] | None:
         """What `text`, of `count` tokens, adds to the turn; tokens count as what they end in."""
         if self._parser is None:
             return None
         pieces = self._parser.feed(text)
         if is_last:
-            pieces += self._parser.end()
+            pieces += self._parser.end(is_cut=is_cut)
         if pieces:
             self._reasons = isinstance(pieces[-1], ReasoningPiece)
         if self._reasons:
@@ -222,10 +224,10 @@ class Choice:
         text = self._stops.feed(text + self._text.flush())
         stop = self._stops.stopped_by
         text += self._stops.flush()
-        pieces = self._parsed(text, 0, is_last=True)
+        reason: EndReason = event.reason if stop is None else "stop"
+        pieces = self._parsed(text, 0, is_last=True, is_cut=reason == "length")
         prompt = self._scored(event.prompt_logprobs)
         delta = Delta(self.index, text, (), None, pieces=pieces, prompt=prompt)
-        reason: EndReason = event.reason if stop is None else "stop"
         stopped_by = event.stop_token_id if stop is None else stop
         return delta, ChoiceEnded(
             self.index,

@@ -77,7 +77,8 @@ class AnswerForms:
         if reasoning is None:
             return answer
         make, is_open = answer or TurnReader, reasoning.is_open(prompt)
-        return lambda: reasoning.parser(make(), is_open=is_open)
+        marks = () if self.tools is None or answer is None else self.tools.call_marks
+        return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm) -> Callable[[], TurnParser] | None:
         """What makes a parser of what follows the reasoning; None where that is text."""

@@ -27,9 +27,9 @@ class CallLimit:
         """As much as is certain."""
         return self._kept(self._parser.feed(text))
 
-    def end(self) -> list[Piece]:
+    def end(self, *, is_cut: bool = False) -> list[Piece]:
         """What was held back."""
-        return self._kept(self._parser.end())
+        return self._kept(self._parser.end(is_cut=is_cut))
 
     def _kept(self, pieces: list[Piece]) -> list[Piece]:
         kept: list[Piece] = []

@@ -1,10 +1,13 @@
 """Calls whose arguments are JSON, as several formats write them.
 
 A *call object* is `{"name": ..., "arguments": {...}}`, in any order, also with `parameters` in
-place of `arguments`, and with an `id` or a `type` that is passed over.
+place of `arguments`, with `function` in place of `name` or around both, and with an `id` or a
+`type` that is passed over.
 """
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
@@ -13,41 +16,130 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, TextPiece
 from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 
 _OPEN, _COLON, _COMMA, _CLOSE = (Markers(char) for char in "{:,}")
+_LIST = Markers("[")
+_SURPLUS = re.compile(r"[ \t\r\n}]*")  # braces that models write too many of
+BETWEEN = re.compile(r"[ \t\r\n,;]*")  # calls
+_LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
 _MAX_NAME = 1024  # characters of a name or a key
 _MAX_HELD = 1 << 16  # characters of arguments that come before their call's name
+_NAMES = ("name", "function")
 _ARGUMENTS = ("arguments", "parameters")
 _PASSED_OVER = ("id", "type")
-MEMBERS = ("name", *_ARGUMENTS, *_PASSED_OVER)  # that an object may have and be a call
+MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # that an object may have and be a call
+_NAMESPACE = "functions."  # some models write it before a name
+_NOTHING = ("", "null", "None", "[]")
 
 
 class CallReader(TurnReader):
     """Reads calls for a format."""
 
+    def known(self, name: str) -> str | None:
+        """The name of the tool that is meant; None where there is none."""
+        bare = name.removeprefix(_NAMESPACE)
+        return next((one for one in (name, bare) if one in self.tools), None)
+
     def started(self, name: str) -> bool:
         """Begins a call, if there is such a tool. What is held is dropped then."""
-        if name not in self.tools:
+        known = self.known(name)
+        if known is None:
             return False
         self.drop()
-        self.pieces.append(CallStarted(name))
+        self.pieces.append(CallStarted(known))
         return True
+
+    def whole_call(self, name: str, arguments: str) -> None:
+        """A call of which all is there."""
+        if self.started(name):
+            self.pieces.append(CallArguments(arguments))
+
+    def call_of(self, name: str, ends: Markers) -> Read[bool]:
+        """Reads the arguments of a call; False, and what was read is held, where none stand here.
+
+        Nothing before one of `ends`, or at the end of the turn, is arguments, too.
+        """
+        yield from self.spaces()
+        follows = yield from self.peek()
+        if self.known(name) is None or (not follows and self.is_cut):
+            return False
+        if follows == "{":
+            self.started(name)
+            if (yield from self.arguments(ends)):
+                yield from self.run(_SURPLUS)
+                self.drop()
+            return True
+        end = yield from self.literal(ends)
+        if end:
+            self.unread(end)
+        written = "" if end else (yield from self.json_value(_MAX_HELD))
+        arguments = _object_of(written) if written or end or not follows else None
+        if arguments is not None:
+            self.whole_call(name, arguments)
+        return arguments is not None
 
     def arguments(self, ends: Markers) -> Read[bool]:
         """Sends the object that stands here as the started call's arguments; whether it is whole.
 
-        From where it is no JSON any more, all before one of `ends` is sent as it was written.
+        From where it is no JSON any more, all before one of `ends` is text.
         """
-        if (yield from self.scan(JsonScanner(), CallArguments)):
+        scanner = JsonScanner()
+        if (yield from self.scan(scanner, CallArguments)):
             return True
-        yield from self.broken_arguments(ends)
+        rest = scanner.rest
+        yield from self.broken_arguments(scanner.close(), ends, rest)
         return False
 
-    def broken_arguments(self, ends: Markers) -> Read[None]:
-        """Sends all before one of `ends` as arguments, but for space around it."""
-        found = yield from self.until(ends, CallArguments)
+    def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
+        """Ends the arguments with `closes`. `rest`, what is held, and all before `ends` is text.
+
+        Where the turn ends, `rest` and what is held belong to a member that is not whole.
+        """
+        follows = yield from self.peek()
+        self.pieces += [CallArguments(closes)] if closes and not self.is_cut else []
+        if not follows:
+            self.drop()
+            return
+        self.hold(rest)
+        if not self.held().strip(SPACE):
+            yield from self.run(_SURPLUS)
+            self.drop()
+        found = yield from self.until(ends, TextPiece)
         if found:
             self.unread(found)
             self.drop()
-        self.send(CallArguments)
+        self.send_unless_space()
+        self.drop()
+
+    def next_block(self, opens: Markers, closes: Markers | None = None) -> Read[str]:
+        """Reads what closes a block of calls, if it must, and opens another; empty for none.
+
+        A comma between them is passed over, and one before text belongs to that.
+        """
+        if closes is not None:
+            yield from self.spaces()
+            if (yield from self.closing(closes)):
+                self.drop()
+        yield from self.run(BETWEEN)
+        found = yield from self.literal(opens)
+        if not found:
+            follows = yield from self.peek()
+            self.send_unless_space() if follows else self.drop()
+            self.drop()
+        return found
+
+    def call_objects(self, ends: Markers) -> Read[bool]:
+        """Reads call objects, as a list or one after the other; False where text follows.
+
+        That is sent as `call_object` sends it. A comma after the last one is held.
+        """
+        yield from self.literal(_LIST)
+        yield from self.spaces()
+        while (yield from self.call_object(ends)):
+            yield from self.run(BETWEEN)
+            if (yield from self.peek()) != "{":
+                if (yield from self.run(_LIST_ENDS)).strip(SPACE):
+                    self.drop()
+                return True
+        return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
         """Reads a call object; False if none stands here.
@@ -58,7 +150,11 @@ class CallReader(TurnReader):
         if not (yield from self.literal(_OPEN)):
             self.send(TextPiece)
             return False
-        return (yield from _CallObject(self, ends).read())
+        if not (yield from _CallObject(self, ends).read()):
+            return False
+        yield from self.run(_SURPLUS)
+        self.drop()
+        return True
 
 
 class _CallObject:
@@ -84,9 +180,11 @@ class _CallObject:
             yield from self._reader.spaces()
             if key in _ARGUMENTS and self._name is not None:
                 return (yield from self._arguments())
+            if key == "function" and (yield from self._reader.literal(_OPEN)):
+                return (yield from self._inner())
             if not (yield from self._value(key)):
                 return self._none()
-            if self._name is not None and self._name not in self._reader.tools:
+            if self._name is not None and self._reader.known(self._name) is None:
                 return (yield from self._as_text(JsonScanner.after_value()))
             yield from self._reader.spaces()
             if not (yield from self._reader.literal(_COMMA)):
@@ -95,7 +193,14 @@ class _CallObject:
     def _is_known(self, key: str) -> bool:
         if key in _ARGUMENTS:
             return self._early is None
-        return key in _PASSED_OVER or (key == "name" and self._name is None)
+        return key in _PASSED_OVER or (key in _NAMES and self._name is None)
+
+    def _inner(self) -> Read[bool]:
+        """The name and the arguments are in an object of their own."""
+        if not (yield from _CallObject(self._reader, self._ends).read()):
+            return False
+        yield from self._rest()
+        return True
 
     def _string(self) -> Read[str | None]:
         yield from self._reader.spaces()
@@ -103,26 +208,28 @@ class _CallObject:
 
     def _value(self, key: str) -> Read[bool]:
         """Reads the value of any member but arguments that can be sent as they come."""
-        if key not in _ARGUMENTS:
-            value = yield from self._string()
-            if key == "name":
-                self._name = value
-            return value is not None
-        self._early = _object_of((yield from self._reader.json_value(_MAX_HELD)))
-        return self._early is not None
+        if key in _NAMES:
+            self._name = yield from self._string()
+            return self._name is not None
+        value = yield from self._reader.json_value(_MAX_HELD)
+        if key in _ARGUMENTS:
+            self._early = _object_of(value)
+            return self._early is not None
+        return bool(value)
 
     def _arguments(self) -> Read[bool]:
         """The name is known: the arguments are sent as they come."""
         assert self._name is not None
-        if (yield from self._reader.peek()) != "{":
-            self._early = _object_of((yield from self._reader.json_value(_MAX_HELD)))
-            if self._early is None:
-                return self._none()
-            self._whole_call(self._early)
-        else:
+        if (yield from self._reader.peek()) == "{":
             self._reader.started(self._name)
             if not (yield from self._reader.arguments(self._ends)):
                 return True
+        else:
+            value = yield from self._reader.json_value(_MAX_HELD)
+            self._early = _object_of(value) if value else None
+            if self._early is None:
+                return self._none()
+            self._reader.whole_call(self._name, self._early)
         yield from self._rest()
         return True
 
@@ -136,13 +243,8 @@ class _CallObject:
         """No member follows: a call if it has a name, with arguments or without."""
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
-        self._whole_call(self._early or "{}")
+        self._reader.whole_call(self._name, self._early or "{}")
         return True
-
-    def _whole_call(self, arguments: str) -> None:
-        assert self._name is not None
-        self._reader.started(self._name)
-        self._reader.pieces.append(CallArguments(arguments))
 
     def _none(self) -> bool:
         self._reader.send(TextPiece)
@@ -157,19 +259,17 @@ class _CallObject:
 
 def _text_of(value: str) -> str | None:
     """The text of a JSON string; None if it is none."""
-    if not value.startswith('"'):
-        return None
-    try:
-        return msgspec.json.decode(value, type=str)
-    except msgspec.DecodeError:  # half of a surrogate pair
-        return None
+    return msgspec.json.decode(value, type=str) if value.startswith('"') else None
 
 
 def _object_of(value: str) -> str | None:
-    """The object that `value` is, or that a string holds: some models write it so."""
+    """The object that `value` is, or that a string holds: some models write it so.
+
+    No arguments, `null`, an empty text or list are an empty one.
+    """
     inner = _text_of(value)
-    if inner is None:
-        return value if value.startswith("{") else None
-    inner = inner.strip(SPACE)
-    shown, end = (scanner := JsonScanner()).feed(inner)
-    return shown if scanner.is_whole and end == len(inner) and inner[0] == "{" else None
+    value = (value if inner is None else inner).strip(SPACE)
+    if value in _NOTHING:
+        return "{}"
+    shown, end = (scanner := JsonScanner()).feed(value)
+    return shown if scanner.is_whole and end == len(value) and value[0] == "{" else None

@@ -55,12 +55,19 @@ class GrammarText:
         """Adds a rule with several ways."""
         return self.rule(name, " | ".join(bodies))
 
-    def up_to(self, marker: str) -> str:
-        """Any text up to the first `marker`, and that."""
+    def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
+        """Any text up to the first `marker`, and that.
+
+        `bounds` are regular expressions, all of which match the whole text.
+        """
         token = self._token(marker)
+        bodies = [_regex(bound) for bound in bounds] or [ANY_TEXT]
         if token:
-            return f"{ANY_TEXT} {token}"
-        return self.rule("up_to", f"{ANY_TEXT} {quoted(marker)}", lazy=True)
+            text = self.rule("TEXT", " & ".join(bodies)) if bounds else ANY_TEXT
+            return f"{text} {token}"
+        if bounds:
+            bodies.append(f"~{_regex(f'(?s:.*{_exactly(marker)}.*)')}")
+        return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
         """Any text that does not begin as `beginning`, a regular expression, says."""
@@ -71,12 +78,11 @@ class GrammarText:
         schema = _NO_ARGUMENTS if tool.parameters is None else {"type": "object", **tool.parameters}
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
-    def parameter(self, tool: ToolSpec, name: str) -> str:
+    def value(self, tool: ToolSpec, schema: Schema) -> str:
         """A JSON value of one of the tool's parameters; it may refer to what the tool defines."""
         root: Mapping[str, Any] = tool.parameters or {}
         defined = {key: root[key] for key in _DEFINED if key in root}
-        schema = {**defined, **root["properties"][name]}
-        return self.json(_of_tool(tool, schema), strict=tool.strict)
+        return self.json(_of_tool(tool, {**defined, **schema}), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
         """A JSON value that follows `schema`; unless `strict`, as far as llguidance knows it."""
@@ -97,6 +103,20 @@ def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
 def quoted(text: str) -> str:
     """`text` as a literal."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _exactly(text: str) -> str:
+    """A regular expression of `text` alone."""
+    return re.escape(text).replace("\\\n", "\\n")
+
+
+def _regex(text: str) -> str:
+    """A regular expression as a literal."""
+    return "/" + re.sub(r"\\.|/", _escaped, text.replace("\n", r"\n"), flags=re.DOTALL) + "/"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return r"\/" if found[0] == "/" else found[0]
 
 
 def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> str:

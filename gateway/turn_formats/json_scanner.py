@@ -1,25 +1,33 @@
-"""Finds where a JSON value ends in a text that comes piece by piece, and whether it is JSON.
+"""Finds where a JSON value ends in a text that comes piece by piece, and passes it on as JSON.
 
 An object, an array or a string: these show their end themselves. Linear, and nothing is kept but
-the open brackets and the number that is being read.
+the open brackets, a key or a number that is being read, and an escape.
 
-Models write newlines into strings as they are, which JSON does not allow. Those are passed on
-escaped; everything else as it was written.
+Models write what is nearly JSON: line breaks within strings, backslashes that escape nothing, half
+a surrogate pair, Python's words and quotes, no quotes at all, a comma after the last member. Those
+are passed on as JSON; everything else as it was written.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from math import isfinite
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"""[^'"\\\x00-\x1f]*""")}
 _ESCAPE = re.compile(r'["\\/bfnrt]|u[0-9a-fA-F]{4}')
 _BEGUN_ESCAPE = re.compile(r"u[0-9a-fA-F]{0,3}")
-_ATOM_PART = re.compile(r"[-+.0-9a-zA-Z]*")
+_HIGH, _LOW = re.compile(r"\\u[dD][89abAB]..", re.DOTALL), re.compile(r"\\u[dD][c-fC-F]..")
+_NO_CHARACTER = "\\ufffd"  # in place of half a surrogate pair, which no text can have
+_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # and so no mark
+_KEY_PART = re.compile(r"[-\w]*")
 _ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _MAX_ATOM = 400  # characters; no double needs as many
 _CONTROLS = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_CLOSES = {"{": "}", "[": "]"}
 
 
 class JsonScanner:
@@ -31,9 +39,12 @@ class JsonScanner:
         self._open: list[str] = []
         self._expects: _State = JsonScanner._root
         self._atom = ""
-        self._escape = ""
+        self._escape = ""  # that is being read, without its backslash
+        self._high = ""  # the first half of a surrogate pair
+        self._quote = ""  # of the string that is being read
         self._is_key = False
-        self._controls: list[int] = []
+        self._shown: list[str] = []
+        self._pending: list[str] = []  # what is shown with the value that follows
 
     @classmethod
     def after_key(cls) -> JsonScanner:
@@ -50,117 +61,195 @@ class JsonScanner:
         return scanner
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
-        """What belongs to the value from `at` on, as it is passed on, and where that ends."""
-        begin = at
+        """What is certain of the value from `at` on, as it is passed on, and where it ends."""
         while at < len(text) and not (self.is_whole or self.is_broken):
             at = self._expects(self, text, at)
-        return self._repaired(text, begin, at), at
+        return self._taken(), at
 
-    def _repaired(self, text: str, begin: int, end: int) -> str:
-        if not self._controls:
-            return text[begin:end]
-        parts = []
-        for place in self._controls:
-            char = text[place]
-            parts += [text[begin:place], _CONTROLS.get(char, f"\\u{ord(char):04x}")]
-            begin = place + 1
-        self._controls = []
-        return "".join([*parts, text[begin:end]])
+    def close(self) -> str:
+        """What makes a whole value of all that was passed on, when no more comes."""
+        if self._quote and not self._is_key:
+            self._show(_NO_CHARACTER if self._high else "", self._quoted())
+        elif self._expects is JsonScanner._atom_part and self._atom.strip():
+            self._show_value(_json_of(_finished(self._atom.rstrip())))
+        self._pending = []
+        closes = [_CLOSES[bracket] for bracket in reversed(self._open)]
+        return self._taken() + "".join(closes)
+
+    @property
+    def rest(self) -> str:
+        """What was read and not passed on: it belongs to a member that is not whole."""
+        return "".join(self._pending).lstrip(", \t\r\n") + self._atom * self.is_broken
+
+    def _taken(self) -> str:
+        shown, self._shown = "".join(self._shown), []
+        return shown
+
+    def _show(self, *parts: str) -> None:
+        (self._pending if self._is_key else self._shown).extend(parts)
+
+    def _show_value(self, text: str) -> None:
+        """The first characters of a value: what stands before it is shown with it."""
+        self._shown += [*self._pending, text]
+        self._pending = []
 
     def _root(self, text: str, at: int) -> int:
-        if text[at] in '{["':
+        if text[at] in _CLOSES or text[at] in _PLAIN:
             return self._value(text, at)
         return self._fail(at)
 
+    def _spaces(self, text: str, at: int) -> int:
+        end = _end(_SPACE, text, at)
+        if end > at:
+            self._pending.append(text[at:end])
+        return end
+
     def _value(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
+        at = self._spaces(text, at)
         char = text[at : at + 1]
-        if char == '"':
-            self._is_key, self._expects = False, JsonScanner._string
-        elif char == "{":
+        if char in _PLAIN:
+            self._show_value('"')
+            self._quote, self._expects = char, JsonScanner._string
+        elif char in _CLOSES:
+            self._show_value(char)
             self._open.append(char)
-            self._expects = JsonScanner._first_key
-        elif char == "[":
-            self._open.append(char)
-            self._expects = JsonScanner._first_item
+            is_object = char == "{"
+            self._expects = JsonScanner._first_key if is_object else JsonScanner._first_item
+        elif char == "]" and self._open[-1] == "[":
+            return self._close_after_comma(at)
         elif char:
             self._atom, self._expects = "", JsonScanner._atom_part
             return at
         return at + len(char)
 
     def _first_item(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
-        return self._close(at) if text[at : at + 1] == "]" else self._value(text, at)
+        at = self._spaces(text, at)
+        return self._close(at, "]") if text[at : at + 1] == "]" else self._value(text, at)
 
     def _first_key(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
-        return self._close(at) if text[at : at + 1] == "}" else self._key(text, at)
+        at = self._spaces(text, at)
+        return self._close(at, "}") if text[at : at + 1] == "}" else self._key(text, at)
 
     def _key(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
+        at = self._spaces(text, at)
         char = text[at : at + 1]
-        if char not in ("", '"'):
-            return self._fail(at)
+        if char == "}":
+            return self._close_after_comma(at)
+        if char and char not in _PLAIN:
+            self._atom, self._expects = "", JsonScanner._bare_key
+            return at
         if char:
-            self._is_key, self._expects = True, JsonScanner._string
+            self._quote, self._is_key, self._expects = char, True, JsonScanner._string
+            self._pending.append('"')
         return at + len(char)
 
+    def _bare_key(self, text: str, at: int) -> int:
+        """A key without quotes."""
+        end = _end(_KEY_PART, text, at)
+        self._atom += text[at:end]
+        if not self._atom or len(self._atom) >= _MAX_ATOM:
+            return self._fail(end)
+        if end < len(text):
+            self._pending.append(f'"{self._atom}"')
+            self._atom, self._expects = "", JsonScanner._colon
+        return end
+
     def _colon(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
+        at = self._spaces(text, at)
         if text[at : at + 1] not in ("", ":"):
             return self._fail(at)
         if at < len(text):
+            self._pending.append(":")
             self._expects = JsonScanner._value
         return min(at + 1, len(text))
 
     def _comma(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
+        at = self._spaces(text, at)
         char = text[at : at + 1]
         if char == ",":
+            self._pending.append(char)
             is_object = self._open[-1] == "{"
             self._expects = JsonScanner._key if is_object else JsonScanner._value
-        elif char and char == ("}" if self._open[-1] == "{" else "]"):
-            return self._close(at)
+        elif char and char == _CLOSES[self._open[-1]]:
+            return self._close(at, char)
         elif char:
             return self._fail(at)
         return at + len(char)
 
     def _string(self, text: str, at: int) -> int:
-        at = _end(_PLAIN, text, at)
-        if at == len(text):
-            return at
-        if text[at] == '"':
+        end = _end(_PLAIN[self._quote], text, at)
+        char = text[end : end + 1]
+        if self._high and (end > at or char not in ("", "\\")):
+            self._show(_NO_CHARACTER)
+            self._high = ""
+        self._show(text[at:end])
+        if char == self._quote:
             self._string_ended()
-        elif text[at] == "\\":
+        elif char == "\\":
             self._escape, self._expects = "", JsonScanner._in_escape
-        else:
-            self._controls.append(at)
-        return at + 1
+        elif char == '"':
+            self._show('\\"')
+        elif char:
+            self._show(_CONTROLS.get(char, f"\\u{ord(char):04x}"))
+        return end + len(char)
+
+    def _quoted(self) -> str:
+        """The end of a string."""
+        self._quote, self._high = "", ""
+        return '"'
 
     def _string_ended(self) -> None:
+        self._show(self._quoted())
         if self._is_key:
-            self._expects = JsonScanner._colon
+            self._is_key, self._expects = False, JsonScanner._colon
         else:
             self._value_ended()
 
     def _in_escape(self, text: str, at: int) -> int:
-        self._escape += text[at]
-        if _ESCAPE.fullmatch(self._escape):
-            self._expects = JsonScanner._string
-        elif not _BEGUN_ESCAPE.fullmatch(self._escape):
-            return self._fail(at)
-        return at + 1
+        escape = self._escape + text[at]
+        if _ESCAPE.fullmatch(escape):
+            self._escaped(f"\\{escape}")
+            at += 1
+        elif _BEGUN_ESCAPE.fullmatch(escape):
+            self._escape = escape
+            return at + 1
+        elif escape == "'":
+            self._escaped("'")
+            at += 1
+        else:  # the backslash stands for itself, and so does what follows
+            self._escaped(f"\\\\{self._escape}")
+        self._expects = JsonScanner._string
+        return at
+
+    def _escaped(self, escape: str) -> None:
+        """Shows an escape; one of half a surrogate pair when the other half has come."""
+        is_low = _LOW.fullmatch(escape)
+        if self._high:
+            escape = self._high + escape if is_low else _NO_CHARACTER + escape
+        elif is_low:
+            escape = _NO_CHARACTER
+        self._high = escape[-6:] if _HIGH.fullmatch(escape[-6:]) else ""
+        self._show(escape.removesuffix(self._high) if self._high else escape)
 
     def _atom_part(self, text: str, at: int) -> int:
+        """A number or a word; a text, if the quotes around it were forgotten."""
         end = _end(_ATOM_PART, text, at)
         self._atom += text[at : min(end, at + _MAX_ATOM)]
-        if len(self._atom) >= _MAX_ATOM or (end < len(text) and not _ATOM.fullmatch(self._atom)):
+        atom = self._atom.rstrip()
+        if len(self._atom) >= _MAX_ATOM or (end < len(text) and not atom):
             return self._fail(end)
         if end < len(text):
+            self._show_value(_json_of(atom) + self._atom[len(atom) :])
             self._value_ended()
         return end
 
-    def _close(self, at: int) -> int:
+    def _close_after_comma(self, at: int) -> int:
+        """A comma after the last member is left out."""
+        self._pending = [part for part in self._pending if part != ","]
+        return self._close(at, _CLOSES[self._open[-1]])
+
+    def _close(self, at: int, bracket: str) -> int:
+        self._show_value(bracket)
         self._open.pop()
         self._value_ended()
         return at + 1
@@ -183,5 +272,14 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _after_space(text: str, at: int) -> int:
-    return _end(_SPACE, text, at)
+def _finished(atom: str) -> str:
+    """The word that `atom` is the beginning of, if there is one, or else `atom`."""
+    words = (*PYTHON_WORDS, *PYTHON_WORDS.values())
+    return next((word for word in words if word.startswith(atom)), atom)
+
+
+def _json_of(atom: str) -> str:
+    """The number or the word that `atom` is; else a text."""
+    atom = PYTHON_WORDS.get(atom, atom)
+    is_number = _ATOM.fullmatch(atom) and (atom in PYTHON_WORDS.values() or isfinite(float(atom)))
+    return atom if is_number else json.dumps(atom, ensure_ascii=False)

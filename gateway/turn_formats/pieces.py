@@ -29,8 +29,7 @@ class CallStarted(Struct, frozen=True):
 class CallArguments(Struct, frozen=True):
     """The next characters of the last started call's arguments.
 
-    All of a call's, joined, are one JSON object, unless the answer was cut off by length or the
-    model broke its own format within them.
+    All of a call's, joined, are one JSON object, unless the answer was cut off by length.
     """
 
     text: str

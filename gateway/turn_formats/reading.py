@@ -74,6 +74,7 @@ class TurnReader:
         self._at = 0  # up to here `_text` is read
         self._held: list[str] = []
         self._is_over = False
+        self.is_cut = False  # the turn ended, and would have gone on
         self._steps = self.turn()
 
     def turn(self) -> Read[None]:
@@ -89,9 +90,11 @@ class TurnReader:
         self._text, self._at = self._text[self._at :] + text, 0
         return self._go_on()
 
-    def end(self) -> list[Piece]:
-        """What was held back."""
-        self._is_over = True
+    def end(self, *, is_cut: bool = False) -> list[Piece]:
+        """What was held back; of a turn that was cut off only space."""
+        self._is_over, self.is_cut = True, is_cut
+        if is_cut and self.held().strip(SPACE) + self._text[self._at :].strip(SPACE):
+            self._held, self._text, self._at = [], "", 0
         return self._go_on()
 
     def _go_on(self) -> list[Piece]:
@@ -117,6 +120,10 @@ class TurnReader:
     def drop(self) -> None:
         """Drops what is held: it was a marker, or space around one."""
         self._held = []
+
+    def hold(self, text: str) -> None:
+        """Holds `text` before what is held."""
+        self._held.insert(0, text)
 
     def held(self) -> str:
         """What was read, and neither sent nor dropped."""
@@ -233,7 +240,12 @@ class TurnReader:
         self._take(end)
 
     def json_value(self, limit: int) -> Read[str]:
-        """Reads an object, an array or a string; empty if it is none or longer than `limit`."""
+        """Reads a JSON value; empty if it is none or longer than `limit`.
+
+        A number or a word may be any: what follows says whether it is whole.
+        """
+        if (yield from self.peek()) not in _BEGIN_JSON:
+            return (yield from self.run(_ATOM, limit))
         scanner, parts, size = JsonScanner(), [], 0
         while size <= limit:
             shown, end = scanner.feed(self._text, self._at)
@@ -271,3 +283,5 @@ class TurnReader:
 
 
 _SPACES = re.compile(f"[{SPACE}]*")
+_BEGIN_JSON = ("{", "[", '"', "'")
+_ATOM = re.compile(r"[-+.0-9a-zA-Z]*")

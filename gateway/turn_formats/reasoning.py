@@ -8,12 +8,12 @@ parser's: the tool format's, or plain text. Harmony's reasoning is read with its
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from gateway.turn_formats.grammar import GrammarText
-from gateway.turn_formats.pieces import ReasoningPiece
+from gateway.turn_formats.pieces import Piece, ReasoningPiece, TextPiece
 from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
@@ -43,9 +43,15 @@ class ReasoningFormat(Struct, frozen=True):
         """Whether the rendered prompt opened the reasoning already."""
         return prompt.rstrip(SPACE).endswith(self.opens)
 
-    def parser(self, answer: TurnParser, *, is_open: bool) -> TurnParser:
-        """Reads the reasoning, and gives what follows to `answer`."""
-        return _ReasoningReader(self, answer, is_open=is_open)
+    def parser(
+        self, make: Callable[[], TurnParser], *, is_open: bool, calls: Sequence[str] = ()
+    ) -> TurnParser:
+        """Reads the reasoning, and gives what follows to a parser that `make` makes.
+
+        `calls` are marks with which calls begin. Calls with which reasoning ends, and the turn, are
+        calls: nothing else was meant.
+        """
+        return _ReasoningReader(self, make, calls, is_open=is_open)
 
     def before(self, grammar: str, special_tokens: Mapping[str, int], *, is_open: bool) -> str:
         """The turns of which what follows the reasoning is a turn of `grammar`.
@@ -61,30 +67,87 @@ class ReasoningFormat(Struct, frozen=True):
 
 
 class _ReasoningReader(TurnReader):
-    def __init__(self, marks: ReasoningFormat, answer: TurnParser, *, is_open: bool) -> None:
+    def __init__(
+        self,
+        marks: ReasoningFormat,
+        make: Callable[[], TurnParser],
+        calls: Sequence[str],
+        *,
+        is_open: bool,
+    ) -> None:
         super().__init__()
         self._opens, self._closes = Markers(marks.opens), Markers(marks.closes)
-        self._answer = answer
+        self._ends = Markers(marks.closes, *calls)
+        self._close = marks.closes
+        self._make = make
         self._is_open = is_open
 
     def turn(self) -> Read[None]:
         yield from self.spaces()
         if (yield from self.literal(self._opens)) or self._is_open:
             yield from self._reasoning()
+        answer = self._make()
         while True:
-            self.pieces += self._answer.feed(self.take_all())
+            self.pieces += answer.feed(self.take_all())
             if not (yield from self.more()):
-                self.pieces += self._answer.end()
+                self.pieces += answer.end(is_cut=self.is_cut)
                 return
 
     def _reasoning(self) -> Read[None]:
         yield from self.spaces()
         self.drop()
-        if not (yield from self.until(self._closes, ReasoningPiece)):
-            self.send(ReasoningPiece)
+        doubt = _Doubt(self._make)
+        while found := (yield from self.until(self._ends, doubt.add)):
+            if found != self._close:
+                doubt.begin()
+                self.send(doubt.add)
+                continue
+            yield from self.spaces()
+            follows = yield from self.peek()
+            self.drop()
+            self.pieces += doubt.thought() if follows else doubt.at_end(is_cut=self.is_cut)
             return
-        yield from self.spaces()
-        self.drop()
+        self.send(doubt.add)
+        self.pieces += doubt.at_end(is_cut=self.is_cut)
+
+
+class _Doubt:
+    """Reasoning, of which what may be calls at its end is held."""
+
+    def __init__(self, make: Callable[[], TurnParser]) -> None:
+        self._make = make
+        self._answer: TurnParser | None = None  # reads what is held
+        self._pieces: list[Piece] = []  # that it was read as
+        self._held: list[str] = []
+
+    def begin(self) -> None:
+        """A mark comes with which calls begin; what was read as calls before it stays so."""
+        self._answer = self._answer or self._make()
+
+    def add(self, text: str) -> Piece | None:
+        """More of the reasoning; what is thought for certain."""
+        if self._answer is None:
+            return ReasoningPiece(text)
+        self._held.append(text)
+        self._pieces += self._answer.feed(text)
+        if not any(isinstance(piece, TextPiece) for piece in self._pieces):
+            return None
+        [thought] = self.thought()
+        return thought
+
+    def thought(self) -> list[Piece]:
+        """What is held, as reasoning; nothing is in doubt then."""
+        held, self._held = "".join(self._held), []
+        self._answer, self._pieces = None, []
+        return [ReasoningPiece(held)] if held else []
+
+    def at_end(self, *, is_cut: bool) -> list[Piece]:
+        """What is held, at the end of the turn: calls, if it is nothing else."""
+        if self._answer is None or is_cut:
+            return self.thought()
+        self._pieces += self._answer.end()
+        is_call = not any(isinstance(piece, TextPiece) for piece in self._pieces)
+        return self._pieces if is_call else self.thought()
 
 
 THINK = ReasoningFormat("think", "<think>", "</think>")

@@ -5,8 +5,9 @@ Rules of parsing:
 - Fed at every possible split of a text, a parser gives the same pieces when adjacent ones of a
   kind are joined.
 - What looks like a call and is none (an unknown tool's name, no JSON, a marker that nothing
-  follows) is text, whole and unchanged. Once `CallStarted` was sent, what follows is the call's
-  arguments as far as they go.
+  follows) is text, whole and unchanged.
+- Once `CallStarted` was sent, what follows is the call's arguments as far as they can be read, and
+  a JSON object: what is missing is added at the end, what cannot be read is text after the call.
 - Whitespace around markers and between calls is not text.
 - Work is linear in the text.
 """
@@ -46,8 +47,12 @@ class TurnParser(Protocol):
     def feed(self, text: str) -> list[Piece]:
         """As much as is certain; what may be the beginning of a marker is held back."""
 
-    def end(self) -> list[Piece]:
-        """What was held back, when no more text comes."""
+    def end(self, *, is_cut: bool = False) -> list[Piece]:
+        """What was held back, when no more text comes.
+
+        With `is_cut` the turn would have gone on: what could have become a mark, or the head of
+        a call, is dropped, and arguments that are not whole stay so.
+        """
 
 
 class ToolFormat(Protocol):
@@ -59,6 +64,7 @@ class ToolFormat(Protocol):
 
     name: ClassVar[str]  # as in --tool-format
     markers: ClassVar[tuple[str, ...]]  # tokens that must be visible in the text for the parser
+    call_marks: ClassVar[tuple[str, ...]]  # with which calls begin after text
     reads_reasoning: ClassVar[bool]  # the parser is needed without tools, too
 
     def is_in(self, template: str) -> bool:

@@ -43,10 +43,11 @@ _BEGINS, _CALL_BEGINS, _SEPARATES = Markers(_CALLS, _CALL), Markers(_CALL), Mark
 _CALL_ENDS, _CALLS_ENDS, _ENDS = (
     Markers(_CALL_END),
     Markers(_CALLS_END),
-    Markers(_CALL_END, _CALLS_END),
+    Markers(_CALL_END, _CALLS_END, _JSON_END),
 )
 _JSON_BEGINS, _JSON_ENDS = Markers(_JSON), Markers(_JSON_END)
 _NAME = re.compile(r"[^<\n`{]*")
+_BEGIN_ARGUMENTS = ("{", '"')
 _MAX_NAME = 256
 
 
@@ -55,6 +56,7 @@ class DeepSeekV3Format(BlockFormat):
 
     name: ClassVar[str] = "deepseek_v3"
     markers: ClassVar[tuple[str, ...]] = (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
+    call_marks: ClassVar[tuple[str, ...]] = (_CALLS, _CALL)
     trigger = _CALLS
     closes = _CALLS_END
     between_calls = "\n"
@@ -79,6 +81,7 @@ class DeepSeekV31Format(BlockFormat):
 
     name: ClassVar[str] = "deepseek_v31"
     markers: ClassVar[tuple[str, ...]] = DeepSeekV3Format.markers
+    call_marks: ClassVar[tuple[str, ...]] = (_CALLS, _CALL)
     trigger = _CALLS
     closes = _CALLS_END
     between_calls = ""
@@ -112,10 +115,7 @@ class _DeepSeekReader(CallReader):
     def _calls(self) -> Read[None]:
         """What follows the marker of the first call."""
         while (yield from self._call()):
-            yield from self.spaces()
-            yield from self.closing(_CALL_ENDS)
-            yield from self.spaces()
-            if not (yield from self.literal(_CALL_BEGINS)):
+            if not (yield from self.next_block(_CALL_BEGINS, _CALL_ENDS)):
                 yield from self.closing(_CALLS_ENDS)
                 yield from self.spaces()
                 self.drop()
@@ -125,15 +125,14 @@ class _DeepSeekReader(CallReader):
         name = yield from self.run(_NAME, _MAX_NAME)
         if (yield from self.literal(_SEPARATES)):
             yield from self.spaces()
-            if (yield from self.peek()) != "{":  # that was the type of the call
+            is_name = (yield from self.peek()) in _BEGIN_ARGUMENTS
+            if not is_name and self.known(name.strip()) is None:  # that was the type of the call
                 name = yield from self.run(_NAME, _MAX_NAME)
+            yield from self.spaces()
+            yield from self.closing(_JSON_BEGINS)
+            if (yield from self.call_of(name.strip(), _ENDS)):
                 yield from self.spaces()
-                yield from self.literal(_JSON_BEGINS)
-                yield from self.spaces()
-            if (yield from self.peek()) == "{" and self.started(name.strip()):
-                if (yield from self.arguments(_ENDS)):
-                    yield from self.spaces()
-                    yield from self.closing(_JSON_ENDS)
+                yield from self.closing(_JSON_ENDS)
                 return True
         self.send(TextPiece)
         return False

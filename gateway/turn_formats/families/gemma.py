@@ -10,13 +10,23 @@ form of calls: what its prompts show it is `pythonic`.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.families.block_format import BlockFormat
-from gateway.turn_formats.families.values import inner, string, typed, types_of
+from gateway.turn_formats.families.schemas import (
+    alternatives,
+    names,
+    resolved,
+    types_of,
+    words_of,
+)
+from gateway.turn_formats.families.strings import inner, string
+from gateway.turn_formats.families.text_bounds import bounds_of
+from gateway.turn_formats.families.values import typed
 from gateway.turn_formats.grammar import GrammarText, in_order, repeated
 from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
@@ -41,6 +51,7 @@ class FunctionGemmaFormat(BlockFormat):
         "<end_function_call>",
         "<escape>",
     )
+    call_marks: ClassVar[tuple[str, ...]] = (markers[0],)
     trigger = markers[0]
     opens = _PREFIX
     closes = markers[1]
@@ -65,6 +76,7 @@ class Gemma4Format(FunctionGemmaFormat):
 
     name: ClassVar[str] = "gemma4"
     markers: ClassVar[tuple[str, ...]] = ("<|tool_call>", "<tool_call|>", '<|"|>')
+    call_marks: ClassVar[tuple[str, ...]] = (markers[0],)
     trigger = markers[0]
     closes = markers[1]
 
@@ -74,40 +86,54 @@ class _Values:
 
     def __init__(self, grammar: GrammarText, tool: ToolSpec, quote: str) -> None:
         self._grammar = grammar
-        self._root: Mapping[str, Any] = tool.parameters or {}
-        self._strict = tool.strict
+        self._tool = tool
         self._quote = quote
 
     def object(self, schema: Schema, depth: int) -> str:
         """Members in the order in which templates write them: by name."""
-        if "properties" not in schema:
+        whole = resolved(schema, self._tool.parameters)
+        properties = whole.get("properties")
+        if not isinstance(properties, dict):
             return self._any_object()
-        required = schema.get("required", ())
+        required = names(whole.get("required"))
         parts = [
             (f"{self._grammar.spelled(f'{name}:')} {self._value(one, depth - 1)}", name in required)
-            for name, one in sorted(schema["properties"].items())
+            for name, one in sorted(properties.items())
         ]
         return f'"{{" {in_order(parts, _COMMA, self._grammar)} "}}"'
 
     def _value(self, schema: Schema, depth: int) -> str:
-        words = schema.get("enum")
-        if words and all(isinstance(word, str) for word in words):
-            ways = [self._grammar.spelled(f"{self._quote}{word}{self._quote}") for word in words]
-            return self._grammar.one_of("word", ways)
-        types = types_of(schema, self._root)
-        if types == {"string"}:
-            return self._text()
-        if types == {"object"} and depth > 0:
-            return self.object(schema, depth)
-        if types == {"array"} and depth > 0 and isinstance(schema.get("items"), dict):
-            return self._list(self._value(schema["items"], depth - 1))
-        if types and not types & {"string", "object", "array"} and "type" in schema:
-            return self._grammar.json(schema, strict=self._strict)
-        return self._any()
+        found = alternatives(schema, self._tool.parameters)
+        ways = [way for one in found for way in self._ways(one, depth)]
+        return self._grammar.one_of("value", ways)
 
-    def _text(self) -> str:
+    def _ways(self, schema: Schema, depth: int) -> Iterator[str]:
+        words = words_of(schema)
+        if words is not None:
+            yield from (self._word(word) for word in words)
+            return
+        types = types_of(schema)
+        if "string" in types:
+            yield self._text(bounds_of(schema))
+        if "object" in types:
+            yield self.object(schema, depth) if depth > 0 else self._any_object()
+        if "array" in types:
+            items = schema.get("items")
+            known = items if depth > 0 and isinstance(items, dict) else None
+            yield self._list(self._any() if known is None else self._value(known, depth - 1))
+        scalars = sorted(types - {"string", "object", "array"})
+        if scalars:
+            yield self._grammar.value(self._tool, {**schema, "type": scalars})
+        if not types:
+            yield self._any()
+
+    def _word(self, word: Any) -> str:
+        text = f"{self._quote}{word}{self._quote}" if isinstance(word, str) else json.dumps(word)
+        return self._grammar.spelled(text)
+
+    def _text(self, bounds: Sequence[str] = ()) -> str:
         quote = self._grammar.spelled(self._quote)
-        return self._grammar.rule("text", f"{quote} {self._grammar.up_to(self._quote)}")
+        return self._grammar.rule("text", f"{quote} {self._grammar.up_to(self._quote, bounds)}")
 
     def _list(self, item: str) -> str:
         item = self._grammar.rule("item", item)
@@ -134,40 +160,44 @@ class _GemmaReader(CallReader):
 
     def turn(self) -> Read[None]:
         while (yield from self.until(self._opens, TextPiece)):
-            yield from self.spaces()
-            yield from self.literal(_CALL)
-            yield from self.spaces()
-            name = yield from self.run(_NAME, _MAX_NAME)
-            yield from self.spaces()
-            if (yield from self.peek()) == "{" and self.started(name):
-                yield from self._arguments()
-            else:
-                self.send(TextPiece)
+            while (yield from self._call()) and (
+                yield from self.next_block(self._opens, self._closes)
+            ):
+                continue
         self.send(TextPiece)
 
-    def _arguments(self) -> Read[None]:
-        if not (yield from self._object(0)):
-            yield from self.broken_arguments(self._ends)
+    def _call(self) -> Read[bool]:
+        """What follows the mark; False where that is text, which is sent."""
         yield from self.spaces()
-        yield from self.closing(self._closes)
+        yield from self.literal(_CALL)
         yield from self.spaces()
-        self.drop()
+        name = yield from self.run(_NAME, _MAX_NAME)
+        yield from self.spaces()
+        if (yield from self.peek()) == "{" and self.started(name):
+            if not (yield from self._object(0)):
+                yield from self.broken_arguments("", self._ends)
+            return True
+        is_call = yield from self.call_of(name, self._ends)
+        if not is_call:
+            self.send(TextPiece)
+        return is_call
 
     def _object(self, depth: int) -> Read[bool]:
-        """Sends an object; False where it is cut off or none."""
+        """Sends an object; False where it is cut off or none, and closed even so."""
         before = "{"
         yield from self.literal(_OBJECT)
+        self.drop()
         while True:
             yield from self.spaces()
             if (yield from self.literal(_OBJECT_ENDS)):
                 return self._ended("{}" if before == "{" else "}")
             key = yield from self._key()
             if key is None or not (yield from self.literal(_COLON)):
-                return False
+                return self._broken("{}" if before == "{" else "}")
             self.drop()
             self.pieces.append(CallArguments(f"{before}{string(key)}: "))
             if not (yield from self._value(depth + 1)):
-                return False
+                return self._broken("}")
             yield from self.spaces()
             yield from self.literal(_COMMAS)
             before = ", "
@@ -176,6 +206,12 @@ class _GemmaReader(CallReader):
         self.drop()
         self.pieces.append(CallArguments(written))
         return True
+
+    def _broken(self, written: str) -> bool:
+        """Ends what is not whole; what is held stays so."""
+        if not self.is_cut:
+            self.pieces.append(CallArguments(written))
+        return False
 
     def _key(self) -> Read[str | None]:
         if not (yield from self.literal(self._quote)):
@@ -188,13 +224,15 @@ class _GemmaReader(CallReader):
         follows = yield from self.peek()
         if follows in ("{", "["):
             if depth > _MAX_DEPTH:
-                return False
+                return self._broken("null")
             return (yield from self._object(depth) if follows == "{" else self._list(depth))
-        if (yield from self.literal(self._quote)):
+        if (yield from self.closing(self._quote)):
             return (yield from self._words())
         written = yield from self.run(_SCALAR, _MAX_SCALAR)
-        if not written.strip() or not (yield from self.peek()):
+        if self.is_cut and not (yield from self.peek()):
             return False
+        if not written.strip():
+            return self._broken("null")
         return self._ended(typed(written, _SCALARS))
 
     def _list(self, depth: int) -> Read[bool]:
@@ -204,10 +242,12 @@ class _GemmaReader(CallReader):
             yield from self.spaces()
             if (yield from self.literal(_LIST_ENDS)):
                 return self._ended("[]" if before == "[" else "]")
+            if not (yield from self.peek()):
+                return self._broken("[]" if before == "[" else "]")
             self.drop()
             self.pieces.append(CallArguments(before))
             if not (yield from self._value(depth + 1)):
-                return False
+                return self._broken("]")
             yield from self.spaces()
             yield from self.literal(_COMMAS)
             before = ", "
@@ -217,7 +257,7 @@ class _GemmaReader(CallReader):
         found = yield from self.until(self._quote, _characters, strips=False)
         if not found:
             self.send(_characters)
-            return False
+            return self._broken('"')
         return self._ended('"')
 
 

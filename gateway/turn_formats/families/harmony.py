@@ -5,8 +5,9 @@
     <|message|>{"city": "Oslo"}<|call|>
 
 (on one line). The channel `analysis` is reasoning; `final`, and what is said on `commentary` to
-nobody in particular, is text. The recipient may also stand before the channel. The prompt ends
-with `<|start|>assistant`, so the first message has no such beginning.
+nobody in particular, is text. The recipient may also stand before the channel, or lack
+`functions.`. The prompt ends with `<|start|>assistant`, so the first message has no such beginning.
+The model stops at `<|call|>`, so that a call's arguments may end with the turn.
 
 Text is passed on with its whitespace, since the marks stand around it without any.
 """
@@ -19,7 +20,7 @@ from typing import ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
-from gateway.turn_formats.pieces import CallArguments, ReasoningPiece, TextPiece
+from gateway.turn_formats.pieces import ReasoningPiece, TextPiece
 from gateway.turn_formats.reading import Kind, Markers, Read
 from gateway.turn_formats.turn_format import ToolSpec
 
@@ -28,10 +29,11 @@ _END, _RETURN, _CALL, _CONSTRAIN = "<|end|>", "<|return|>", "<|call|>", "<|const
 
 _ENDS = Markers(_END, _RETURN, _CALL)
 _BREAKS = Markers(_END, _RETURN, _CALL, _START, _CHANNEL)
-_HEADS = Markers(_START, _CHANNEL, " to=", "to=")
-_MARKS = Markers(_START, _CHANNEL, _CONSTRAIN, _MESSAGE)
+_HEADS = Markers(_START, _CHANNEL, _MESSAGE, " to=", "to=")
+_WITHIN_HEADS = (_START, _CHANNEL, _CONSTRAIN)
+_MARKS = Markers(*_WITHIN_HEADS, _MESSAGE, _END, _RETURN, _CALL)
 _PLAIN = re.compile(r"[^<]*")
-_TO = re.compile(r"to=functions\.([^\s<]+)")
+_TO = re.compile(r"to=([^\s<]+)")
 _CHANNELS: dict[str, Kind] = {
     "analysis": ReasoningPiece,
     "final": TextPiece,
@@ -52,6 +54,7 @@ class HarmonyFormat:
         *(_START, _CHANNEL, _MESSAGE),
         *(_END, _RETURN, _CALL, _CONSTRAIN),
     )
+    call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
         """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
@@ -126,27 +129,32 @@ class _HarmonyReader(CallReader):
                 yield from self._body(TextPiece)
 
     def _message(self) -> Read[None]:
-        head = yield from self._head()
+        head, mark = yield from self._head()
         channel, to = _CHANNEL_NAME.search(head), _TO.search(head)
-        kind = _CHANNELS.get(channel[1]) if channel else None
-        if to is not None and to[1] in self.tools:
-            yield from self._call(to[1])
-        elif kind is None or "to=" in head:
+        name = self.known(to[1]) if to else None
+        kind = _CHANNELS.get(channel[1]) if channel else TextPiece
+        is_known = name is not None or (to is None and kind is not None)
+        if not is_known or (not mark and (yield from self.peek())):
             yield from self._as_text()
+        elif name is not None:
+            yield from self._call(name, mark)
         else:
             self.drop()
-            yield from self._body(kind)
+            if mark == _MESSAGE:
+                yield from self._body(kind or TextPiece)
 
-    def _head(self) -> Read[str]:
-        """Reads up to `<|message|>`; empty where that does not come."""
-        parts = [*self.held()]
+    def _head(self) -> Read[tuple[str, str]]:
+        """Reads a head, and the mark that ends it; an empty one where none does."""
+        parts = [self.held()]
+        if parts == [_MESSAGE]:
+            return "", _MESSAGE
         while sum(map(len, parts)) < _MAX_HEAD:
             parts.append((yield from self.run(_PLAIN, _MAX_HEAD)))
             mark = yield from self.literal(_MARKS)
-            if mark in ("", _MESSAGE):
-                return "".join(parts) if mark else ""
+            if mark not in _WITHIN_HEADS:
+                return "".join(parts), mark
             parts.append(mark)
-        return ""
+        return "".join(parts), ""
 
     def _body(self, kind: Kind) -> Read[None]:
         """Sends a message, whose end is dropped."""
@@ -161,17 +169,14 @@ class _HarmonyReader(CallReader):
         yield from self.until(_ENDS, TextPiece, strips=False)
         self.send(TextPiece)
 
-    def _call(self, name: str) -> Read[None]:
-        """Arguments are an object, or nothing at all."""
-        yield from self.spaces()
-        if (yield from self.peek()) == "{":
-            self.started(name)
-            yield from self.arguments(_ENDS)
-        elif (yield from self.literal(_ENDS)):
-            self.started(name)
-            self.pieces.append(CallArguments("{}"))
+    def _call(self, name: str, mark: str) -> Read[None]:
+        """Arguments are an object, or nothing at all: then the head may be all."""
+        if mark != _MESSAGE:
+            if not self.is_cut:
+                self.whole_call(name, "{}")
+            self.drop()
             return
-        else:
+        if not (yield from self.call_of(name, _ENDS)):
             yield from self._as_text()
             return
         yield from self.spaces()

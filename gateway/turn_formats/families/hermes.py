@@ -28,6 +28,7 @@ class HermesFormat(BlockFormat):
 
     name: ClassVar[str] = "hermes"
     markers: ClassVar[tuple[str, ...]] = (_OPEN, _CLOSE)
+    call_marks: ClassVar[tuple[str, ...]] = (_OPEN,)
     trigger = _OPEN
     opens = "\n"
     closes = "\n" + _CLOSE
@@ -56,10 +57,7 @@ class _HermesReader(CallReader):
     def _calls(self) -> Read[None]:
         """What follows the opening marker: a call; some models write several."""
         yield from self.spaces()
-        while (yield from self.call_object(_EITHER)):
-            yield from self.spaces()
-            if (yield from self.peek()) != "{":
-                yield from self.closing(_CLOSES)
-                yield from self.spaces()
-                self.drop()
+        while (yield from self.call_objects(_EITHER)):
+            if not (yield from self.next_block(_OPENS, _CLOSES)):
                 return
+            yield from self.spaces()

@@ -2,8 +2,9 @@
 
     {"name": "get_weather", "parameters": {"city": "Oslo"}}
 
-Several are separated by `; `. After text only the tag begins a call, since JSON in an answer is
-none. An answer that is itself an object, of other members, is text from its first key on.
+Several are separated by `; `; a list of them, or one in a Markdown fence that is all of the turn,
+is read as well. After text only the tag begins a call, since JSON in an answer is none. An answer
+that is itself an object, of other members, is text from its first key on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import ToolSpec
 
 _TAG = "<|python_tag|>"
-_TAGS, _SEMICOLON = Markers(_TAG), Markers(";")
+_TAGS, _FENCES, _FENCE_ENDS = Markers(_TAG), Markers("```json", "```"), Markers("```")
 _BETWEEN = r'"; "'
 _SPACE = r"[ \t\r\n]*"
 _BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
@@ -31,6 +32,7 @@ class LlamaFormat(UnmarkedText):
 
     name: ClassVar[str] = "llama3_json"
     markers: ClassVar[tuple[str, ...]] = (_TAG,)
+    call_marks: ClassVar[tuple[str, ...]] = (_TAG,)
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source writes calls this way."""
@@ -69,23 +71,18 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
 class _LlamaReader(CallReader):
     def turn(self) -> Read[None]:
         yield from self.spaces()
-        if (yield from self.peek()) == "{":
-            yield from self._calls()
+        fence = yield from self.literal(_FENCES)
+        yield from self.spaces()
+        if (yield from self.peek()) in ("{", "["):
+            yield from self._calls(is_fenced=bool(fence))
         while (yield from self.until(_TAGS, TextPiece)):
-            yield from self.spaces()
             yield from self._calls()
         self.send(TextPiece)
 
-    def _calls(self) -> Read[None]:
-        while (yield from self.call_object(_TAGS)):
-            yield from self.spaces()
-            separator = yield from self.literal(_SEMICOLON)
-            yield from self.spaces()
-            if (yield from self.literal(_TAGS)):
-                yield from self.spaces()
-            follows = yield from self.peek()
-            if follows != "{":
-                if follows and separator:
-                    self.send(TextPiece)
-                self.drop()
+    def _calls(self, *, is_fenced: bool = False) -> Read[None]:
+        """What follows the tag, or begins the turn."""
+        yield from self.spaces()
+        while (yield from self.call_objects(_TAGS)):
+            if not (yield from self.next_block(_TAGS, _FENCE_ENDS if is_fenced else None)):
                 return
+            yield from self.spaces()

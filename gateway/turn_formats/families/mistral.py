@@ -21,7 +21,6 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 _CALLS, _ARGS, _ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _BEGINS, _ARGS_FOLLOW, _ID_FOLLOWS = Markers(_CALLS), Markers(_ARGS), Markers(_ID)
-_LIST, _NEXT, _LIST_ENDS = Markers("["), Markers(","), Markers("]")
 _NAME = re.compile(r"[^\[{\s]*")
 _MAX_NAME = 256
 
@@ -31,6 +30,7 @@ class MistralFormat(BlockFormat):
 
     name: ClassVar[str] = "mistral"
     markers: ClassVar[tuple[str, ...]] = (_CALLS, _ARGS, _ID)
+    call_marks: ClassVar[tuple[str, ...]] = (_CALLS,)
     trigger = _CALLS
     closes = "]"
     between_calls = ", "
@@ -57,6 +57,7 @@ class MistralV11Format(BlockFormat):
 
     name: ClassVar[str] = "mistral_v11"
     markers: ClassVar[tuple[str, ...]] = (_CALLS, _ARGS, _ID)
+    call_marks: ClassVar[tuple[str, ...]] = (_CALLS,)
     trigger = _CALLS
 
     def is_in(self, template: str) -> bool:
@@ -75,40 +76,20 @@ class MistralV11Format(BlockFormat):
 class _MistralReader(CallReader):
     def turn(self) -> Read[None]:
         while (yield from self.until(_BEGINS, TextPiece)):
-            yield from self.spaces()
-            follows = yield from self.peek()
-            if follows == "[":
-                yield from self._list()
-            elif follows == "{":
-                yield from self._ended((yield from self.call_object(_BEGINS)))
-            else:
-                yield from self._ended((yield from self._named()))
+            while (yield from self._calls()) and (yield from self.next_block(_BEGINS)):
+                continue
         self.send(TextPiece)
 
-    def _ended(self, was_call: bool) -> Read[None]:
-        if was_call:
-            yield from self.spaces()
-            self.drop()
-
-    def _list(self) -> Read[None]:
-        yield from self.literal(_LIST)
+    def _calls(self) -> Read[bool]:
+        """What follows the mark; False where that is text, which is sent."""
         yield from self.spaces()
-        while (yield from self.call_object(_BEGINS)):
-            yield from self.spaces()
-            if not (yield from self.literal(_NEXT)):
-                yield from self.literal(_LIST_ENDS)
-                yield from self._ended(True)
-                return
-            yield from self.spaces()
-
-    def _named(self) -> Read[bool]:
+        if (yield from self.peek()) in ("[", "{"):
+            return (yield from self.call_objects(_BEGINS))
         name = yield from self.run(_NAME, _MAX_NAME)
         if (yield from self.literal(_ID_FOLLOWS)):
             yield from self.run(_NAME, _MAX_NAME)
         yield from self.literal(_ARGS_FOLLOW)
-        yield from self.spaces()
-        if (yield from self.peek()) != "{" or not self.started(name):
+        is_call = yield from self.call_of(name, _BEGINS)
+        if not is_call:
             self.send(TextPiece)
-            return False
-        yield from self.arguments(_BEGINS)
-        return True
+        return is_call

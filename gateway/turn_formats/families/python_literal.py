@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from gateway.turn_formats.families.values import string
+from gateway.turn_formats.families.strings import string
 
 _TOKEN = re.compile(
     r"""(?P<text>'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'(?:[^\\']|\\.)*'|"(?:[^\\"]|\\.)*")"""

@@ -9,19 +9,27 @@ The list is at the beginning of the turn, in Llama 4 between `<|python_start|>` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.families.block_format import UnmarkedText
 from gateway.turn_formats.families.python_literal import as_json
-from gateway.turn_formats.families.values import parameter, string, typed, types_of
+from gateway.turn_formats.families.schemas import (
+    parameter,
+    properties_of,
+    required_of,
+    types_of,
+    words_of,
+)
+from gateway.turn_formats.families.strings import string
+from gateway.turn_formats.families.values import typed
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, in_order, repeated
 from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
-from gateway.turn_formats.turn_format import ToolSpec
+from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _START, _END = "<|python_start|>", "<|python_end|>"
 _STARTS, _ENDS = Markers(_START), Markers(_END)
@@ -42,6 +50,7 @@ class PythonicFormat(UnmarkedText):
 
     name: ClassVar[str] = "pythonic"
     markers: ClassVar[tuple[str, ...]] = (_START, _END)
+    call_marks: ClassVar[tuple[str, ...]] = ()
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source writes calls this way."""
@@ -81,24 +90,23 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
     """The arguments in the order of the schema; any, where it names none and allows others."""
-    schema: Mapping[str, Any] = tool.parameters or {"properties": {}}
-    if "properties" not in schema:
+    properties = properties_of(tool)
+    if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
         return f"({repeated(one, _BETWEEN, 1, None)})?"
-    required = schema.get("required", ())
+    required = required_of(tool)
     parts = [
-        (f"{grammar.spelled(f'{name}=')} {_value(grammar, tool, name)}", name in required)
-        for name in schema["properties"]
+        (f"{grammar.spelled(f'{name}=')} {_value(grammar, tool, schema)}", name in required)
+        for name, schema in properties.items()
     ]
     return in_order(parts, _BETWEEN, grammar)
 
 
-def _value(grammar: GrammarText, tool: ToolSpec, name: str) -> str:
+def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
     """JSON, which the parser takes as well; but a boolean as Python writes it."""
-    schema = parameter(tool, name) or {}
-    if schema.get("type") == "boolean":
+    if schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
-    return grammar.parameter(tool, name)
+    return grammar.value(tool, schema)
 
 
 class _PythonicReader(CallReader):
@@ -131,43 +139,51 @@ class _PythonicReader(CallReader):
         if not (yield from self.literal(_CALL_OPENS)) or not self.started(name):
             self.send(TextPiece)
             return False
-        if not (yield from self._arguments(self.tools[name])):
-            yield from self.broken_arguments(_ENDS)
+        known = self.known(name)
+        assert known is not None
+        closes = yield from self._arguments(self.tools[known])
+        if closes:
+            yield from self.broken_arguments(closes, _ENDS)
         return True
 
-    def _arguments(self, tool: ToolSpec) -> Read[bool]:
-        """Sends the arguments; False where they are cut off or no literals."""
+    def _arguments(self, tool: ToolSpec) -> Read[str]:
+        """Sends the arguments; what closes them where they are cut off or no literals."""
         before = "{"
         while True:
             yield from self.spaces()
+            closes = "{}" if before == "{" else "}"
             if (yield from self.literal(_CALL_CLOSES)):
                 self.drop()
-                self.pieces.append(CallArguments("{}" if before == "{" else "}"))
-                return True
+                self.pieces.append(CallArguments(closes))
+                return ""
             name = yield from self.run(_NAME, _MAX_NAME)
             yield from self.spaces()
             if not name or not (yield from self.literal(_EQUALS)):
-                return False
+                return closes
+            written = yield from self._value(tool, name)
+            if written is None:
+                return closes
             self.drop()
-            self.pieces.append(CallArguments(f"{before}{string(name)}: "))
-            if not (yield from self._value(tool, name)):
-                return False
+            self.pieces.append(CallArguments(f"{before}{string(name)}: {written}"))
             before = ", "
 
-    def _value(self, tool: ToolSpec, name: str) -> Read[bool]:
-        is_whole = yield from self._literal()
-        value = as_json(self.held()) if is_whole else None
-        if value is None:
-            return False
+    def _value(self, tool: ToolSpec, name: str) -> Read[str | None]:
+        """A value as JSON, and the comma after it; None where it is cut off.
+
+        What is no literal is a text, as it was written.
+        """
+        yield from self.spaces()
+        self.drop()
+        if not (yield from self._literal()) and self.is_cut:
+            return None
+        written = self.held().strip()
+        value = as_json(written) or string(written)
         schema = parameter(tool, name)
         if value.startswith('"') and "string" not in types_of(schema, tool.parameters):
             text = msgspec.json.decode(value, type=str)
             value = typed(text, schema, tool.parameters)
-        self.drop()
-        self.pieces.append(CallArguments(value))
         yield from self.literal(_COMMA)
-        self.drop()
-        return True
+        return value
 
     def _literal(self) -> Read[bool]:
         """Reads up to the comma or the bracket after a value."""
@@ -184,7 +200,10 @@ class _PythonicReader(CallReader):
             yield from self.character()
 
     def _string(self) -> Read[None]:
-        quote = Markers((yield from self.literal(_QUOTES)))
+        opened = yield from self.literal(_QUOTES)
+        if not opened:  # the turn was cut off here
+            return
+        quote = Markers(opened)
         while True:
             yield from self.run(_PLAIN_TEXT)
             if (yield from self.literal(quote)) or not (follows := (yield from self.peek())):

@@ -16,15 +16,18 @@ not say whether it is a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Sequence
+from typing import ClassVar
 
-from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.calls import BETWEEN, CallReader
 from gateway.turn_formats.families.block_format import BlockFormat
-from gateway.turn_formats.families.values import inner, is_text, parameter, string, typed, types_of
+from gateway.turn_formats.families.plain_values import plain_value
+from gateway.turn_formats.families.schemas import parameter, properties_of, required_of
+from gateway.turn_formats.families.strings import inner, string
+from gateway.turn_formats.families.values import is_text, typed
 from gateway.turn_formats.grammar import GrammarText
-from gateway.turn_formats.pieces import CallArguments, TextPiece
-from gateway.turn_formats.reading import Kind, Markers, Read
+from gateway.turn_formats.pieces import CallArguments, Piece, TextPiece
+from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
@@ -34,11 +37,15 @@ _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
 _BEGINS, _FUNCTIONS, _CALL_ENDS = Markers(_CALL, _FUNCTION), Markers(_FUNCTION), Markers(_CALL_END)
 _FUNCTION_ENDS = Markers(_FUNCTION_END)
 _WITHIN = Markers(_PARAMETER, _FUNCTION_END, _CALL_END)
-_VALUE_ENDS = Markers(f"\n{_PARAMETER_END}", _PARAMETER_END)
-_ENDS = Markers(_FUNCTION_END, _CALL_END)
+_CLOSES_VALUE = (f"\n{_PARAMETER_END}", _PARAMETER_END)
+_ENDS_CALL = (_FUNCTION_END, _CALL_END)
+_UNCLOSED = (_PARAMETER, *_ENDS_CALL)
+_VALUE_ENDS = Markers(*_CLOSES_VALUE, *_UNCLOSED, *(f"\n{tag}" for tag in _UNCLOSED))
+_ENDS = Markers(*_ENDS_CALL)
 _TAG_ENDS, _LINE = Markers(">"), Markers("\n")
 _NAME = re.compile(r"[^<>\n]*")
 _MAX_NAME = 1024
+_Tag = tuple[str, str | None]  # and the name of a parameter
 
 
 class Qwen3CoderFormat(BlockFormat):
@@ -46,6 +53,7 @@ class Qwen3CoderFormat(BlockFormat):
 
     name: ClassVar[str] = "qwen3_coder"
     markers: ClassVar[tuple[str, ...]] = (_CALL, _CALL_END)
+    call_marks: ClassVar[tuple[str, ...]] = (_CALL, _FUNCTION)
     trigger = _CALL
     opens = f"\n{_FUNCTION}"
     closes = f"{_FUNCTION_END}\n{_CALL_END}"
@@ -75,120 +83,150 @@ def _line(grammar: GrammarText) -> str:
 
 def _parameters(grammar: GrammarText, tool: ToolSpec) -> str:
     """The parameters in the order of the schema; any, where it names none and allows others."""
-    schema: Mapping[str, Any] = tool.parameters or {"properties": {}}
-    required = schema.get("required", ())
-    ways = []
-    for name in schema.get("properties", ()):
-        head, tail = f"{_PARAMETER}{name}>\n", f"\n{_PARAMETER_END}\n"
-        value = _value(grammar, tool, name, tail)
-        ways.append(f"({grammar.spelled(head)} {value}){'' if name in required else '?'}")
-    if "properties" not in schema:
+    properties = properties_of(tool)
+    if properties is None:
         value = grammar.up_to(f"\n{_PARAMETER_END}\n")
-        ways.append(f'({grammar.spelled(_PARAMETER)} /[^<>\\n]{{1,64}}/ ">\\n" {value})*')
+        one = f'{grammar.spelled(_PARAMETER)} /[^<>\\n]{{1,64}}/ ">\\n" {value}'
+        return grammar.rule("parameters", f"({one})*")
+    required = required_of(tool)
+    ways = []
+    for name, schema in properties.items():
+        head = grammar.spelled(f"{_PARAMETER}{name}>\n")
+        value = plain_value(grammar, tool, schema, f"\n{_PARAMETER_END}\n")
+        ways.append(f"({head} {value}){'' if name in required else '?'}")
     return grammar.rule("parameters", " ".join(ways) or '""')
-
-
-def _value(grammar: GrammarText, tool: ToolSpec, name: str, tail: str) -> str:
-    """A value and what ends it."""
-    root: Mapping[str, Any] = tool.parameters or {}
-    schema = parameter(tool, name) or {}
-    words = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if words and all(isinstance(word, str) for word in words):
-        ways = " | ".join(grammar.spelled(word) for word in words)
-        return f"({ways}) {grammar.spelled(tail)}"
-    types = types_of(schema, root)
-    if not types or "string" in types:
-        return grammar.up_to(tail)
-    return f"{grammar.parameter(tool, name)} {grammar.spelled(tail)}"
 
 
 class _Qwen3CoderReader(CallReader):
     def turn(self) -> Read[None]:
-        while found := (yield from self.until(_BEGINS, TextPiece)):
-            if found == _CALL:
-                yield from self.spaces()
-                found = yield from self.literal(_FUNCTIONS)
-            if found:
-                yield from self._functions()
-            else:
-                self.send(TextPiece)
+        while (yield from self.until(_BEGINS, TextPiece)):
+            while (yield from self._block()) and (yield from self.next_block(_BEGINS, _CALL_ENDS)):
+                continue
         self.send(TextPiece)
 
-    def _functions(self) -> Read[None]:
-        """What follows the marker of the first call of a block."""
+    def _block(self) -> Read[bool]:
+        """What follows a mark with which calls begin; False where that is text, which is sent."""
+        if self.held().endswith(_CALL):
+            yield from self.spaces()
+            if not (yield from self.literal(_FUNCTIONS)):
+                self.send(TextPiece)
+                return False
         while (yield from self._function()):
             yield from self.spaces()
             if not (yield from self.literal(_FUNCTIONS)):
-                yield from self.closing(_CALL_ENDS)
-                yield from self.spaces()
-                self.drop()
-                return
+                return True
+        return False
 
     def _function(self) -> Read[bool]:
         name = yield from self.run(_NAME, _MAX_NAME)
         if not (yield from self.literal(_TAG_ENDS)) or not self.started(name.strip()):
             self.send(TextPiece)
             return False
-        if (yield from self._parameters(self.tools[name.strip()])):
-            yield from self.closing(_FUNCTION_ENDS)
-        else:
-            yield from self.broken_arguments(_ENDS)
-            yield from self.closing(_FUNCTION_ENDS)
+        known = self.known(name.strip())
+        assert known is not None
+        yield from self._arguments(self.tools[known])
         return True
 
-    def _parameters(self, tool: ToolSpec) -> Read[bool]:
-        """Sends the arguments; False where they are cut off or not written so."""
-        before = "{"
-        while True:
-            yield from self.spaces()
-            tag = yield from self.closing(_WITHIN)
-            if tag != _PARAMETER:
-                return (yield from self._ended(tag, before))
-            name = yield from self.run(_NAME, _MAX_NAME)
-            if not (yield from self.literal(_TAG_ENDS)):
-                return False
+    def _arguments(self, tool: ToolSpec) -> Read[None]:
+        given: set[str] = set()
+        tag, name = yield from self._tag()
+        while tag == _PARAMETER and name is not None:
+            tag, name = yield from self._parameter(tool, name, given)
+        closes = "}" if given else "{}"
+        if tag in _ENDS_CALL or not (yield from self.peek()):
             self.drop()
-            self.pieces.append(CallArguments(f"{before}{string(name.strip())}: "))
-            if not (yield from self._value(parameter(tool, name.strip()), tool.parameters)):
-                return False
-            before = ", "
-
-    def _ended(self, tag: str, before: str) -> Read[bool]:
-        """No argument follows: the call ends here, is cut off, or broken."""
-        if not tag:
-            if not (yield from self.peek()):
-                self.drop()
-            return False
-        self.unread(tag)
+            self.pieces += [] if self.is_cut else [CallArguments(closes)]
+        else:
+            yield from self.broken_arguments(closes, _ENDS)
+        yield from self.closing(_FUNCTION_ENDS)
         self.drop()
-        self.pieces.append(CallArguments("{}" if before == "{" else "}"))
-        return True
 
-    def _value(self, schema: Schema | None, root: Schema | None) -> Read[bool]:
+    def _tag(self) -> Read[_Tag]:
+        """Reads the tag between parameters; one that ends the call stays unread."""
+        yield from self.spaces()
+        tag = yield from self.closing(_WITHIN)
+        if tag == _PARAMETER:
+            return tag, (yield from self._name())
+        if tag:
+            self.unread(tag)
+        return tag, None
+
+    def _name(self) -> Read[str | None]:
+        """Reads a parameter's name and the end of its tag."""
+        name = yield from self.run(_NAME, _MAX_NAME)
+        return name.strip() if (yield from self.literal(_TAG_ENDS)) else None
+
+    def _parameter(self, tool: ToolSpec, name: str, given: set[str]) -> Read[_Tag]:
+        """Sends a parameter, and reads the tag after it."""
+        self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
+        given.add(name)
         yield from self.literal(_LINE)
         self.drop()
-        if is_text(schema, root):
-            return (yield from self._words())
-        parts: list[str] = []
-        found = yield from self._value_until_end(parts.append)
-        written = "".join(parts)
-        if found or written:
-            self.pieces.append(CallArguments(typed(written, schema, root) if found else written))
-        return found
+        value = _Value(parameter(tool, name), tool.parameters)
+        self.pieces += value.begin()
+        others = (properties_of(tool) or {}).keys() - given
+        while True:
+            found = yield from self.until(_VALUE_ENDS, value.add, strips=False)
+            if found in _CLOSES_VALUE:
+                self.drop()
+                self.pieces += value.end()
+                return (yield from self._tag())
+            if not found:
+                self.send(value.add)
+                self.pieces += [] if self.is_cut else value.end(strips=True)
+                return "", None
+            tag, name_after = yield from self._tag_after(found.removeprefix("\n"), others)
+            if tag:
+                self.pieces += value.end()
+                return tag, name_after
+            self.send(value.add)
 
-    def _words(self) -> Read[bool]:
-        self.pieces.append(CallArguments('"'))
-        found = yield from self._value_until_end(_characters)
-        self.pieces += [CallArguments('"')] if found else []
-        return found
+    def _tag_after(self, found: str, others: Collection[str]) -> Read[_Tag]:
+        """The tag, where the value before it was not closed; an empty one where it is of the value.
 
-    def _value_until_end(self, kind: Kind) -> Read[bool]:
-        found = yield from self.until(_VALUE_ENDS, kind, strips=False)
-        if found:
-            self.drop()
-        self.send(kind)
-        return bool(found)
+        So it is a parameter that was not given yet, or the end of all, after which nothing but
+        another call follows.
+        """
+        if found == _PARAMETER:
+            name = yield from self._name()
+            return (found, name) if name in others else ("", None)
+        if found == _FUNCTION_END:
+            yield from self.spaces()
+            yield from self.literal(_CALL_ENDS)
+        yield from self.run(BETWEEN)
+        another = yield from self.literal(_BEGINS)
+        if another:
+            self.unread(another)
+        is_end = another or not (yield from self.peek())
+        return (found if is_end and not self.is_cut else ""), None
 
 
-def _characters(text: str) -> CallArguments:
-    return CallArguments(inner(text))
+class _Value:
+    """A value as it comes: a text is sent at once, any other when it is whole."""
+
+    def __init__(self, schema: Schema | None, root: Schema | None) -> None:
+        self._schema, self._root = schema, root
+        self._is_text = is_text(schema, root)
+        self._parts: list[str] = []  # of a text the last line's end alone
+
+    def begin(self) -> list[Piece]:
+        """The beginning of a text."""
+        return [CallArguments('"')] if self._is_text else []
+
+    def add(self, text: str) -> Piece | None:
+        """More of the value."""
+        self._parts.append(text)
+        if not self._is_text:
+            return None
+        written = "".join(self._parts)
+        solid = written.removesuffix("\n")
+        self._parts = [written[len(solid) :]]
+        return CallArguments(inner(solid)) if solid else None
+
+    def end(self, *, strips: bool = False) -> list[Piece]:
+        """The rest of the value; `strips`: without a line's end."""
+        rest = "".join(self._parts)
+        rest = rest.removesuffix("\n") if strips else rest
+        if self._is_text:
+            return [CallArguments(f'{inner(rest)}"')]
+        return [CallArguments(typed(rest, self._schema, self._root))]

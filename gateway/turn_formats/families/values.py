@@ -6,36 +6,15 @@ that is not of the type it should have: the client sees then what the model wrot
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
 import msgspec
 
-from gateway.turn_formats.turn_format import Schema, ToolSpec
+from gateway.turn_formats.families.python_literal import as_json
+from gateway.turn_formats.families.schemas import type_names, types_of
+from gateway.turn_formats.families.strings import string
+from gateway.turn_formats.json_scanner import JsonScanner
+from gateway.turn_formats.turn_format import Schema
 
-_MAX_REFERENCES = 8  # that a type is looked for behind
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
-_JSON_TYPES: dict[type, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-    type(None): "null",
-}
-
-
-def string(text: str) -> str:
-    """`text` as a JSON string."""
-    return f'"{inner(text)}"'
-
-
-def inner(text: str) -> str:
-    """`text` as it stands within a JSON string. A part of a text gives a part of the string."""
-    is_unicode = not any("\ud800" <= char <= "\udfff" for char in text)
-    return json.dumps(text, ensure_ascii=not is_unicode)[1:-1]
+_WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 
 
 def typed(text: str, schema: Schema | None, root: Schema | None = None) -> str:
@@ -44,11 +23,10 @@ def typed(text: str, schema: Schema | None, root: Schema | None = None) -> str:
     `root` is the schema in which references are looked up.
     """
     types = types_of(schema, root)
-    plain = text.strip()
-    plain = _PYTHON.get(plain, plain)
-    if not types or (types >= {"string"} and not (plain == "null" and "null" in types)):
+    written = _as_json(text.strip())
+    if not types or ("string" in types and not (written == "null" and "null" in types)):
         return string(text)
-    return plain if _type_of(plain) & types else string(text)
+    return written if _types(written) & types else string(text)
 
 
 def is_text(schema: Schema | None, root: Schema | None = None) -> bool:
@@ -56,47 +34,18 @@ def is_text(schema: Schema | None, root: Schema | None = None) -> bool:
     return types_of(schema, root) in ({"string"}, frozenset())
 
 
-def parameter(tool: ToolSpec, name: str) -> Schema | None:
-    """The schema of one of the tool's parameters; None if it says nothing."""
-    properties = (tool.parameters or {}).get("properties")
-    schema = properties.get(name) if isinstance(properties, dict) else None
-    return schema if isinstance(schema, dict) else None
+def _as_json(text: str) -> str:
+    """The JSON, or the Python literal, that `text` is; empty where it is none."""
+    if text[:1] in ("{", "["):
+        shown, end = (scanner := JsonScanner()).feed(text)
+        if scanner.is_whole and end == len(text):
+            return shown
+    return _WORDS.get(text.lower()) or as_json(text) or ""
 
 
-def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str]:
-    """The JSON types that a schema allows; empty where it does not say."""
-    return frozenset(_types(schema or {}, root or {}, _MAX_REFERENCES))
-
-
-def _types(schema: Schema, root: Schema, references: int) -> Iterator[str]:
-    kind = schema.get("type")
-    yield from [kind] if isinstance(kind, str) else kind or ()
-    for value in [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]:
-        if kind is None:
-            yield _JSON_TYPES[type(value)]
-    if references:
-        target = _target(schema.get("$ref"), root)
-        for one in [*schema.get("anyOf", ()), *schema.get("oneOf", ()), target]:
-            yield from _types(one, root, references - 1) if isinstance(one, dict) else ()
-
-
-def _target(reference: object, root: Schema) -> Any:
-    """What a reference within the schema names."""
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return None
-    found: Any = root
-    for step in reference[2:].split("/"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
-def _type_of(text: str) -> frozenset[str]:
+def _types(text: str) -> frozenset[str]:
     """The JSON types of which `text` is; none where it is no JSON."""
     try:
-        value = msgspec.json.decode(text)
+        return frozenset(type_names(msgspec.json.decode(text)))
     except (msgspec.DecodeError, RecursionError):
         return frozenset()
-    if isinstance(value, float) and value.is_integer():
-        return frozenset({"number", "integer"})
-    kind = _JSON_TYPES[type(value)]
-    return frozenset({"number", "integer"} if kind == "integer" else {kind})

@@ -54,7 +54,6 @@ class Written(Struct, frozen=True):
     between: str = ""
     opens: str = ""
     closes: str = ""
-    converts: bool = False  # arguments that are cut off may end with part of a mark
     holds_arguments: bool = False  # until each is whole
     special: tuple[str, ...] = ()
     keeps_space: bool = False  # around marks
@@ -90,7 +89,6 @@ FORMATS = {
         "<tool_call>\n<function=%s>\n%s</function>\n</tool_call>",
         between="\n",
         spell=as_parameters,
-        converts=True,
         special=("<tool_call>", "</tool_call>"),
     ),
     "llama3_json": Written(
@@ -119,21 +117,18 @@ FORMATS = {
         closes="]",
         spell=as_keywords,
         starts_turn=True,
-        converts=True,
         holds_arguments=True,
     ),
     "functiongemma": Written(
         FunctionGemmaFormat,
         "<start_function_call>call:%s%s<end_function_call>",
         spell=lambda value: in_gemma(value, "<escape>"),
-        converts=True,
         special=FunctionGemmaFormat.markers,
     ),
     "gemma4": Written(
         Gemma4Format,
         "<|tool_call>call:%s%s<tool_call|>",
         spell=lambda value: in_gemma(value, '<|"|>'),
-        converts=True,
         special=Gemma4Format.markers,
     ),
     "mistral": Written(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.prompts.chat_json import arguments_of
 from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
 from gateway.turn_formats.reasoning import THINK
-from gateway.turn_formats.turn_format import ToolFormat
+from gateway.turn_formats.turn_format import ToolFormat, TurnParser
 from tests.gateway.turn_formats.formats import FORMATS as WRITTEN
 from tests.gateway.turn_formats.turns import TOOLS, WEATHER, read, text
 
@@ -50,13 +53,13 @@ formats = pytest.mark.parametrize("name", FORMATS)
 
 @formats
 @settings(derandomize=True, max_examples=50)
-@given(st.data())
-def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject) -> None:
+@given(st.data(), st.booleans())
+def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject, is_cut: bool) -> None:
     parts = data.draw(texts(name))
     whole = "".join(parts)
-    expected = read(FORMATS[name].parser(TOOLS), [whole])
-    assert read(FORMATS[name].parser(TOOLS), parts) == expected
-    assert read(FORMATS[name].parser(TOOLS), whole) == expected
+    expected = read(FORMATS[name].parser(TOOLS), [whole], is_cut=is_cut)
+    assert read(FORMATS[name].parser(TOOLS), parts, is_cut=is_cut) == expected
+    assert read(FORMATS[name].parser(TOOLS), whole, is_cut=is_cut) == expected
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "harmony"])  # marks text, too
@@ -69,27 +72,30 @@ def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> Non
 
 
 @formats
-@settings(derandomize=True, max_examples=50)
+@settings(derandomize=True, max_examples=200)
 @given(st.data())
-def test_calls_are_of_tools_and_arguments_follow_a_call(name: str, data: st.DataObject) -> None:
+def test_calls_are_of_tools_and_have_an_object_of_arguments(name: str, data: st.DataObject) -> None:
     pieces = read(FORMATS[name].parser(TOOLS), data.draw(texts(name)))
-    in_call = False
-    for piece in pieces:
+    for piece, after in pairwise([*pieces, text("")]):
         if isinstance(piece, CallStarted):
             assert piece.name in {tool.name for tool in TOOLS}
-            in_call = True
-        elif isinstance(piece, CallArguments):
-            assert in_call
+            assert isinstance(after, CallArguments)
+            assert isinstance(arguments_of(after.text, "arguments"), dict), "it can be sent back"
         else:
-            in_call = False
+            assert not isinstance(after, CallArguments)
 
 
 @settings(derandomize=True, max_examples=50)
-@given(texts("hermes"), st.booleans())
-def test_how_reasoning_is_cut_does_not_matter(parts: list[str], is_open: bool) -> None:
+@given(texts("hermes"), st.booleans(), st.booleans())
+def test_how_reasoning_is_cut_does_not_matter(
+    parts: list[str], is_open: bool, is_cut: bool
+) -> None:
     def pieces(parts: list[str]) -> object:
-        answer = HermesFormat().parser([WEATHER])
-        return read(THINK.parser(answer, is_open=is_open), parts)
+        def made() -> TurnParser:
+            return HermesFormat().parser([WEATHER])
+
+        marks = HermesFormat.call_marks
+        return read(THINK.parser(made, is_open=is_open, calls=marks), parts, is_cut=is_cut)
 
     whole = "".join(parts)
     assert pieces(parts) == pieces([whole]) == pieces(list(whole))

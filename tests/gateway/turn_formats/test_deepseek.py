@@ -22,8 +22,18 @@ TURNS: dict[str, Turn] = {
     "two blocks": (f"{CALLS}{V31}{CALLS_END}{CALLS}{V31}{CALLS_END}", call("clock", "{}") * 2),
     "broken arguments": (
         f"{CALLS}{CALL}clock{SEP}{{a}}{CALL_END}{V31}{CALLS_END}",
-        [*call("clock", "{a}"), *call("clock", "{}")],
+        [*call("clock", "{}"), text('"a"}'), *call("clock", "{}")],
     ),
+    "no arguments": (
+        f"{CALLS}{CALL}clock{SEP}{CALL_END}{CALL}function{SEP}clock\n```json\nnull\n```{CALL_END},"
+        f"{CALL}function{SEP}clock\n```json\n```{CALL_END}{CALLS_END}",
+        call("clock", "{}") * 3,
+    ),
+    "a brace too many": (
+        f"{CALL}function{SEP}clock\n```json\n{{}}}}\n```{CALL_END}{CALLS_END}",
+        call("clock", "{}"),
+    ),
+    "ended in arguments": (f'{CALL}clock{SEP}{{"a": [1', call("clock", '{"a": [1]}')),
     "a fence in arguments": (
         f'{CALL}function{SEP}clock\n```json\n{{"a": "```"}}\n```{CALL_END}',
         call("clock", '{"a": "```"}'),
@@ -50,7 +60,7 @@ def test_what_is_no_call_is_text(written: str) -> None:
 
 def test_calls_after_reasoning_that_the_prompt_opened() -> None:
     def made() -> TurnParser:
-        return THINK.parser(DeepSeekV31Format().parser(TOOLS), is_open=True)
+        return THINK.parser(lambda: DeepSeekV31Format().parser(TOOLS), is_open=True)
 
     turn = f"Hm.\n</think>\n\n{CALLS}{V31}{CALLS_END}"
     check(made, (turn, [thought("Hm."), *call("clock", "{}")]))

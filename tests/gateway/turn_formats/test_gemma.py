@@ -35,21 +35,30 @@ TURNS: dict[str, Turn] = {
         written("clock", "{a:<escape>x<escape>b:2}"),
         call("clock", '{"a": "x", "b": 2}'),
     ),
-    "broken": (written("clock", "{a 1}") + "ok", [*call("clock", "{a 1}"), text("ok")]),
-    "cut off in a string": (
-        "<start_function_call>call:clock{a:<escape>x",
-        call("clock", '{"a": "x'),
+    "broken": (
+        written("clock", "{b:{a 1}}") + "ok",
+        [*call("clock", '{"b": {}}'), text("a 1}}"), text("ok")],
     ),
-    "cut off in a number": ("<start_function_call>call:clock{a:1", call("clock", '{"a": 1')),
+    "ended in a string": (
+        "<start_function_call>call:clock{a:[<escape>x",
+        call("clock", '{"a": ["x"]}'),
+    ),
+    "ended in a number": ("<start_function_call>call:clock{a:1", call("clock", '{"a": 1}')),
+    "ended before a value": ("<start_function_call>call:clock{a:", call("clock", '{"a": null}')),
     "too deep": (
         "<start_function_call>call:clock{a:" + "[" * 80,
-        call("clock", '{"a": ' + "[" * 80),
+        [*call("clock", '{"a": ' + "[" * 64 + "null" + "]" * 64 + "}"), text("[" * 16)],
+    ),
+    "no arguments": (written("clock", "") + written("clock", " null"), call("clock", "{}") * 2),
+    "a comma between": (
+        f"{written('clock', '{}')}, {written('clock', '{}')}",
+        call("clock", "{}") * 2,
     ),
 }
 
 AS_TEXT = {
     "an unknown tool": written("rm", "{path:<escape>/<escape>}"),
-    "no object": f"<start_function_call>call:clock{END}",
+    "no object": written("clock", " now"),
     "look-alikes": "<start_function call> <escape> call:clock{}",
 }
 

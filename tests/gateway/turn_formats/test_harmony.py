@@ -7,8 +7,9 @@ from engine.link.messages import Grammar
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.families.harmony import HarmonyFormat
+from gateway.turn_formats.pieces import CallStarted
 from tests.gateway.turn_formats.grammars import Bytes
-from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought
+from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, read, text, thought
 
 HM = "<|channel|>analysis<|message|>Hm.\n<|end|>"
 NEXT = "<|start|>assistant"
@@ -40,9 +41,37 @@ TURNS: dict[str, Turn] = {
         "<|channel|>commentary to=functions.clock<|message|><|call|>",
         call("clock", "{}"),
     ),
+    "no arguments, ended": (
+        "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>",
+        call("clock", "{}"),
+    ),
+    "no arguments, said so": (
+        "<|channel|>commentary to=functions.clock json<|message|>null<|call|>",
+        call("clock", "{}"),
+    ),
+    "a head alone": (
+        f"{HM}{NEXT} to=functions.clock<|channel|>commentary",
+        [thought("Hm.\n"), *call("clock", "{}")],
+    ),
+    "a head that is called": (
+        "<|channel|>commentary to=functions.clock <|constrain|>json<|call|>",
+        call("clock", "{}"),
+    ),
+    "no namespace": (
+        f"{HM}{NEXT}<|channel|>commentary to=clock <|constrain|>json<|message|>{{}}",
+        [thought("Hm.\n"), *call("clock", "{}")],
+    ),
+    "no channel": ("<|message|>Hello<|end|>", [text("Hello")]),
+    "no channel, but a recipient": (" to=clock<|message|>{}<|call|>", call("clock", "{}")),
+    "a head that says nothing": ("<|channel|>final<|end|>", []),
+    "ended in a head": (
+        f"{HM}{NEXT}<|channel|>fi",
+        [thought("Hm.\n"), text("<|start|>assistant<|channel|>fi")],
+    ),
+    "a brace too many": (f"{TIME.removesuffix('<|call|>')}}}<|call|>", call("clock", "{}")),
     "broken arguments": (
         f"<|channel|>commentary to=functions.clock<|message|>{{a}}<|call|>{NEXT}{TIME}",
-        [*call("clock", "{a}"), *call("clock", "{}")],
+        [*call("clock", "{}"), text('"a"}'), *call("clock", "{}")],
     ),
     "begun by the prompt": ("cold.<|return|>", [text("cold.")]),
     "an end that is forgotten": (
@@ -50,7 +79,7 @@ TURNS: dict[str, Turn] = {
         [thought("Hm."), text("Yes")],
     ),
     "cut off in a thought": ("<|channel|>analysis<|message|>Hm <", [thought("Hm <")]),
-    "cut off in arguments": (TIME[:-9], call("clock", "{")),
+    "ended in arguments": (TIME[:-9], call("clock", "{}")),
     "nothing said": ("<|channel|>final<|message|><|return|>", []),
     "look-alikes": (
         "<|channel|>final<|message|><|chan> <|end| to=functions.clock {}",
@@ -63,7 +92,6 @@ AS_TEXT = {
     "an unknown channel": "<|channel|>aside<|message|>x<|end|>",
     "no object": "<|channel|>commentary to=functions.clock<|message|>now<|call|>",
     "a head alone": "<|channel|>commentary to=functions.clo",
-    "a head that ends": "<|channel|>final<|end|>",
     "a long head": f"<|channel|>{'x' * 3000}",
 }
 
@@ -71,6 +99,17 @@ AS_TEXT = {
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 def test_messages_are_read(turn: Turn) -> None:
     check(lambda: HarmonyFormat().parser(TOOLS), turn)
+
+
+def test_a_turn_that_is_cut_off_shows_nothing_of_a_head() -> None:
+    turn = f"{HM}{NEXT}<|channel|>commentary<|message|>So.<|end|>{NEXT}{TIME}"
+    seen = set()
+    for end in range(len(turn)):
+        pieces = read(HarmonyFormat().parser(TOOLS), [turn[:end]], is_cut=True)
+        shown = "".join(piece.text for piece in pieces if not isinstance(piece, CallStarted))
+        seen.add(shown)
+        assert "Hm.\nSo.{}".startswith(shown)
+    assert {"", "Hm.\n", "Hm.\nSo.", "Hm.\nSo.{"} <= seen
 
 
 @pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)

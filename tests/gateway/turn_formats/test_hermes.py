@@ -78,18 +78,71 @@ TURNS: dict[str, Turn] = {
         f'<tool_call>\n{{"name": "get_weather", "arguments": {OSLO}}}\n{ONE}',
         call("get_weather", OSLO) * 2,
     ),
+    "no quotes": (
+        written("get_weather", "{city: Oslo}") + " ok",
+        [*call("get_weather", '{"city": "Oslo"}'), text("ok")],
+    ),
+    "in Python": (
+        "<tool_call>\n{'name': 'get_weather', 'arguments': {'city': 'Oslo', 'exact': True}}\n"
+        "</tool_call>",
+        call("get_weather", '{"city": "Oslo", "exact": true}'),
+    ),
     "broken arguments": (
-        written("get_weather", '{"city": Oslo}') + " ok",
-        [*call("get_weather", '{"city": Oslo}}'), text("ok")],
+        written("get_weather", '{"city": "Oslo" "days" 3}') + " ok",
+        [*call("get_weather", '{"city": "Oslo"}'), text('"days" 3}}'), text("ok")],
     ),
     "broken arguments, then a call": (
         f'<tool_call>\n{{"name": "clock", "arguments": {{"a" 1\n{ONE}',
-        [*call("clock", '{"a" 1'), *call("get_weather", OSLO)],
+        [*call("clock", "{}"), text('"a" 1'), *call("get_weather", OSLO)],
     ),
-    "cut off in arguments": (
+    "ended in arguments": (
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Os',
-        call("get_weather", '{"city": "Os'),
+        call("get_weather", '{"city": "Os"}'),
     ),
+    "arguments that are not closed": (
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 3\n'
+        "</tool_call>",
+        call("get_weather", '{"city": "Oslo", "days": 3}'),
+    ),
+    "no arguments, said so": (
+        "\n".join(written("clock", nothing) for nothing in ("null", '""', "None", "[]", '"null"')),
+        call("clock", "{}") * 5,
+    ),
+    "null as parameters, before the name": (
+        '<tool_call>{"parameters": null, "id": null, "name": "clock"}</tool_call>',
+        call("clock", "{}"),
+    ),
+    "half of a surrogate pair": (
+        written("get_weather", '{"city": "\\ud83d \\ud83d\\ude00"}'),
+        call("get_weather", '{"city": "\\ufffd \\ud83d\\ude00"}'),
+    ),
+    "a backslash that escapes nothing": (
+        written("get_weather", r'{"city": "C:\Oslo \d"}'),
+        call("get_weather", r'{"city": "C:\\Oslo \\d"}'),
+    ),
+    "a comma between": (
+        f"{ONE}, \n{ONE},{ONE}, and",
+        [*(call("get_weather", OSLO) * 3), text(", and")],
+    ),
+    "a comma within": (
+        '<tool_call>{"name": "clock", "arguments": {}},\n{"name": "clock"}</tool_call>',
+        call("clock", "{}") * 2,
+    ),
+    "a list in one mark": (
+        f'<tool_call>\n[{{"name": "clock"}}, {{"name": "get_weather", "arguments": {OSLO}}}]\n'
+        "</tool_call> ok",
+        [*call("clock", "{}"), *call("get_weather", OSLO), text("ok")],
+    ),
+    "a brace too many": (
+        f"{written('clock', '{}}')} ok {written('get_weather', OSLO + '}}')}",
+        [*call("clock", "{}"), text("ok"), *call("get_weather", OSLO)],
+    ),
+    "an object of the function": (
+        '<tool_call>{"type": "function", "function": {"name": "clock", "arguments": {}}}\n'
+        '</tool_call><tool_call>{"function": "clock"}</tool_call>',
+        call("clock", "{}") * 2,
+    ),
+    "a namespace": (written("functions.clock", "{}"), call("clock", "{}")),
     "cut off after arguments": (
         f'<tool_call>\n{{"name": "get_weather", "arguments": {OSLO}',
         call("get_weather", OSLO),
@@ -109,6 +162,7 @@ AS_TEXT = {
     "arguments that are none": '<tool_call>{"name": "clock", "arguments": [1]}</tool_call>',
     "a string that is no object": '<tool_call>{"name": "clock", "arguments": "now"}</tool_call>',
     "half of a surrogate pair": '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>',
+    "a comma that is none": "<tool_call>, <tool_call>",
     "broken before the arguments": '<tool_call>{"name": "clock",, "arguments": {}}</tool_call>',
     "begun": "a  <tool_ca",
     "opened": "a \n<tool_call>\n",
@@ -117,6 +171,27 @@ AS_TEXT = {
     "look-alikes": "<tool_call <tool-call> <<tool_cal>> </tool_call> <tool_calls>",
     "null": "a\0b\0",
 }
+
+
+CUT: dict[str, Turn] = {
+    "in a mark": ("So. <tool_c", [text("So.")]),
+    "after the mark": ("So. <tool_call>\n", [text("So.")]),
+    "in the name": ('<tool_call>\n{"name": "get_wea', []),
+    "in arguments": (
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Os',
+        call("get_weather", '{"city": "Os'),
+    ),
+    "in a key": (
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "da',
+        call("get_weather", '{"city": "Oslo"'),
+    ),
+    "in a text": ("It is  ", [text("It is  ")]),
+}
+
+
+@pytest.mark.parametrize("turn", CUT.values(), ids=CUT)
+def test_a_turn_may_be_cut_off(turn: Turn) -> None:
+    check(lambda: HermesFormat().parser(TOOLS), turn, is_cut=True)
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
@@ -145,3 +220,4 @@ def test_what_is_certain_is_sent_at_once() -> None:
     assert parser.feed('<tool_call>{"name": "clock", "arguments": ') == []
     assert parser.feed("{") == [CallStarted("clock"), CallArguments("{")]
     assert parser.feed('"a": "b') == [CallArguments('"a": "b')]
+    assert parser.feed("c\\u00") == [CallArguments("c")]

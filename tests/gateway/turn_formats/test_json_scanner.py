@@ -18,11 +18,25 @@ VALUES = st.recursive(
     max_leaves=10,
 )
 BROKEN = [
-    *("{a: 1}", "{1: 2}", "{'a': 1}", '{"a" 1}', '{"a":}', '{"a":,}', '{"a":1,}', '{"a":1 "b"}'),
-    *("[1,]", "[,1]", "[1 2]", "[1}", '{"a":1]', "[01]", "[1.]", "[.5]", "[+1]", "[-]", "[1e]"),
-    *("[nul]", "[True]", "[NaN]", "[Infinity]", '["\\x"]', '["\\u12g4"]', "1", "true", "x", "}"),
+    *('{"a" 1}', '{"a":}', '{"a":,}', "{,}", "{;}", '{"a":1,,}', '{"a":1 "b"}', '{"a":"b" c}'),
+    *("[,]", "[,1]", "[1}", '{"a":1]', '[a"b"]', "[1\n2]", "1", "true", "x", "}"),
     f"[{'1' * 500}]",
+    f"{{{'a' * 500}: 1}}",
 ]
+MENDED = {  # what models write, and what is passed on
+    '{"a": 1 , }': '{"a": 1  }',
+    "[1,]": "[1]",
+    "{'a': 'it\\'s \"so\"'}": '{"a": "it\'s \\"so\\""}',
+    "{city: New York , n: 1 }": '{"city": "New York" , "n": 1 }',
+    "[NaN, 01, 1., +1, 1e999, nul, x]": '["NaN", "01", "1.", "+1", "1e999", "nul", "x"]',
+    "[True, False, None, [None]]": "[true, false, null, [null]]",
+    r'["C:\dir", "\u12g4", "\x41", "a\\"]': r'["C:\\dir", "\\u12g4", "\\x41", "a\\"]',
+    r'["\ud83d\ude00"]': r'["\ud83d\ude00"]',
+    r'["\ud83d", "a\uDE00b", "\ud83d\ud83d\ude00", "\ud83dx\n", "\ud83d\n"]': (
+        r'["\ufffd", "a\ufffdb", "\ufffd\ud83d\ude00", "\ufffdx\n", "\ufffd\n"]'
+    ),
+    r'{"\ud83d": "\ud83d\x"}': r'{"\ufffd": "\ufffd\\x"}',
+}
 
 
 def scan(parts: list[str]) -> tuple[str, int, bool, bool]:
@@ -57,6 +71,23 @@ def test_control_characters_in_strings_are_escaped_and_elsewhere_left() -> None:
     passed = '{"a\\n":\n"\\t\\u0000\\u001f" ,\r"b":"\\n"}'
     assert scan([text])[0] == scan(list(text))[0] == passed
     assert json.loads(passed) == {"a\n": "\t\0\x1f", "b": "\n"}
+
+
+@pytest.mark.parametrize("text", MENDED)
+def test_what_is_nearly_json_is_passed_on_as_json(text: str) -> None:
+    expected = (MENDED[text], len(text), True, False)
+    assert scan([text]) == scan(list(text)) == expected
+    json.loads(MENDED[text]).__repr__().encode()  # no half of a surrogate pair is in it
+
+
+@pytest.mark.parametrize("text", [*MENDED, '{"a": {"b": [1.5, "c", {"d": null}], "e": true}}'])
+def test_what_is_cut_off_can_be_closed(text: str) -> None:
+    for end in range(1, len(text)):
+        scanner = JsonScanner()
+        shown = scanner.feed(text[:end])[0] + scanner.close()
+        value = json.loads(shown)
+        assert isinstance(value, type(json.loads(MENDED.get(text, text))))
+    assert value == json.loads(MENDED.get(text, text))
 
 
 def test_what_is_cut_off_is_neither_whole_nor_broken() -> None:

@@ -21,9 +21,18 @@ TURNS: dict[str, Turn] = {
     ),
     "named, without a mark": ('[TOOL_CALLS]clock{"a": 1}', call("clock", '{"a": 1}')),
     "named and broken": (
-        "[TOOL_CALLS]clock[ARGS]{a: 1}[TOOL_CALLS]clock[ARGS]{}",
-        [*call("clock", "{a: 1}"), *call("clock", "{}")],
+        '[TOOL_CALLS]clock[ARGS]{"a" 1}[TOOL_CALLS]clock[ARGS]{}',
+        [*call("clock", "{}"), text('"a" 1}'), *call("clock", "{}")],
     ),
+    "named, without arguments": (
+        "[TOOL_CALLS]clock[ARGS][TOOL_CALLS]clock[ARGS]null, [TOOL_CALLS]clock",
+        call("clock", "{}") * 3,
+    ),
+    "a brace too many": (
+        f"[TOOL_CALLS] [{TIME}}}, {TIME}][TOOL_CALLS]clock[ARGS]{{}}}} so",
+        [*(call("clock", "{}") * 3), text("so")],
+    ),
+    "two lists": (f"[TOOL_CALLS][{TIME}]\n[TOOL_CALLS][{TIME}]", call("clock", "{}") * 2),
     "a mark in arguments": (
         '[TOOL_CALLS]clock[ARGS]{"a": "[TOOL_CALLS]clock[ARGS]{}"}',
         call("clock", '{"a": "[TOOL_CALLS]clock[ARGS]{}"}'),
@@ -32,7 +41,7 @@ TURNS: dict[str, Turn] = {
 AS_TEXT = {
     "an empty list": "[TOOL_CALLS] []",
     "no call": "a [TOOL_CALLS] none",
-    "a name alone": "[TOOL_CALLS]clock",
+    "a name alone": "[TOOL_CALLS]clo",
     "a name and no object": "[TOOL_CALLS]clock[ARGS]now",
     "an unknown name": '[TOOL_CALLS]rm[ARGS]{"a": "b"}',
     "a call in a string of an unknown tool's arguments": (

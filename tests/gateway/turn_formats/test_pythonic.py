@@ -29,10 +29,11 @@ TURNS: dict[str, Turn] = {
     ),
     "text after": ("[clock()] ok", [*call("clock", "{}"), text("ok")]),
     "an unknown tool after one": ("[clock(), rm()]", [*call("clock", "{}"), text(", rm()]")]),
-    "no literal": ("[clock(a=b, c=1)]", call("clock", '{"a": b, c=1)]')),
-    "an expression": ("[clock(a=1 + 2)]", call("clock", '{"a": 1 + 2)]')),
-    "a position": ("[clock(1)]", call("clock", "1)]")),
-    "cut off in a value": ('[clock(a=1, b="c', call("clock", '{"a": 1, "b": "c')),
+    "no literal": ("[clock(a=b, c=1)]", call("clock", '{"a": "b", "c": 1}')),
+    "an expression": ("[clock(a=1 + f(2, 3))]", call("clock", '{"a": "1 + f(2, 3)"}')),
+    "a position": ("[clock(1)]", [*call("clock", "{}"), text("1)]")]),
+    "ended in a value": ('[clock(a=1, b="c', call("clock", '{"a": 1, "b": "\\"c"}')),
+    "ended in a name": ("[clock(a=1, b", call("clock", '{"a": 1}')),
     "cut off after a call": ("[clock()", call("clock", "{}")),
 }
 AS_TEXT = {
@@ -60,7 +61,7 @@ def test_what_is_no_call_is_text(written: str) -> None:
     ("literal", "expected"),
     [
         (r"'\x41\u00e9\U0001f600\101\n\q'", '"A\u00e9\N{GRINNING FACE}A\\n\\\\q"'),
-        (r"'\ud800'", None),
+        (r"'\ud800 \ud83d\ude00'", '"\ufffd \N{GRINNING FACE}"'),
         ("{'a': [(), {}]}", '{"a": [[], {}]}'),
         ("{1: 2}", None),
         ("open('x')", None),

@@ -20,6 +20,10 @@ END = "</function>\n</tool_call>"
 
 TURNS: dict[str, Turn] = {
     "without the outer mark": (f"So.\n{TIME}\nok", [text("So."), *call("clock", "{}"), text("ok")]),
+    "a comma": (
+        f"<tool_call>{TIME}</tool_call>, {TIME}, ok",
+        [*call("clock", "{}") * 2, text(", ok")],
+    ),
     "two in one": (f"<tool_call>\n{TIME}\n{TIME}\n</tool_call>", call("clock", "{}") * 2),
     "on one line": (
         "<tool_call><function=get_weather><parameter=city>Oslo</parameter></function></tool_call>",
@@ -64,14 +68,52 @@ TURNS: dict[str, Turn] = {
     ),
     "text between parameters": (
         weather("Oslo") + f"and{END} ok",
-        [*call("get_weather", '{"city": "Oslo"\nand'), text("ok")],
+        [*call("get_weather", '{"city": "Oslo"}'), text("and"), text("ok")],
     ),
-    "cut off in a text": (weather("Os")[:-14], call("get_weather", '{"city": "Os')),
-    "cut off in a number": (
+    "ended in a text": (weather("Os")[:-13], call("get_weather", '{"city": "Os"}')),
+    "ended in a number": (
         weather("Oslo") + "<parameter=days>\n1",
-        call("get_weather", '{"city": "Oslo", "days": 1'),
+        call("get_weather", '{"city": "Oslo", "days": 1}'),
     ),
-    "cut off between": (weather("Oslo") + "<parame", call("get_weather", '{"city": "Oslo"')),
+    "ended between": (weather("Oslo") + "<parame", call("get_weather", '{"city": "Oslo"}')),
+    "a parameter is not closed": (
+        weather("Oslo")[:-13] + f"<parameter=days>\n3\n</parameter>\n{END}",
+        call("get_weather", '{"city": "Oslo", "days": 3}'),
+    ),
+    "no parameter is closed": (
+        weather("Oslo")[:-13] + f"<parameter=days>3\n{END}",
+        call("get_weather", '{"city": "Oslo", "days": 3}'),
+    ),
+    "nothing is closed, and another call": (
+        f"{weather('Oslo')[:-13]}</tool_call>,\n{weather('Rome')[:-13]}</function>\n{weather('Bonn')}",
+        [
+            *call("get_weather", '{"city": "Oslo"}'),
+            *call("get_weather", '{"city": "Rome"}'),
+            *call("get_weather", '{"city": "Bonn"}'),
+        ],
+    ),
+    "a value in Python": (
+        f"{weather('Oslo')}<parameter=where>\n{{'a': (True, None), \"b\": 'c'}}\n</parameter>\n"
+        f"<parameter=tags>\n['d', 'it\\'s',]\n</parameter>\n{END}",
+        call(
+            "get_weather",
+            '{"city": "Oslo", "where": {"a": [true, null], "b": "c"}, "tags": ["d", "it\'s"]}',
+        ),
+    ),
+}
+CUT: dict[str, Turn] = {
+    "in a text": (weather("Os\n")[:-13], call("get_weather", '{"city": "Os\\n')),
+    "in a mark": (weather("Os")[:-3], call("get_weather", '{"city": "Os')),
+    "in a number": (
+        weather("Oslo") + "<parameter=days>\n1",
+        call("get_weather", '{"city": "Oslo", "days": '),
+    ),
+    "between": (weather("Oslo") + "<parame", call("get_weather", '{"city": "Oslo"')),
+    "at an end that may be none": (
+        weather("Oslo")[:-13] + "</function>",
+        call("get_weather", '{"city": "Oslo'),
+    ),
+    "in the name": ("So.\n<tool_call>\n<function=clo", [text("So.")]),
 }
 AS_TEXT = {
     "an unknown tool": "<function=rm>\n<parameter=path>\n/\n</parameter>\n</function>",
@@ -84,6 +126,11 @@ AS_TEXT = {
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 def test_calls_are_read(turn: Turn) -> None:
     check(lambda: Qwen3CoderFormat().parser(TOOLS), turn)
+
+
+@pytest.mark.parametrize("turn", CUT.values(), ids=CUT)
+def test_a_turn_may_be_cut_off(turn: Turn) -> None:
+    check(lambda: Qwen3CoderFormat().parser(TOOLS), turn, is_cut=True)
 
 
 @pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
@@ -120,6 +167,15 @@ def test_a_text_is_sent_as_it_comes_and_a_number_when_it_is_whole() -> None:
         ("3", {"$ref": "#/$defs/none"}, '"3"'),
         ("3", {}, '"3"'),
         ("False", {"type": "boolean"}, "false"),
+        ("TRUE", {"type": "boolean"}, "true"),
+        ("3", {"allOf": [{"$ref": "#/$defs/n"}], "description": "d"}, "3"),
+        ("3", {"allOf": [{"description": "d"}, {"anyOf": [{"$ref": "#/$defs/n"}]}]}, "3"),
+        ("3", {"$ref": "#/$defs/a~1b%25"}, "3"),
+        ("3", {"$ref": "#/$defs/both/anyOf/1"}, "3"),
+        ("[3]", {"items": {"type": "integer"}}, "[3]"),
+        ("{'a': True, 'b': 'it\\'s'}", {"properties": {}}, '{"a": true, "b": "it\'s"}'),
+        ('{"a": "\\ud83d", "b": None, }', {"type": "object"}, '{"a": "\\ufffd", "b": null }'),
+        ("(1, 'b')", {"type": "array"}, '[1, "b"]'),
         ("[1", {"type": "array"}, '"[1"'),
         ("[" * 5000, {"type": "array"}, '"' + "[" * 5000 + '"'),
     ],
@@ -127,13 +183,27 @@ def test_a_text_is_sent_as_it_comes_and_a_number_when_it_is_whole() -> None:
 def test_values_are_of_the_type_that_the_schema_says(
     written: str, schema: dict[str, object], expected: str
 ) -> None:
-    root = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}}}
+    number = {"type": "integer"}
+    both = {"anyOf": [{"type": "null"}, number]}
+    root = {"$defs": {"n": number, "a/b%": number, "both": both}}
     assert typed(written, schema, root) == expected
 
 
 def test_a_reference_to_itself_ends() -> None:
-    root = {"$defs": {"loop": {"$ref": "#/$defs/loop"}}}
-    assert typed("3", {"$ref": "#/$defs/loop"}, root) == '"3"'
+    loop = {"$ref": "#/$defs/loop"}
+    for defined in (loop, {"allOf": [loop] * 9}, {"anyOf": [loop] * 9}):
+        assert typed("3", loop, {"$defs": {"loop": defined}}) == '"3"'
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"$ref": "#/$defs/d"}, {"allOf": [{"$ref": "#/$defs/d"}, {"required": ["days"]}]}],
+)
+def test_parameters_behind_references_have_their_types(schema: dict[str, object]) -> None:
+    days = {"type": "object", "properties": {"days": {"type": "integer"}}}
+    tool = ToolSpec("note", {**schema, "$defs": {"d": days}})
+    turn = "<function=note>\n<parameter=days>\n1\n</parameter>\n</function>"
+    check(lambda: Qwen3CoderFormat().parser([tool]), (turn, call("note", '{"days": 1}')))
 
 
 def test_a_tool_without_a_schema_takes_text() -> None:

@@ -9,6 +9,7 @@ from gateway.turn_formats.turn_format import TurnParser
 from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought
 
+MARKS = HermesFormat.call_marks
 CALL = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
 FROM_OUTSIDE: dict[str, Turn] = {
@@ -20,23 +21,45 @@ FROM_OUTSIDE: dict[str, Turn] = {
     "space before": ("\n<think>a</think>b", [thought("a"), text("b")]),
     "later": ("a <think>b</think>", [text("a <think>b</think>")]),
     "begun": ("<thi", [text("<thi")]),
-    "cut off": ("<think>\nHm. \n</thi", [thought("Hm. \n</thi")]),
+    "ended": ("<think>\nHm. \n</thi", [thought("Hm. \n</thi")]),
     "a call after it": (f"<think>\na\n</think>\n\n{CALL}", [thought("a"), *call("clock", "{}")]),
     "a call within it": (f"<think>{CALL}</think>b", [thought(CALL), text("b")]),
+    "a call at its end": (
+        f"<think>\na <tool_call> or \n{CALL}\n{CALL}\n",
+        [thought("a <tool_call> or"), *call("clock", "{}"), *call("clock", "{}")],
+    ),
+    "a call before its end": (f"<think>{CALL}\n</think>\n", call("clock", "{}")),
+    "a call that is not closed": (f"<think>a{CALL[:-12]}", [thought("a"), *call("clock", "{}")]),
+    "calls, and a thought": (
+        f"<think>{CALL}{CALL} no, {CALL} no</think>",
+        [thought(f"{CALL}{CALL} no, {CALL} no")],
+    ),
+    "calls, a thought, and a call": (
+        f"<think>{CALL}{CALL} no, \n{CALL}",
+        [thought(f"{CALL}{CALL} no,"), *call("clock", "{}")],
+    ),
+    "a call of an unknown tool": (
+        f"<think>{CALL.replace('clock', 'rm')}",
+        [thought(CALL.replace("clock", "rm"))],
+    ),
     "two": ("<think>a</think><think>b</think>", [thought("a"), text("<think>b</think>")]),
 }
 FROM_WITHIN: dict[str, Turn] = {
     "reasoning": ("Hm.\n</think>\n\nCold.", [thought("Hm."), text("Cold.")]),
     "a call": (f"\nHm.\n</think>\n\n{CALL}", [thought("Hm."), *call("clock", "{}")]),
     "opened again": ("<think>\nHm.\n</think>\n\nCold.", [thought("Hm."), text("Cold.")]),
-    "cut off": ("Hm. <", [thought("Hm. <")]),
+    "ended": ("Hm. <", [thought("Hm. <")]),
+    "a call that is not known yet": (
+        f"Hm.\n{CALL}\n<tool_call>\n",
+        [thought(f"Hm.\n{CALL}\n<tool_call>\n")],
+    ),
     "empty": ("", []),
     "no answer": ("Hm.\n</think>\n\n", [thought("Hm.")]),
 }
 
 
 def parser(*, is_open: bool) -> TurnParser:
-    return THINK.parser(HermesFormat().parser(TOOLS), is_open=is_open)
+    return THINK.parser(lambda: HermesFormat().parser(TOOLS), is_open=is_open, calls=MARKS)
 
 
 @pytest.mark.parametrize("turn", FROM_OUTSIDE.values(), ids=FROM_OUTSIDE)
@@ -49,13 +72,34 @@ def test_reasoning_that_the_prompt_opened_is_read(turn: Turn) -> None:
     check(lambda: parser(is_open=True), turn)
 
 
+CUT: dict[str, Turn] = {
+    "in the mark": ("Hm.\n</thi", [thought("Hm.")]),
+    "after it": ("Hm.\n</think>\n\n", [thought("Hm.")]),
+    "in a call": (f"Hm.\n{CALL[:-5]}", [thought(f"Hm.\n{CALL[:-5]}")]),
+    "after a call and the mark": (f"{CALL}</think>", [thought(CALL)]),
+    "in a call after it": (f"</think>{CALL[:-15]}", call("clock", "{")),
+}
+
+
+@pytest.mark.parametrize("turn", CUT.values(), ids=CUT)
+def test_reasoning_may_be_cut_off(turn: Turn) -> None:
+    check(lambda: parser(is_open=True), turn, is_cut=True)
+
+
+def test_without_tools_a_call_within_is_thought() -> None:
+    def made() -> TurnParser:
+        return THINK.parser(TurnReader, is_open=True)
+
+    check(made, (f"a {CALL}", [thought(f"a {CALL}")]))
+
+
 @pytest.mark.parametrize(
     ("marks", "written"),
     [(MAGISTRAL, "[THINK]a[/THINK]b"), (GEMMA, "<|channel>thought\na\n<channel|>b")],
 )
 def test_other_marks(marks: ReasoningFormat, written: str) -> None:
     def made() -> TurnParser:
-        return marks.parser(TurnReader(), is_open=False)
+        return marks.parser(TurnReader, is_open=False)
 
     check(made, (written, [thought("a"), text("b")]))
 

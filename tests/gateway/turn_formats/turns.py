@@ -65,9 +65,9 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     return whole
 
 
-def read(parser: TurnParser, parts: Iterable[str]) -> list[Piece]:
+def read(parser: TurnParser, parts: Iterable[str], *, is_cut: bool = False) -> list[Piece]:
     pieces = [piece for part in parts for piece in parser.feed(part)]
-    pieces += parser.end()
+    pieces += parser.end(is_cut=is_cut)
     assert not any(
         piece in (TextPiece(""), ReasoningPiece(""), CallArguments("")) for piece in pieces
     )
@@ -81,11 +81,11 @@ def ways_to_cut(written: str) -> Iterator[list[str]]:
         yield [written[:place], written[place:]]
 
 
-def check(parsers: Parsers, turn: Turn) -> None:
-    """However it is cut, the turn is read as it should be."""
+def check(parsers: Parsers, turn: Turn, *, is_cut: bool = False) -> None:
+    """However it comes, the turn is read as it should be. `is_cut`: it would have gone on."""
     written, expected = turn
     for parts in ways_to_cut(written):
-        assert read(parsers(), parts) == joined(expected), parts
+        assert read(parsers(), parts, is_cut=is_cut) == joined(expected), parts
 
 
 def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, object]]:

@@ -1,0 +1,20 @@
+"""Texts as JSON strings."""
+
+from __future__ import annotations
+
+import json
+
+
+def string(text: str) -> str:
+    """`text` as a JSON string."""
+    return f'"{inner(text)}"'
+
+
+def inner(text: str) -> str:
+    """`text` as it stands within a JSON string. A part of a text gives a part of the string.
+
+    Halves of a surrogate pair become a character, or are replaced.
+    """
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return json.dumps(text, ensure_ascii=False)[1:-1]

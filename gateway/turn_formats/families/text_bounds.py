@@ -1,0 +1,89 @@
+"""What a schema says of a text, as regular expressions that all match it whole.
+
+The `format`s are those that llguidance knows in JSON. Others describe, and bind nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gateway.turn_formats.turn_format import Schema
+
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME = (
+    r"([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\.[0-9]+)?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_LABEL = r"[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+_ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = rf"{_BYTE}(\.{_BYTE}){{3}}"
+_HEX = r"[0-9a-fA-F]{1,4}"
+_IPV6 = "|".join(
+    [
+        rf"({_HEX}:){{7}}{_HEX}",
+        rf"({_HEX}:){{6}}{_IPV4}",
+        *(rf"({_HEX}:){{{n}}}(:{_HEX}){{1,{7 - n}}}" for n in range(1, 7)),
+        rf":((:{_HEX}){{1,7}}|:)",
+        rf"({_HEX}:){{1,7}}:",
+        *(rf"({_HEX}:){{{n}}}(:{_HEX}){{0,{4 - n}}}:{_IPV4}" for n in range(1, 5)),
+        rf"::({_HEX}:){{0,5}}{_IPV4}",
+    ]
+)
+_COUNT = r"[0-9]+"
+_DAYS = rf"({_COUNT}Y({_COUNT}M)?({_COUNT}D)?|{_COUNT}M({_COUNT}D)?|{_COUNT}D)"
+_HOURS = rf"T({_COUNT}H({_COUNT}M)?({_COUNT}S)?|{_COUNT}M({_COUNT}S)?|{_COUNT}S)"
+_FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "duration": rf"P({_DAYS}({_HOURS})?|{_HOURS}|{_COUNT}W)",
+    "email": rf"{_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*",
+    "hostname": rf"{_LABEL}(\.{_LABEL})*",
+    "ipv4": _IPV4,
+    "ipv6": _IPV6,
+    "uri": r"[a-zA-Z][-+.a-zA-Z0-9]*:[-a-zA-Z0-9._~:/?#\[\]@!$&'()*+,;=%]+",
+    "uuid": r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
+}
+
+
+def bounds_of(schema: Schema) -> list[str]:
+    """Regular expressions of the whole text; none for any text."""
+    return list(_bounds(schema))
+
+
+def _bounds(schema: Schema) -> Iterator[str]:
+    least, most = schema.get("minLength"), schema.get("maxLength")
+    if isinstance(least, int) or isinstance(most, int):
+        yield f"(?s:.{{{least or 0},{'' if most is None else most}}})"
+    pattern, kind = schema.get("pattern"), schema.get("format")
+    if isinstance(pattern, str):
+        yield "|".join(f"({_searched(way)})" for way in _ways(pattern))
+    if isinstance(kind, str) and kind in _FORMATS:
+        yield _FORMATS[kind]
+
+
+def _searched(pattern: str) -> str:
+    """The texts in which `pattern` is found, which has no alternatives outside of brackets."""
+    begin, end = "(?s:.*)", "(?s:.*)"
+    if pattern.startswith("^"):
+        begin, pattern = "", pattern[1:]
+    if re.search(r"(?<!\\)(\\\\)*\$\Z", pattern):
+        end, pattern = "", pattern[:-1]
+    return f"{begin}({pattern}){end}"
+
+
+def _ways(pattern: str) -> Iterator[str]:
+    """The alternatives of a regular expression."""
+    begin, depth, is_class = 0, 0, False
+    for found in re.finditer(r"\\.|[\[\]()|]", pattern, re.DOTALL):
+        char = found[0]
+        if is_class or char in "[]":
+            is_class = char == "[" or (is_class and char != "]")
+        elif char == "|" and not depth:
+            yield pattern[begin : found.start()]
+            begin = found.end()
+        else:
+            depth += {"(": 1, ")": -1}.get(char, 0)
+    yield pattern[begin:]
