@@ -167,7 +167,8 @@ class KeptProcess:
             delay = backoff.delay(short_runs)
             _LOG.warning("%s ended with %d; starting another in %g s", self._name, status, delay)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
 
     def start_no_more(self) -> None:
         """Let the one that runs be the last one."""

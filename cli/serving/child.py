@@ -93,7 +93,8 @@ class Child:
         self.kill()
         # Processes that left the group live on, and may keep the pipe open.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._reading, _LAST_OUTPUT_S)
+            async with asyncio.timeout(_LAST_OUTPUT_S):
+                await self._reading
         return status
 
 

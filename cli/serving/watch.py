@@ -120,7 +120,8 @@ class Watch:
     async def _next_event(self, wake_at: float | None) -> Event:
         timeout = None if wake_at is None else max(0.0, wake_at - time.monotonic())
         try:
-            return await asyncio.wait_for(self._events.get(), timeout)
+            async with asyncio.timeout(timeout):
+                return await self._events.get()
         except TimeoutError:
             return Tick()
 

@@ -92,7 +92,8 @@ class RouterClient:
         """Be connected while this is open, again and again; it begins with START_S at most."""
         async with repeated(self._connect, "router-client"):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_met.wait(), START_S)
+                async with asyncio.timeout(START_S):
+                    await self._is_met.wait()
             yield
 
     async def route(self, question: RouteQuestion) -> Route:

@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--only", choices=[*WAITS, *HANDED_ON], help="one game alone")
     given = parser.parse_args()
     logging.disable()  # what disturbs the games is logged as it is in service
+    sys.setswitchinterval(1e-5)  # threads take turns in more orders
     first = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed
     names = [given.only] if given.only else [*WAITS, *HANDED_ON]
     ends = {name: Counter[str]() for name in names}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from engine.errors import InvalidGrammar
@@ -126,20 +127,21 @@ def play_lock(seed: int) -> int:
     lock, inside = ReadWriteLock(), list[str]()
     wrong: list[str] = []
 
+    def use(way: str, *, breaks: bool) -> None:
+        inside.append(way)
+        try:
+            if "alone" in inside and len(inside) > 1:
+                wrong.append(f"{inside}")
+            if breaks:
+                raise Broken
+        finally:
+            inside.remove(way)
+
     def share(random: Random) -> None:
         for _ in range(20):
-            is_alone = not random.randrange(4)
-            try:
-                with lock.alone() if is_alone else lock.shared():
-                    inside.append("alone" if is_alone else "shared")
-                    if "alone" in inside and len(inside) > 1:
-                        wrong.append(f"{inside} of seed {seed}")
-                    if not random.randrange(6):
-                        raise Broken
-            except Broken:
-                pass
-            finally:
-                inside.remove("alone" if is_alone else "shared")
+            way = random.choice(("alone", "shared", "shared", "shared"))
+            with suppress(Broken), lock.alone() if way == "alone" else lock.shared():
+                use(way, breaks=not random.randrange(6))
 
     threads = [
         threading.Thread(target=share, args=(Random(seed * 100 + one),), daemon=True)
