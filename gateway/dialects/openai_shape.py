@@ -69,17 +69,20 @@ class ErrorReply(msgspec.Struct, frozen=True):
     error: ErrorBody
 
 
-def error_reply(error: GatewayError) -> RenderedError:
-    """The answer to a request that failed, with what is left of a limit where one is reached."""
+def error_reply(error: GatewayError, param: str | None) -> RenderedError:
+    """The answer to a request that failed, with what is left of a limit where one is reached.
+
+    `param` is what the field at fault is called there.
+    """
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
     if error.status == 429 and error.retry_after_s is None:
         headers["x-should-retry"] = "false"  # else OpenAI's clients send every 429 again
-    return RenderedError(error.status, headers, msgspec.json.encode(error_body(error)))
+    return RenderedError(error.status, headers, msgspec.json.encode(error_body(error, param)))
 
 
-def error_body(error: GatewayError) -> ErrorReply:
+def error_body(error: GatewayError, param: str | None) -> ErrorReply:
     """Its body."""
-    return ErrorReply(ErrorBody(error.message, _type(error), error.param, error.code))
+    return ErrorReply(ErrorBody(error.message, _type(error), param, error.code))
 
 
 def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:

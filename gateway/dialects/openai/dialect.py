@@ -27,11 +27,11 @@ class OpenAI:
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
         """The body for `error`; with what is left of a tenant's limits where one is reached."""
-        return openai_shape.error_reply(error)
+        return openai_shape.error_reply(error, error.param)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
         """The same body as an event; `[DONE]` does not come after it."""
-        return sse(openai_shape.error_body(error))
+        return sse(openai_shape.error_body(error, error.param))
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
         """As OpenAI names them."""

@@ -5,7 +5,6 @@ Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 
 from __future__ import annotations
 
-import copy
 from typing import ClassVar
 
 import msgspec
@@ -33,9 +32,7 @@ class Responses:
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
         """The body for `error`, whose `param` is a field of this dialect."""
-        named = copy.copy(error)
-        named.param = _renamed(error.param)
-        return openai_shape.error_reply(named)
+        return openai_shape.error_reply(error, _renamed(error.param))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
         """The event `error`, for a stream of which no response is known."""
