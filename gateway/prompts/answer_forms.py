@@ -20,6 +20,7 @@ from engine.link.messages import Grammar
 from gateway.prompts.chat_json import unsupported
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.generation_request import AnswerForm
+from gateway.prompts.shown_turns import shown_turns
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.choose import reasoning_format, tool_format
@@ -45,9 +46,9 @@ class AnswerForms:
         cls, template: ChatTemplate | None, tokenizer: Tokenizer, tool_format_name: str | None
     ) -> AnswerForms:
         """Those of a model's template; UnknownToolFormat for a name that is none."""
-        source = None if template is None else template.source
+        shown = None if template is None else shown_turns(template)
         tokens = tokenizer.grammar_tokens()
-        return cls(tool_format(source, tool_format_name, tokens), reasoning_format(source), tokens)
+        return cls(tool_format(shown, tool_format_name, tokens), reasoning_format(shown), tokens)
 
     @property
     def markers(self) -> frozenset[str]:

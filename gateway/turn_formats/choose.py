@@ -1,12 +1,16 @@
 """Which formats a model's chat template is of.
 
-A template shows the model how calls are written, so its source tells the format. The name given
-by `--tool-format` wins.
+A template shows turns as the model writes them, so a turn that it shows tells the formats, and
+where it shows none its source does. Where calls are shown as JSON without any mark, the tokenizer
+tells whether the model knows one. The name given by `--tool-format` wins.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+
+from msgspec import Struct
 
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
 from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
@@ -16,8 +20,9 @@ from gateway.turn_formats.families.llama import LlamaFormat
 from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
 from gateway.turn_formats.families.pythonic import PythonicFormat
 from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
-from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, THINK, ReasoningFormat
-from gateway.turn_formats.turn_format import ToolFormat
+from gateway.turn_formats.pieces import CallStarted
+from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, THINK, ReasoningFormat, marks_around
+from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 
 _FORMATS = (
     HermesFormat,
@@ -32,6 +37,7 @@ _FORMATS = (
     FunctionGemmaFormat,
     Gemma4Format,
 )
+_BARE = re.compile(r"\s*\[?\s*\{")  # a call as JSON without any mark
 _REASONING = (THINK, MAGISTRAL, GEMMA)
 
 
@@ -42,19 +48,32 @@ class UnknownToolFormat(ValueError):
         super().__init__(f"no tool format {name!r}; there are {', '.join(tool_format_names())}")
 
 
+class ShownTurns(Struct, frozen=True):
+    """What a chat template writes, its source and turns from the assistant's beginning on.
+
+    `call` has a call of `tool`, `thought` has reasoning that is `thinks`, too. None: not shown.
+    """
+
+    source: str
+    tool: ToolSpec | None = None
+    call: str | None = None
+    thinks: str = ""
+    thought: str | None = None
+
+
 def tool_format_names() -> tuple[str, ...]:
     """What `--tool-format` takes."""
     return tuple(one.name for one in _FORMATS)
 
 
 def tool_format(
-    template: str | None,
+    shown: ShownTurns | None,
     name: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> ToolFormat | None:
-    """The format named, or else the one that `template` is of; None for none of these.
+    """The format named, or else the one of the turns that a template shows; None for none of these.
 
-    `template` is the source of the template for chats with tools. Raises UnknownToolFormat.
+    Raises UnknownToolFormat.
     """
     formats: list[ToolFormat] = [made(special_tokens) for made in _FORMATS]
     if name is not None:
@@ -62,9 +81,30 @@ def tool_format(
         if named is None:
             raise UnknownToolFormat(name)
         return named
-    return next((one for one in formats if template and one.is_in(template)), None)
+    if shown is None:
+        return None
+    if shown.call is None:
+        return next((one for one in formats if one.is_in(shown.source)), None)
+    found = next((one for one in formats if _reads(one, shown)), None)
+    if found is None and _BARE.match(shown.call):  # the model may have learned marks even so
+        tokens = frozenset(special_tokens or ())
+        return next((one for one in formats if tokens.issuperset(one.markers)), None)
+    return found
 
 
-def reasoning_format(template: str | None) -> ReasoningFormat | None:
-    """The marks of reasoning that `template` knows; None for none of these, and for Harmony."""
-    return next((one for one in _REASONING if template and one.is_in(template)), None)
+def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
+    """Whether the turn is written as the format has it, and its parser finds the call."""
+    if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
+        return False
+    parser = format_.parser([shown.tool])
+    return any(
+        isinstance(piece, CallStarted) for piece in [*parser.feed(shown.call), *parser.end()]
+    )
+
+
+def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
+    """The marks of reasoning that a template knows; None for none of these, and for Harmony."""
+    if shown is None:
+        return None
+    known = next((one for one in _REASONING if one.is_in(shown.source)), None)
+    return known or (marks_around(shown.thinks, shown.thought) if shown.thought else None)

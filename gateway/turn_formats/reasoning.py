@@ -18,6 +18,8 @@ from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
 _TOKEN = re.compile(r"<[^>]*>|\[[^\]]*\]")
+_MARK = r"(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])"
+_LAST_MARK, _FIRST_MARK = re.compile(rf"{_MARK}\s*\Z"), re.compile(rf"\s*{_MARK}")
 _START = re.compile(r"^start:", re.MULTILINE)
 _LINES = r"/\n{0,2}/"  # between the reasoning and the answer
 
@@ -148,6 +150,23 @@ class _Doubt:
         self._pieces += self._answer.end()
         is_call = not any(isinstance(piece, TextPiece) for piece in self._pieces)
         return self._pieces if is_call else self.thought()
+
+
+def marks_around(thought: str, turn: str) -> ReasoningFormat | None:
+    """The marks around a thought in a turn, if they are a pair such as `<x>` and `</x>`."""
+    before, _, after = turn.partition(thought)
+    opens, closes = _LAST_MARK.search(before), _FIRST_MARK.match(after)
+    if opens is None or closes is None or not _are_pair(opens[1], closes[1]):
+        return None
+    return ReasoningFormat("shown", opens[1], closes[1])
+
+
+def _are_pair(opens: str, closes: str) -> bool:
+    return opens != closes and opens in (
+        closes.replace("/", "", 1),
+        closes.replace("END", "START", 1),
+        closes.replace("end", "begin", 1),
+    )
 
 
 THINK = ReasoningFormat("think", "<think>", "</think>")

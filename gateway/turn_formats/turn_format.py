@@ -68,7 +68,7 @@ class ToolFormat(Protocol):
     reads_reasoning: ClassVar[bool]  # the parser is needed without tools, too
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template's source, or a turn that it shows, writes calls this way."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
         """Reads a turn in which these tools may be called."""

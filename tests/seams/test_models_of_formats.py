@@ -10,7 +10,9 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.startup.loading import open_model
-from gateway.turn_formats.choose import tool_format
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.tokenizer import Tokenizer
 from tests.gateway.support.tool_models import write_tool_model
 
 SIZES: dict[str, Any] = {
@@ -64,7 +66,7 @@ def test_an_engine_opens_them_and_knows_what_ends_an_answer(
     own = model.inner.token_to_id("<|eos|>")
     assert opened.welcome.eos_token_ids == (*ids, own), "config.json's counts where no other does"
     assert opened.welcome.vocab_size == 300
-    template = json.loads((directory / "tokenizer_config.json").read_text())["chat_template"]
-    found = tool_format(template)
-    assert found is not None
-    assert found.name == format_name
+    tokenizer = Tokenizer.load(directory)
+    forms = AnswerForms.of(ChatTemplate.load(directory, tokenizer.control), tokenizer, None)
+    assert forms.tools is not None
+    assert forms.tools.name == format_name

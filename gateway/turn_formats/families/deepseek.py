@@ -62,7 +62,7 @@ class DeepSeekV3Format(BlockFormat):
     between_calls = "\n"
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _JSON in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
@@ -87,7 +87,7 @@ class DeepSeekV31Format(BlockFormat):
     between_calls = ""
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _JSON not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:

@@ -57,7 +57,7 @@ class FunctionGemmaFormat(BlockFormat):
     closes = markers[1]
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return self.trigger in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:

@@ -61,7 +61,7 @@ class HarmonyFormat:
         self._special_tokens = special_tokens or {}
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return all(mark in template for mark in (_CHANNEL, _MESSAGE, "to=", "functions."))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:

@@ -35,7 +35,7 @@ class HermesFormat(BlockFormat):
     between_blocks = "\n"
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         is_other = any(other in template for other in _OTHER_FORMATS)
         return _OPEN in template and "arguments" in template and not is_other
 

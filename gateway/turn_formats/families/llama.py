@@ -35,7 +35,7 @@ class LlamaFormat(UnmarkedText):
     call_marks: ClassVar[tuple[str, ...]] = (_TAG,)
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         plain = template.replace('\\"', '"')
         return '{"name": ' in plain and '"parameters": ' in plain
 

@@ -36,7 +36,7 @@ class MistralFormat(BlockFormat):
     between_calls = ", "
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _ARGS not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
@@ -61,7 +61,7 @@ class MistralV11Format(BlockFormat):
     trigger = _CALLS
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _ARGS in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:

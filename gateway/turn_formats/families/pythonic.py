@@ -38,6 +38,7 @@ _CALL_OPENS, _CALL_CLOSES = Markers("("), Markers(")")
 _QUOTES = Markers("'''", '"""', "'", '"')
 _NAME = re.compile(r"[\w.-]*")
 _MAX_NAME = 256
+_TURN = re.compile(rf"\s*({re.escape(_START)})?\[\w+\(")
 _BETWEEN = '", "'
 
 _PLAIN_VALUE = re.compile(r"""[^'"()\[\]{},]*""")
@@ -53,8 +54,8 @@ class PythonicFormat(UnmarkedText):
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
-        return "[func_name1(" in template
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        return "[func_name1(" in template or bool(_TURN.match(template))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Reads a turn in which these tools may be called."""

@@ -60,7 +60,7 @@ class Qwen3CoderFormat(BlockFormat):
     between_blocks = "\n"
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source writes calls this way."""
+        """Whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALL in template and _FUNCTION in template and _PARAMETER in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gateway.turn_formats.choose import (
+    ShownTurns,
     UnknownToolFormat,
     reasoning_format,
     tool_format,
@@ -14,8 +13,8 @@ from gateway.turn_formats.choose import (
 )
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format
 from tests.gateway.turn_formats.formats import FORMATS
+from tests.gateway.turn_formats.turns import WEATHER
 
-TEMPLATES = Path(__file__).parents[1] / "templates"
 CALLS, _, CALL, _, SEP = DeepSeekV3Format.markers
 
 EXCERPTS = {
@@ -33,13 +32,40 @@ EXCERPTS = {
 }
 
 
+def of_source(source: str | None, name: str | None = None) -> str | None:
+    """The format of a template that shows no turn."""
+    found = tool_format(None if source is None else ShownTurns(source), name)
+    return None if found is None else found.name
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_template_tells_its_format(name: str) -> None:
-    found = tool_format(EXCERPTS[name])
-    assert found is not None
-    assert found.name == name
+    assert of_source(EXCERPTS[name]) == name
     others = [FORMATS[other].format() for other in FORMATS if other != name]
     assert not any(other.is_in(EXCERPTS[name]) for other in others)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_turn_that_a_template_shows_tells_more_than_its_source(name: str) -> None:
+    arguments = {"city": "Oslo", "days": 3}
+    shown = FORMATS[name].turn(("get_weather", arguments))
+    assert shown_format(shown) == name
+    assert shown_format(shown.replace("get_weather", "rm")) is None
+
+
+def test_where_calls_are_shown_without_marks_the_tokenizer_tells() -> None:
+    shown = '[{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "a"}]<|eot_id|>'
+    assert shown_format(shown) is None
+    assert shown_format(shown, ("<tool_call>", "</tool_call>", "<|python_tag|>")) == "hermes"
+    assert shown_format(shown, ("<tool_call>", "<|python_tag|>")) == "llama3_json"
+    assert shown_format("<x>" + shown, ("<tool_call>", "</tool_call>")) is None
+
+
+def shown_format(turn: str, tokens: tuple[str, ...] = ()) -> str | None:
+    """The format of a template that shows this turn, whatever its source is."""
+    shown = ShownTurns(EXCERPTS["qwen3_coder"], tool=WEATHER, call=turn)
+    found = tool_format(shown, None, {token: place for place, token in enumerate(tokens)})
+    return None if found is None else found.name
 
 
 @pytest.mark.parametrize(
@@ -53,31 +79,44 @@ def test_a_template_tells_its_format(name: str) -> None:
     ],
 )
 def test_other_templates_are_of_none(template: str | None) -> None:
-    assert tool_format(template) is None
-
-
-def test_real_templates() -> None:
-    found = tool_format((TEMPLATES / "qwen3.jinja").read_text())
-    assert found is not None
-    assert found.name == "hermes"
-    for name in ("qwen2", "llama3", "mistral"):  # without tools
-        assert tool_format((TEMPLATES / f"{name}.jinja").read_text()) is None
+    assert of_source(template) is None
 
 
 def test_a_name_wins_and_an_unknown_one_is_refused_with_the_list() -> None:
     assert set(tool_format_names()) == set(FORMATS)
     for name in tool_format_names():
-        named = tool_format(EXCERPTS["hermes"], name)
-        assert named is not None
-        assert named.name == name
+        assert of_source(EXCERPTS["hermes"], name) == name
     with pytest.raises(UnknownToolFormat, match="no tool format 'nope'; there are hermes, "):
-        tool_format(EXCERPTS["hermes"], "nope")
+        of_source(EXCERPTS["hermes"], "nope")
+
+
+def reasoning_of(source: str, turn: str | None = None) -> tuple[str, str] | None:
+    """The marks of a template, and of a turn that it shows."""
+    found = reasoning_format(ShownTurns(source, thinks="Hm. So.", thought=turn))
+    return None if found is None else (found.opens, found.closes)
 
 
 def test_a_template_tells_the_marks_of_reasoning() -> None:
-    found = reasoning_format((TEMPLATES / "qwen3.jinja").read_text())
-    assert found is not None
-    assert found.closes == "</think>"
-    assert reasoning_format((TEMPLATES / "qwen2.jinja").read_text()) is None
-    assert reasoning_format(EXCERPTS["harmony"]) is None
+    assert reasoning_of("{{ content.split('</think>')[-1] }}") == ("<think>", "</think>")
+    assert reasoning_of("<|channel>thought\n<channel|>") == ("<|channel>thought", "<channel|>")
+    assert reasoning_of(EXCERPTS["hermes"]) is None
+    assert reasoning_of(EXCERPTS["harmony"]) is None
     assert reasoning_format(None) is None
+
+
+@pytest.mark.parametrize(
+    ("turn", "marks"),
+    [
+        ("<seed:think>Hm. So.</seed:think>\nYes.", ("<seed:think>", "</seed:think>")),
+        ("<a>\nHm. So.\n</a>", ("<a>", "</a>")),
+        ("<|START_T|>Hm. So.<|END_T|>", ("<|START_T|>", "<|END_T|>")),
+        ("<|assistant|>Hm. So.<|end|>", None),
+        ("<a>Hm. So.<a>", None),
+        ("Thoughts:\nHm. So.\n[ANSWER]", None),
+    ],
+)
+def test_a_pair_of_marks_around_a_thought_is_its_format(
+    turn: str, marks: tuple[str, str] | None
+) -> None:
+    assert reasoning_of("", turn) == marks
+    assert reasoning_of("</think>", turn) == ("<think>", "</think>"), "what is known counts first"
