@@ -62,7 +62,7 @@ zoo: $(STAMP)
 # more are fetched, once.
 test-zoo: $(STAMP)
 	$(BIN)/python -m tests.zoo.fetch --all
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m zoo tests/zoo
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m zoo
 
 # The frameworks that people use before a running gateway: the newest of each, since that is what
 # they install, in a directory of their own. Node's are left out where there is no npm.

@@ -2,15 +2,18 @@
 
 `make test` fetches them into build/zoo (`fetch.py`); where they cannot be had, tests are skipped.
 
-    from tests.zoo.families import FAMILIES, family
+    from tests.zoo.more_families import WITH_MORE
 
-    @pytest.mark.parametrize("one", FAMILIES, ids=str)         # of each family
+    @pytest.mark.parametrize("one", WITH_MORE)                  # each family
     def test_it(one: Family, tmp_path: Path) -> None:
         with zoo_gateway(one, tmp_path) as zoo:                 # tests.zoo.gateways: in process
             zoo.says("<tool_call>...")                          # what the model writes next
             zoo.client.chat.completions.create(...)
 
-- `one.template()` is the template, `one.tools` and `one.reasoning` are the formats that it is of.
+- `family("qwen3")` (tests.zoo.families) is one; FAMILIES are all, SERVED those of which Ratoon runs
+  the architecture; WITH_MORE adds templates that only `make test-zoo` has, marked `zoo`.
+- `one.template()` is the template, `one.tools` the format of its calls, `one.reasons` whether it
+  thinks.
 - `one.write(directory)` makes a model's directory with a small tokenizer: bytes, and the family's
   marks as tokens. `one.write(directory, real=True)` takes the family's own tokenizer (a second of
   processor time for the large ones; several families share one).

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tests.zoo import sources
 from tests.zoo.family import Family
+from tests.zoo.mistral_templates import MistralCommon
 from tests.zoo.templates import Configured, Ollama, Trl
 from tests.zoo.tokenizers import ShippedTokenizer
 
 QWEN2_5 = ShippedTokenizer(sources.QWEN2_5)
 QWEN3 = ShippedTokenizer(sources.QWEN3)
-LLAMA2 = ShippedTokenizer(sources.LLAMA2)
+MISTRAL_7B = ShippedTokenizer(sources.MISTRAL_7B)
 LLAMA3 = ShippedTokenizer(sources.LLAMA3)
 GEMMA3 = ShippedTokenizer(sources.GEMMA3)
 NEMO = ShippedTokenizer(sources.NEMO)
@@ -19,7 +20,7 @@ DEEPSEEK_V4 = ShippedTokenizer(sources.DEEPSEEK)
 TOKENIZERS = {
     "qwen2.5": QWEN2_5,
     "qwen3": QWEN3,
-    "llama2": LLAMA2,
+    "mistral-7b": MISTRAL_7B,
     "llama3": LLAMA3,
     "gemma3": GEMMA3,
     "mistral-nemo": NEMO,
@@ -55,6 +56,10 @@ _DEEPSEEK_MARKS = tuple(
         "tool▁sep",
     )
 )
+_TEKKEN_MARKS = (
+    *("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]", "[ARGS]", "[CALL_ID]"),
+    *("[THINK]", "[/THINK]", "[IMG]"),
+)
 _GEMMA4_MARKS = (
     *("<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool>", "<tool|>", "<|tool_call>"),
     *("<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>', "<|think|>"),
@@ -71,7 +76,7 @@ def _llama(name: str, source: Trl | Ollama, **more: object) -> Family:
     return Family(name, source, **fields)  # type: ignore[arg-type]
 
 
-def _mistral(name: str, source: Configured | Ollama, **more: object) -> Family:
+def _mistral(name: str, source: Configured | MistralCommon | Ollama, **more: object) -> Family:
     fields = {"tokenizer": NEMO, "ends": ("</s>",), "bos": "<s>", "model_type": "mistral", **more}
     return Family(name, source, **fields)  # type: ignore[arg-type]
 
@@ -82,10 +87,9 @@ def _gemma(name: str, source: Trl | Ollama, **more: object) -> Family:
 
 
 def _phi(name: str, source: Trl | Ollama, **more: object) -> Family:
-    marks = ("<|assistant|>", "<|system|>", "<|user|>")
-    ends = ("<|end|>", "<|endoftext|>")
-    fields = {"tokenizer": LLAMA2, "ends": ends, "special": marks, "model_type": "phi3", **more}
-    return Family(name, source, **fields)  # type: ignore[arg-type]
+    marks, ends = ("<|assistant|>", "<|system|>", "<|user|>"), ("<|end|>", "<|endoftext|>")
+    fields = {"tokenizer": MISTRAL_7B, "ends": ends, "special": marks, "is_own": False, **more}
+    return Family(name, source, **{"model_type": "phi3", **fields})  # type: ignore[arg-type]
 
 
 def _distill(name: str, tokenizer: ShippedTokenizer, model_type: str) -> Family:
@@ -116,7 +120,8 @@ def _deepseek(name: str, source: Trl | Ollama, tools: str, tokenizer: ShippedTok
     )
 
 
-_LLAMA2_CHAT = {"tokenizer": LLAMA2, "ends": ("</s>",), "bos": "<s>"}
+_LLAMA2 = {"tokenizer": MISTRAL_7B, "ends": ("</s>",), "bos": "<s>", "is_own": False}
+_OPENCHAT = {**_LLAMA2, "special": ("<|end_of_turn|>",), "is_own": True}
 _HERMES = {"special": ("<|im_start|>",), "plain": _CALL_TAGS, "ends": ("<|im_end|>",)}
 FAMILIES: tuple[Family, ...] = (
     _qwen("qwen2", Ollama("qwen2:0.5b"), tokenizer=QWEN2_5, model_type="qwen2"),
@@ -159,15 +164,15 @@ FAMILIES: tuple[Family, ...] = (
     _llama(
         "nemotron-70b", Ollama("nemotron:70b"), tools="llama3_json", special=("<|python_tag|>",)
     ),
-    _llama("cogito", Ollama("cogito:3b"), tools="hermes", plain=_CALL_TAGS),
+    _llama("cogito", Ollama("cogito:3b")),
     _llama("hermes3", Ollama("hermes3:70b"), **_HERMES),
     _llama("dolphin-llama3", Ollama("dolphin-llama3:8b"), ends=("<|im_end|>",)),
     _llama("tulu3", Ollama("tulu3:70b"), ends=("<|end_of_text|>",)),
     _llama("rnj-1", Ollama("rnj-1:latest"), tools="hermes", plain=_CALL_TAGS, is_served=False),
-    _llama("llama2", Ollama("llama2:7b"), **_LLAMA2_CHAT),
-    _llama("tinyllama", Ollama("tinyllama:1.1b"), **_LLAMA2_CHAT),
-    _llama("openchat", Ollama("openchat:7b"), **_LLAMA2_CHAT, special=("<|end_of_turn|>",)),
-    _llama("yi", Ollama("yi:6b"), tokenizer=LLAMA2, ends=_CHATML, bos="<s>", is_own=False),
+    _llama("llama2", Ollama("llama2:7b"), **_LLAMA2),
+    _llama("tinyllama", Ollama("tinyllama:1.1b"), **_LLAMA2),
+    _llama("openchat", Ollama("openchat:7b"), **_OPENCHAT),
+    _llama("yi", Ollama("yi:6b"), tokenizer=MISTRAL_7B, ends=_CHATML, bos="<s>", is_own=False),
     _llama(
         "deepseek-coder",
         Ollama("deepseek-coder:1.3b"),
@@ -186,38 +191,38 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _distill("r1-distill-llama", LLAMA3, "llama"),
     _distill("r1-distill-qwen", QWEN2_5, "qwen2"),
-    _mistral("mistral-7b", Ollama("mistral:7b-instruct-fp16"), tokenizer=LLAMA2),
-    _mistral("mixtral-8x7b", Ollama("mixtral:8x7b"), tokenizer=LLAMA2, model_type="mixtral"),
+    _mistral("mistral-7b", Ollama("mistral:7b-instruct-fp16"), tokenizer=MISTRAL_7B),
+    _mistral("mixtral-8x7b", Ollama("mixtral:8x7b"), tokenizer=MISTRAL_7B, model_type="mixtral"),
     _mistral(
         "mixtral-8x22b",
         Ollama("mixtral:8x22b"),
-        tokenizer=LLAMA2,
+        tokenizer=MISTRAL_7B,
         model_type="mixtral",
         special=("[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     ),
     _mistral(
         "nous-hermes2-mixtral",
         Ollama("nous-hermes2-mixtral:8x7b"),
-        tokenizer=LLAMA2,
+        tokenizer=MISTRAL_7B,
         model_type="mixtral",
         ends=("<|im_end|>",),
         special=("<|im_start|>",),
     ),
     _mistral("mistral-nemo", Configured(sources.NEMO), tools="mistral"),
-    _mistral(
-        "mistral-small",
-        Ollama("mistral-small:24b"),
-        special=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
-    ),
-    _mistral(
-        "mistral-large",
-        Ollama("mistral-large:123b"),
-        special=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
-    ),
-    _mistral(
-        "devstral",
-        Ollama("devstral:latest"),
-        special=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
+    _mistral("mistral-small", Ollama("mistral-small:24b"), special=_TEKKEN_MARKS),
+    _mistral("mistral-large", Ollama("mistral-large:123b"), special=_TEKKEN_MARKS),
+    _mistral("devstral", Ollama("devstral:latest"), special=_TEKKEN_MARKS, is_own=False),
+    _mistral("mistral-v7", MistralCommon("v7"), tools="mistral", special=_TEKKEN_MARKS),
+    *(
+        _mistral(
+            f"mistral-{version}{'-thinks' if thinks else ''}",
+            MistralCommon(version, thinks),
+            tools="mistral_v11",
+            reasons=thinks,
+            special=_TEKKEN_MARKS,
+            is_own=False,
+        )
+        for version, thinks in (("v11", False), ("v13", False), ("v13", True))
     ),
     _gemma("gemma2", Trl("gemma"), model_type="gemma2"),
     _gemma("gemma3", Trl("gemma3"), model_type="gemma3_text"),
@@ -244,7 +249,6 @@ FAMILIES: tuple[Family, ...] = (
         tokenizer=QWEN2_5,
         ends=_CHATML,
         special=("<|im_sep|>",),
-        is_own=False,
     ),
     _phi(
         "phi4-reasoning",
@@ -254,9 +258,8 @@ FAMILIES: tuple[Family, ...] = (
         special=("<|im_sep|>",),
         plain=_THINK_TAGS,
         reasons=True,
-        is_own=False,
     ),
-    _phi("phi4-mini", Ollama("phi4-mini:3.8b"), tokenizer=GPT_OSS, is_own=False),
+    _phi("phi4-mini", Ollama("phi4-mini:3.8b"), tokenizer=GPT_OSS),
     Family(
         "gpt-oss",
         Trl("gptoss"),

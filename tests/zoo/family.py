@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.zoo.templates import Template
 from tests.zoo.tokenizers import Mark, ShippedTokenizer, write_small
@@ -33,7 +31,7 @@ class Family:
     plain: tuple[str, ...] = ()
     is_own: bool = True
     is_served: bool = True  # whether models of its architecture are
-    sizes: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the config
+    tool_use: Template | None = None  # another template, for chats with tools
 
     def __str__(self) -> str:
         return self.name
@@ -41,6 +39,11 @@ class Family:
     def template(self) -> str:
         """The source of its chat template, as published."""
         return self.source.read()
+
+    def templates(self) -> dict[str, str]:
+        """All of its templates by name, as tokenizer_config.json has them."""
+        further = {} if self.tool_use is None else {"tool_use": self.tool_use.read()}
+        return {"default": self.template(), **further}
 
     def added(self) -> tuple[Mark, ...]:
         """The tokens that it adds to the shipped tokenizer."""
@@ -52,7 +55,7 @@ class Family:
 
     def marks(self) -> tuple[Mark, ...]:
         """Its added tokens that are special, or that its template writes."""
-        template = self.template()
+        template = "".join(self.templates().values())
         shipped = [
             mark
             for mark in self.tokenizer.marks()
@@ -71,7 +74,9 @@ class Family:
         else:
             write_small(directory, self.marks(), pieces)
         config = self.tokenizer.config() if real else {}
-        config |= {"eos_token": self.ends[0], "chat_template": self.template()}
+        named = [{"name": name, "template": one} for name, one in self.templates().items()]
+        template = named if len(named) > 1 else self.template()
+        config |= {"eos_token": self.ends[0], "chat_template": template}
         config |= {"bos_token": self.bos} if self.bos else {}
         (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         return directory

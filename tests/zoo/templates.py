@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.zoo.here import here
-from tests.zoo.sources import OLLAMA, TRL, Tarball
+from tests.zoo.sources import LLAMA_CPP, OLLAMA, TRL, Tarball
 
 _ENTRY = re.compile(
     r"""model: "library/([^"]+)",\s*gguf:\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
@@ -56,6 +56,17 @@ class Configured:
         config = json.loads((here(self.package) / "models" / "tokenizer_config.json").read_text())
         template: str = config["chat_template"]
         return template
+
+
+@dataclass(frozen=True)
+class LlamaCpp:
+    """One of those with which llama.cpp is tested: only `make test-zoo` has them."""
+
+    name: str
+
+    def read(self) -> str:
+        directory = here(LLAMA_CPP) / "vendor" / "llama.cpp" / "models" / "templates"
+        return (directory / f"{self.name}.jinja").read_text(encoding="utf-8")
 
 
 @cache

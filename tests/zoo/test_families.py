@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 import tokenizers
 
+from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.messages import Message, Text
 from gateway.prompts.tokenizer import Tokenizer
 from tests.zoo.families import FAMILIES, SERVED, TOKENIZERS, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import zoo_gateway
+from tests.zoo.more_families import MORE, WITH_MORE
 
 _ASKED = "What is \u00e9t\u00e9?"
 
@@ -20,10 +22,11 @@ _ASKED = "What is \u00e9t\u00e9?"
 def test_thirty_families_and_eight_tokenizers_are_served() -> None:
     assert len(SERVED) >= 30
     assert len(TOKENIZERS) >= 8
-    assert len({one.name for one in FAMILIES}) == len(FAMILIES)
+    families = (*FAMILIES, *MORE)
+    assert len({one.name for one in families}) == len(families)
 
 
-@pytest.mark.parametrize("one", FAMILIES, ids=str)
+@pytest.mark.parametrize("one", WITH_MORE)
 def test_a_familys_marks_are_tokens_of_its_small_tokenizer(one: Family, tmp_path: Path) -> None:
     inner = tokenizers.Tokenizer.from_file(str(one.write(tmp_path) / "tokenizer.json"))
     for mark in one.marks():
@@ -33,7 +36,7 @@ def test_a_familys_marks_are_tokens_of_its_small_tokenizer(one: Family, tmp_path
     assert len(inner.encode("[plain] <text>", add_special_tokens=False).ids) == 14
 
 
-@pytest.mark.parametrize("one", FAMILIES, ids=str)
+@pytest.mark.parametrize("one", WITH_MORE)
 def test_its_template_shows_a_question(one: Family, tmp_path: Path) -> None:
     ours = Tokenizer.load(one.write(tmp_path))
     template = ChatTemplate.load(tmp_path, ours.control)
@@ -42,6 +45,15 @@ def test_its_template_shows_a_question(one: Family, tmp_path: Path) -> None:
     assert _ASKED in rendered.text
     has_marks = any(mark.text in rendered.text for mark in one.marks())
     assert has_marks == (len(rendered.pieces) > 1)
+
+
+@pytest.mark.parametrize("one", WITH_MORE)
+def test_its_formats_are_recognised_without_flags(one: Family, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(one.write(tmp_path))
+    forms = AnswerForms.of(ChatTemplate.load(tmp_path, tokenizer.control), tokenizer, None)
+    assert (None if forms.tools is None else forms.tools.name) == one.tools
+    is_harmony = one.tools == "harmony"  # which reads reasoning as a part of its turns
+    assert (forms.reasoning is not None or is_harmony) == one.reasons
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["real", "small"])
