@@ -35,7 +35,8 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 CLIENTS := build/clients
 CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
-	@anthropic-ai/claude-code
+	@anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code \
+	@earendil-works/pi-coding-agent @continuedev/cli node@22
 
 # The package itself, from where it lies. With `compat`, its directory is on the path of imports;
 # without it Python would ask a finder of the package's own at every start.

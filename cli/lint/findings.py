@@ -49,7 +49,11 @@ def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
 
 
 def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[LintFinding]:
-    """What differs first from an earlier request; what follows differs as well for the cache."""
+    """What differs first from an earlier request; what follows differs as well for the cache.
+
+    Two questions about one document are meant to differ: of the last message only what is volatile
+    is found.
+    """
     salts = [one.get("cache_salt") for one in (request, other)]
     if request.get("model") != other.get("model"):
         return [_finding("model", str(request.get("model")), 0, "model_changed")]
@@ -59,12 +63,13 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
     tools = _tools(parts, others)
     if tools is not None:
         return [tools]
-    for part, before in zip_longest(_no_tools(parts), _no_tools(others)):
-        if before is None:
-            break  # messages were appended
-        if part is None or (part.name, part.text) != (before.name, before.text):
-            return [_changed(part, before)]
-    return []
+    new = parts[_first_new(parts) :]
+    for part, before in zip(_no_tools(parts), _no_tools(others), strict=False):
+        if (part.name, part.text) != (before.name, before.text):
+            changed = _changed(part, before)
+            is_question = part in new and changed.what == "messages_changed"
+            return [] if is_question else [changed]
+    return []  # messages were appended
 
 
 def _first_new(parts: Sequence[RequestPart]) -> int:
@@ -115,9 +120,7 @@ def _no_tools(parts: Sequence[RequestPart]) -> list[RequestPart]:
     return [part for part in parts if part.kind != "tools"]
 
 
-def _changed(part: RequestPart | None, before: RequestPart) -> LintFinding:
-    if part is None:
-        return _finding(before.name, before.text, 0, f"{before.kind}_changed")
+def _changed(part: RequestPart, before: RequestPart) -> LintFinding:
     at = first_difference(before.text, part.text)
     kind = kind_at(part.text, at)
     is_same = kind is not None and kind == kind_at(before.text, at)

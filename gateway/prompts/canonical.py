@@ -1,10 +1,12 @@
 """Prompts in a form that varies less, for tenants that want it: `Tenant.canonical_prompts`.
 
-Two things are changed, and neither of them is one that the model is meant to see:
+Three things are changed, and nothing that the model is meant to see is lost:
 
 - Claude Code's billing header, `x-anthropic-billing-header: ...`, goes where it is the first line
   of a system text;
-- the keys of the JSON objects that define a tool have one order, whatever order they were sent in.
+- the keys of the JSON objects that define a tool have one order, whatever order they were sent in;
+- what an agent says in its system prompt of where it runs begins the first user's turn
+  (`environment.py`).
 
 The order stays where it may say something: of tools, of every list, and of the arguments that a
 tool takes (`properties` and other maps by name). Values that are examples or allowed ones stay
@@ -20,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.diagnosis.volatile import without_billing_header
+from gateway.prompts.environment import environment_last, environment_of, split_environment
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 from gateway.prompts.messages import Message, Text
 
@@ -53,35 +56,52 @@ def _value(key: str, value: Any) -> Any:
 
 def canonical_prompt(prompt: Prompt) -> Prompt:
     """`prompt` in this form; only chats have one."""
-    return _canonical_chat(prompt) if isinstance(prompt, ChatPrompt) else prompt
+    if not isinstance(prompt, ChatPrompt):
+        return prompt
+    return _canonical_chat(prompt, environment_of(prompt.messages))
 
 
-def _canonical_chat(prompt: ChatPrompt) -> ChatPrompt:
+def _canonical_chat(prompt: ChatPrompt, environment: str) -> ChatPrompt:
     tools = None if prompt.tools is None else [canonical_tool(tool) for tool in prompt.tools]
-    messages = tuple(map(_canonical_message, prompt.messages))
+    messages = environment_last([*map(_canonical_message, prompt.messages)], environment)
     return replace(prompt, messages=messages, tools=tools)
 
 
 def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
     """`wanted` with all its prompts in this form, what explains them, and what is marked."""
-    explain = wanted.explain
+    explain, environment = wanted.explain, ""
+    for prompt in wanted.prompts:
+        if isinstance(prompt, ChatPrompt):  # a request has one chat, or texts
+            environment = environment_of(prompt.messages)
     if explain is not None and explain.parts is not None:
         parts = (
-            part._replace(text=without_billing_header(part.text)) if part.kind == "system" else part
+            part._replace(text=_canonical_system(part.text, environment))
+            if part.kind == "system"
+            else part
             for part in explain.parts
         )
         explain = replace(explain, parts=tuple(parts))
     return replace(
         wanted,
         prompts=tuple(map(canonical_prompt, wanted.prompts)),
-        marks=tuple(map(_canonical_mark, wanted.marks)),
+        marks=tuple(_canonical_mark(mark, environment) for mark in wanted.marks),
         explain=explain,
     )
 
 
-def _canonical_mark(mark: CacheMark) -> CacheMark:
-    """What is marked is found in the prompt where both are rendered alike."""
-    return mark if mark.chat is None else replace(mark, chat=_canonical_chat(mark.chat))
+def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
+    """What is marked is found in the prompt where both are rendered alike.
+
+    `environment` is the prompt's: a mark may cover the system alone, which it is moved out of.
+    """
+    if mark.chat is None:
+        return mark
+    return replace(mark, chat=_canonical_chat(mark.chat, environment))
+
+
+def _canonical_system(text: str, environment: str) -> str:
+    plain = without_billing_header(text)
+    return split_environment(plain)[0] if environment else plain
 
 
 def _canonical_message(message: Message) -> Message:

@@ -35,7 +35,7 @@ def run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> s
         command,
         cwd=home,
         env={
-            "PATH": os.environ["PATH"],
+            "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}",  # some want a newer node
             "HOME": str(home),
             "HTTP_PROXY": nowhere,
             "HTTPS_PROXY": nowhere,

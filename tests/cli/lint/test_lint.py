@@ -126,9 +126,10 @@ REKEYED = {"input_schema": {"properties": {}, "type": "object"}, "name": "clock"
         ({**TOOLED, "model": "n"}, [("model", "model_changed")]),
         ({**TOOLED, "cache_salt": "s"}, [("cache_salt", "salt_changed")]),
         (
-            chat(said("user", RULES + "!"), tools=[CLOCK, ALARM]),
+            chat(said("user", RULES + "!"), said("user", "more"), tools=[CLOCK, ALARM]),
             [("messages[0]", "messages_changed")],
         ),
+        (chat(said("user", RULES + "!"), tools=[CLOCK, ALARM]), []),  # another last question
     ],
 )
 def test_what_differs_first_from_an_earlier_request(

@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from gateway.diagnosis.volatile import without_billing_header
 from gateway.prompts.canonical import canonical_prompt, canonical_tool
+from gateway.prompts.environment import split_environment
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.messages import Message, Text
 
@@ -81,3 +84,71 @@ def test_no_text_but_the_system_s_is_changed() -> None:
     assert (
         canonical_prompt("x-anthropic-billing-header: a\nb") == "x-anthropic-billing-header: a\nb"
     )
+
+
+OPENCODE = """You are opencode, an interactive CLI tool.
+Here is some useful information about the environment you are running in:
+<env>
+  Working directory: %s
+  Today's date: %s
+</env>
+Skills provide specialized instructions.
+"""
+
+
+def agents_chat(directory: str, date: str, *more: Message) -> ChatPrompt:
+    system = Message("system", (Text(OPENCODE % (directory, date)),))
+    return ChatPrompt((system, Message("user", (Text("Hi"),)), *more))
+
+
+def test_where_an_agent_runs_begins_the_first_question() -> None:
+    answer = Message("assistant", (Text("Hello"),))
+    made = canonical_prompt(agents_chat("/home/a", "Sat Nov 28 2026", answer))
+    other = canonical_prompt(agents_chat("/srv/b", "Sun Nov 29 2026", answer))
+    assert isinstance(made, ChatPrompt)
+    assert isinstance(other, ChatPrompt)
+    assert made.messages[0] == other.messages[0]
+    [question] = made.messages[1].parts
+    assert question == Text(
+        "<env>\n  Working directory: /home/a\n  Today's date: Sat Nov 28 2026\n</env>\n\nHi"
+    )
+    assert made.messages[2:] == (answer,)
+    [system] = made.messages[0].parts
+    assert system == Text(
+        OPENCODE.split("<env>", maxsplit=1)[0] + "\nSkills provide specialized instructions.\n"
+    )
+
+
+def test_a_longer_chat_begins_as_the_shorter_one() -> None:
+    short = canonical_prompt(agents_chat("/a", "today"))
+    long = canonical_prompt(agents_chat("/a", "today", Message("assistant", (Text("Hello"),))))
+    assert isinstance(short, ChatPrompt)
+    assert isinstance(long, ChatPrompt)
+    assert long.messages[: len(short.messages)] == short.messages
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "Write <env> tags.",
+        "<env>\nnever closed",
+        "see <env>\nx\n</env>",  # not at a line's beginning
+        "<environs>\nx\n</environs>",
+        "plain",
+    ],
+)
+def test_what_is_no_environment_stays_where_it_is(system: str) -> None:
+    chat = ChatPrompt((Message("system", (Text(system),)), Message("user", (Text("Hi"),))))
+    assert canonical_prompt(chat) == chat
+
+
+def test_an_environment_that_no_question_follows_stays_where_it_is() -> None:
+    alone = ChatPrompt((Message("system", (Text(OPENCODE % ("/a", "today")),)),))
+    answered = ChatPrompt((*alone.messages, Message("assistant", (Text("Hello"),))))
+    assert canonical_prompt(alone) == alone
+    assert canonical_prompt(answered) == answered
+
+
+def test_many_openings_cost_no_more_than_their_length() -> None:
+    text = "<env>\n" * 200_000
+    assert split_environment(text) == (text, "")

@@ -89,6 +89,18 @@ async def test_behind_a_part_of_a_turn(name: str, pool: FairExecutor) -> None:
 
 
 @pytest.mark.parametrize("who", [ADA, SMOOTHED])
+async def test_a_mark_after_the_system_has_no_environment_that_comes_later(
+    pool: FairExecutor, who: Caller
+) -> None:
+    system = said("system", f"{RULES}\n<env>\nToday: Saturday\n</env>\nBe brief.")
+    whole = chat(system, said("user", "Which ships come in?"), keys=("name", "description"))
+    found = await marked("qwen3", pool, whole, replace(whole, messages=(system,)), who)
+    assert "Be brief." in found
+    assert "clock" in found
+    assert ("Saturday" in found) == (who is ADA), "the control"
+
+
+@pytest.mark.parametrize("who", [ADA, SMOOTHED])
 async def test_what_is_smoothed_in_the_prompt_is_smoothed_in_the_mark(
     pool: FairExecutor, who: Caller
 ) -> None:

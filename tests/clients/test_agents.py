@@ -1,0 +1,185 @@
+"""Coding agents as installed, asked from the command line, each with a home of its own.
+
+Each reads a file through its own tool, says what the model said, and finds its prompt in the cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from engine.link.messages import Generate
+from tests.clients import node
+from tests.clients.conftest import serving_qwen
+from tests.doubles.engine.fake_engine import WELCOME, FakeEngine, prompt_of, saying
+from tests.doubles.gateway.served import MODEL, Served
+from tests.gateway.dialects.openai.calling.hermes import written
+
+QUESTION = "What does note.txt say?"
+NOTE = "rain in Oslo"
+SHARED = 0.9  # of a prompt that the next one finds: the engine here caches no answers
+
+
+@dataclass(frozen=True)
+class Agent:
+    """How one is set up and asked: its configuration is what `docs/how-to/agents` shows."""
+
+    package: str
+    program: str
+    asked: Callable[[Path, str, str], tuple[list[str], dict[str, str]]]
+    call: tuple[str, Callable[[Path], dict[str, Any]]]  # of its tool that shows the note
+
+
+def codex(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    provider = {"name": "Ratoon", "base_url": f"{url}/v1", "env_key": "RATOON_API_KEY"}
+    lines = [f"model = {json.dumps(MODEL)}", 'model_provider = "ratoon"']
+    lines += ["[model_providers.ratoon]", 'wire_api = "responses"']
+    lines += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
+    (home / ".codex").mkdir(exist_ok=True)
+    (home / ".codex" / "config.toml").write_text("\n".join(lines))
+    options = ["exec", "--json", "--skip-git-repo-check"]
+    return [*options, QUESTION], {"RATOON_API_KEY": key}
+
+
+def opencode(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Ratoon",
+        "options": {"baseURL": f"{url}/v1", "apiKey": key},
+        "models": {MODEL: {"name": MODEL}},
+    }
+    name = f"ratoon/{MODEL}"
+    config = {"provider": {"ratoon": provider}, "model": name, "small_model": name}
+    (home / "opencode.json").write_text(json.dumps(config))
+    quiet = {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+    return ["run", "--format", "json", QUESTION], quiet
+
+
+def qwen_code(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    environment = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key, "OPENAI_MODEL": MODEL}
+    return ["-p", QUESTION, "--yolo", "--output-format", "json"], environment
+
+
+def pi(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    model = {"id": MODEL, "name": MODEL, "contextWindow": 100_000, "maxTokens": 4000}
+    provider = {"baseUrl": f"{url}/v1", "api": "openai-completions", "apiKey": key}
+    place = home / ".pi" / "agent"
+    place.mkdir(parents=True, exist_ok=True)
+    models = {"providers": {"ratoon": {**provider, "models": [model]}}}
+    (place / "models.json").write_text(json.dumps(models))
+    options = ["-p", "--provider", "ratoon", "--model", MODEL, "--mode", "json"]
+    return [*options, QUESTION], {"PI_OFFLINE": "1"}
+
+
+def continue_cli(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    model = {"name": MODEL, "provider": "openai", "model": MODEL, "apiBase": f"{url}/v1"}
+    config = {"name": "r", "version": "0.0.1", "schema": "v1", "models": [{**model, "apiKey": key}]}
+    (home / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+    options = ["-p", "--config", str(home / "config.yaml"), "--auto"]
+    return [*options, QUESTION], {"CONTINUE_TELEMETRY_ENABLED": "0"}
+
+
+def note_as(*names: str) -> Callable[[Path], dict[str, Any]]:
+    return lambda note: dict.fromkeys(names, str(note))
+
+
+AGENTS = {
+    "codex": Agent(
+        "@openai/codex", "codex", codex, ("exec_command", lambda note: {"cmd": f"cat {note}"})
+    ),
+    "opencode": Agent("opencode-ai", "opencode", opencode, ("read", note_as("filePath"))),
+    "qwen-code": Agent(
+        "@qwen-code/qwen-code", "qwen", qwen_code, ("read_file", note_as("file_path"))
+    ),
+    "pi": Agent("@earendil-works/pi-coding-agent", "pi", pi, ("read", note_as("path"))),
+    "continue": Agent("@continuedev/cli", "cn", continue_cli, ("Read", note_as("filepath"))),
+}
+
+
+@pytest.fixture(scope="module")
+def module_engine() -> FakeEngine:
+    """Their prompts have up to 80,000 bytes, each of which is a token here."""
+    return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) -> Iterator[Served]:
+    with serving_qwen(tmp_path_factory, module_engine) as gateway:
+        yield gateway
+
+
+def run(agent: Agent, home: Path, served: Served) -> str:
+    """What it prints."""
+    program = node.package(agent.package).parents[len(Path(agent.package).parts) - 1]
+    home.mkdir(exist_ok=True)
+    (home / "note.txt").write_text(NOTE)
+    options, environment = agent.asked(home, served.url, served.key)
+    return node.run([str(program / ".bin" / agent.program), *options], home, environment)
+
+
+def shown(request: Generate) -> str:
+    """What the model was shown."""
+    return bytes(one for one in prompt_of(request) if one < 256).decode()
+
+
+def longest(engine: FakeEngine) -> list[Generate]:
+    """The requests of the agent itself; some ask for a title, with a short prompt."""
+    most = max(len(request.token_ids) for request in engine.requests)
+    return [one for one in engine.requests if len(one.token_ids) > most / 2]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_it_reads_a_file_and_finds_its_prompt_in_the_cache(
+    name: str, served: Served, engine: FakeEngine, tmp_path: Path
+) -> None:
+    agent, home = AGENTS[name], tmp_path / "home"
+    tool, arguments = agent.call
+
+    def script(request: Generate) -> list[int]:
+        prompt = shown(request)
+        is_to_read = f'"name": "{tool}"' in prompt and NOTE not in prompt
+        call = written((tool, arguments(home / "note.txt")))
+        return list(f"<think>\nso\n</think>\n\n{call if is_to_read else 'It rains.'}".encode())
+
+    engine.script = script
+    assert "It rains." in run(agent, home, served)
+    first, second = longest(engine)
+    assert NOTE in shown(second)
+    assert NOTE not in shown(first)
+    assert common(first, second) > SHARED * len(prompt_of(first))
+
+
+def common(one: Generate, other: Generate) -> int:
+    """How many tokens two prompts begin alike."""
+    pairs = zip(prompt_of(one), prompt_of(other), strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), len(prompt_of(one)))
+
+
+def make_canonical(served: Served, *, is_on: bool) -> None:
+    """Have all tenants' prompts canonical, or as they were sent."""
+    headers = {"authorization": f"Bearer {served.admin_key}"}
+    with httpx.Client(base_url=served.url, headers=headers) as operator:
+        for tenant in operator.get("/admin/tenants").json()["tenants"]:
+            changed = {"canonical_prompts": is_on}
+            operator.patch(f"/admin/tenants/{tenant['id']}", json=changed).raise_for_status()
+
+
+@pytest.mark.parametrize("canonical", [False, True])
+def test_two_directories_of_opencode_share_its_tools_where_prompts_are_canonical(
+    served: Served, engine: FakeEngine, tmp_path: Path, canonical: bool
+) -> None:
+    engine.script = saying("It rains.")
+    make_canonical(served, is_on=canonical)
+    firsts = []
+    for place in ("here", "there"):
+        run(AGENTS["opencode"], tmp_path / place, served)
+        firsts.append(longest(engine)[-1])
+    share = common(*firsts) / len(prompt_of(firsts[0]))
+    assert (share > 0.98) == canonical
