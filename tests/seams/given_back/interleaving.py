@@ -66,8 +66,7 @@ class User:
 
     def cancel(self) -> None:
         """Cancel it, perhaps again."""
-        self.was_cancelled = True
-        self.task.cancel()
+        self.was_cancelled |= self.task.cancel()
 
     async def _use(self, resource: Resource, random: Random) -> None:
         async with resource.use(random):
@@ -162,10 +161,10 @@ class Game:
     def _note_end(self, user: User) -> None:
         if not user.task.done():
             raise NotGivenBack(f"waits for ever: {user.task}")
+        if user.task.cancelled() is not user.was_cancelled:
+            raise NotGivenBack(f"a cancellation is lost, or was nobody's: {user.task}")
         if user.task.cancelled():
             end = "cancelled inside" if user.is_inside else "cancelled while waiting"
-            if not user.was_cancelled:
-                raise NotGivenBack(f"cancelled by nobody: {user.task}")
         elif (error := user.task.exception()) is None:
             end = "served"
         elif isinstance(error, self._resource.refusals):

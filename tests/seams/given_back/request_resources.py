@@ -54,6 +54,7 @@ class SlowRedis(RedisLimiter):
     def __init__(self, link: RedisLink, random: Random) -> None:
         super().__init__(link)
         self.held: set[str] = set()
+        self.is_slow = True
         self._link = link
         self._random = random
 
@@ -87,7 +88,8 @@ class SlowRedis(RedisLimiter):
         return await self._link.run(work)
 
     async def _some_time(self) -> None:
-        await asyncio.sleep(self._random.choice((0, 0, 0, 1.0, WAIT_S / 2, WAIT_S)))
+        times = (0, 0, 0, 1.0, WAIT_S / 2, WAIT_S) if self.is_slow else (0,)
+        await asyncio.sleep(self._random.choice(times))
 
 
 class PermitsOverRedis(Resource):
@@ -140,7 +142,7 @@ class PermitsOverRedis(Resource):
 
     async def use_all(self) -> None:
         await asyncio.sleep(2 * WAIT_S)
-        self.redis._random = Random(0)
+        self.redis.is_slow = False
         verdicts = []
         for number in range(self.limits.max_concurrent or 0):
             demand = Demand(str(number), "tn", self.limits, Amount())
@@ -148,6 +150,7 @@ class PermitsOverRedis(Resource):
         for verdict in verdicts:
             assert isinstance(verdict, Granted)
             await self.limiter.charge(verdict.hold, Amount())
+        self.redis.is_slow = True
         self.streams.take("tn", 8)
         self.streams.give_back("tn", 8)
 

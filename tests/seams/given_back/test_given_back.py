@@ -15,8 +15,10 @@ from typing import Protocol
 import pytest
 
 from tests.doubles.semaphores import (
+    DeafSemaphore,
     DoublingSemaphore,
     ForgetfulSemaphore,
+    PlainSemaphore,
     RaisingSemaphore,
     SleepySemaphore,
 )
@@ -79,21 +81,21 @@ def test_all_that_is_handed_on_comes_back(name: str) -> None:
     assert sum(play_any(name, seed).total() for seed in SEEDS) > 2 * len(SEEDS)
 
 
-def test_the_standard_semaphore_loses_nothing() -> None:
+@pytest.mark.parametrize("kind", [asyncio.Semaphore, PlainSemaphore])
+def test_a_semaphore_without_a_fault_passes(kind: Callable[[int], Semaphore]) -> None:
     for seed in SEEDS:
-        play(lambda _: Places(asyncio.Semaphore), seed)
+        play(lambda _: Places(kind), seed)
 
 
 @pytest.mark.parametrize(
-    "kind", [ForgetfulSemaphore, RaisingSemaphore, DoublingSemaphore, SleepySemaphore]
+    "kind",
+    [ForgetfulSemaphore, RaisingSemaphore, SleepySemaphore, DoublingSemaphore, DeafSemaphore],
 )
-def test_a_semaphore_that_loses_or_doubles_a_place_is_noticed(
-    kind: Callable[[int], Semaphore],
-) -> None:
+def test_a_semaphore_with_a_fault_is_noticed(kind: Callable[[int], Semaphore]) -> None:
     noticed = 0
     for seed in SEEDS:
         try:
             play(lambda _: Places(kind), seed)
         except (AssertionError, TimeoutError):
             noticed += 1
-    assert noticed > 2
+    assert noticed
