@@ -8,6 +8,7 @@ Knows: threads, turns. Does not know: what is kept (`cache.py`).
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from engine.link.messages import Grammar
 
 NUM_THREADS = 2
 MAX_WAITING = 64  # grammars of one flow
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,9 @@ class GrammarCompiler:
         except EngineError as error:
             job.compilation.error = error
         except Exception as error:  # noqa: BLE001  without an end whoever asked would wait for ever
+            _log.error(
+                "a grammar is not compiled: %s", type(error).__name__
+            )  # its text may quote it
             job.compilation.error = EngineFailure(f"a grammar could not be compiled: {error}")
         finally:
             self._done(job)
