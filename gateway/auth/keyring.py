@@ -4,6 +4,9 @@ A key is `sk-` and 256 random bits in url-safe base64. With that much entropy on
 is enough: the store holds HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an
 attacker nothing, because digests cannot be chosen without the pepper.
 
+Keys that were not valid lately are looked up a few at a time: whoever makes up keys without end
+takes no more of the store, and keys that are in use do not wait for it.
+
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 made through this keyring is seen at once, and so is one that it is notified of (`forget`); any
 other after IDENTITY_TTL_S at the latest. Requests that run are checked again (`running_requests`).
@@ -14,6 +17,7 @@ nothing is remembered.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -41,6 +45,7 @@ KEY_BYTES = 32
 IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
+STRANGE_AT_ONCE = 4  # lookups of keys that were not valid within OUTAGE_TTL_S
 REFUSED = "the API key is missing or not valid"  # the same for every reason
 
 Identity = tuple[ApiKey, Tenant]
@@ -128,6 +133,7 @@ class Keyring:
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
+        self._strange = asyncio.Semaphore(STRANGE_AT_ONCE)
         self._changes = 0
 
     def digest(self, key: str) -> bytes:
@@ -225,6 +231,12 @@ class Keyring:
             return known
         if self._unknown.get(digest):
             return None
+        if self._while_away.get(digest) is not None:
+            return await self._look_up(digest)
+        async with self._strange:
+            return await self._look_up(digest)
+
+    async def _look_up(self, digest: bytes) -> Identity | None:
         changes = self._changes
         try:
             found = await self._store.find_by_digest(digest)

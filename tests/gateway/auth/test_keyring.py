@@ -17,6 +17,7 @@ from gateway.auth.keyring import (
     MAX_IDENTITIES,
     OUTAGE_TTL_S,
     REFUSED,
+    STRANGE_AT_ONCE,
     IssuedKey,
     Keyring,
     key_of,
@@ -77,6 +78,23 @@ class PausingStore(MemoryStore):
         self.found.set()
         await self.go.wait()
         return answer
+
+
+class SlowStore(MemoryStore):
+    """Answers of keys that there are at once, and of others when the test says `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.go = asyncio.Event()
+
+    async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
+        found = await super().find_by_digest(digest)
+        if found is None:
+            self.waiting += 1
+            await self.go.wait()
+            self.waiting -= 1
+        return found
 
 
 @dataclass
@@ -184,6 +202,29 @@ async def test_a_malformed_key_is_refused_before_any_lookup(ring: Ring, key: str
     assert ring.store.lookups == 0
     await refusal(ring.keyring, "sk-" + "a" * 43)
     assert ring.store.lookups == 1
+
+
+async def test_keys_that_are_made_up_keep_none_waiting_that_is_in_use() -> None:
+    store = SlowStore()
+    ring = a_ring(store)
+    known, new = [await ring.keyring.issue(ACME.id) for _ in range(2)]
+    await ring.keyring.identify(known.secret)
+    made_up = [
+        asyncio.create_task(refusal(ring.keyring, key_of(bytes([number]) * 32)))
+        for number in range(100)
+    ]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert store.waiting == STRANGE_AT_ONCE
+    ring.forget_by_time()
+    assert (await ring.keyring.identify(known.secret)).key_id == known.record.id
+    first = asyncio.create_task(ring.keyring.identify(new.secret))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not first.done(), "the control: it could be made up, too"
+    store.go.set()
+    assert (await first).key_id == new.record.id
+    assert {type(one) for one in await asyncio.gather(*made_up)} == {Unauthenticated}
 
 
 async def test_every_refusal_reads_the_same(ring: Ring) -> None:
