@@ -27,7 +27,8 @@ from gateway.auth.caller import Caller
 from gateway.auth.keyring import REFUSED, Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
 from gateway.errors import Unauthenticated
-from gateway.http.request_head import route_of, running_request
+from gateway.http.body_memory import OPERATOR
+from gateway.http.request_head import route_of, running_request, tell_owner
 
 OPERATOR_HEADER = "x-ratoon-operator"
 _KEY_HEADERS = ("x-api-key", "api-key", "authorization")
@@ -66,9 +67,10 @@ class Authenticator(SecurityBase):
         self._running = running
 
     async def __call__(self, request: Request) -> Caller:
-        """The tenant that calls; raises Unauthenticated or Forbidden."""
+        """The tenant that calls; raises Unauthenticated, Forbidden, or as `tell_owner`."""
         digest = self._keyring.digest_of_issued(credential(request))
         caller = await self._keyring.check(digest)
+        tell_owner(request.scope, caller.tenant_id)
         if self._running is not None:
             running = running_request(request.scope)
             running.tenant_id, running.key_id = caller.tenant_id, caller.key_id
@@ -102,6 +104,7 @@ class AdminAuthenticator(SecurityBase):
             sessions.of(request)
         else:
             self.check(credential(request))
+        tell_owner(request.scope, OPERATOR)
 
     def vouches_for(self, request: Request) -> bool:
         """Whether a tenant's request has the admin key as well; Unauthenticated if a wrong one."""
@@ -135,6 +138,7 @@ class MetricsAuthenticator(SecurityBase):
         if _has_key(request):
             digest = key_digest(self._pepper, credential(request))
             if hmac.compare_digest(digest, self._digest):
+                tell_owner(request.scope, OPERATOR)
                 return
         await self._operator(request)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _KEY = "ratoon.running"
 _SEND = "ratoon.send"
+_OWNER = "ratoon.owner"
 _CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
 UNKNOWN_ROUTE = "unknown"  # for metrics and the access log
 
@@ -74,6 +75,7 @@ class RunningRequest:
         self.client_id = client_id
         self.shown_id = client_id or self.id
         self.method = method
+        self.owner: str | None = None  # whose key it bears: a tenant's id or OPERATOR; None: none
         self.tenant_id: str | None = None
         self.key_id: str | None = None
         self.route: str | None = None  # its template, once it is let in
@@ -146,7 +148,8 @@ class RequestHead:
                     await answer(scope, receive, send_with_head)
             finally:
                 if self._access_log is not None:
-                    self._access_log.add(_entry(scope, running, status))
+                    entry = _entry(scope, running, status)
+                    self._access_log.add(entry, of_stranger=running.owner is None)
 
 
 class _Allowed:
@@ -192,6 +195,22 @@ def running_request(scope: Scope) -> RunningRequest:
     """The request of this scope."""
     running: RunningRequest = scope[_KEY]
     return running
+
+
+def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
+    """The request bears a key of `owner`, a tenant's id or OPERATOR.
+
+    Raises TooManyRequests where a tenant has so many connections that others would find none.
+    """
+    if _KEY in scope:
+        scope[_KEY].owner = owner
+    if _OWNER in scope:
+        scope[_OWNER](owner)
+
+
+def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) -> None:
+    """Have `told` called with the owner, once one is known."""
+    scope[_OWNER] = told
 
 
 def body_send(scope: Scope) -> Send:

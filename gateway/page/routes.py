@@ -17,6 +17,8 @@ from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring
 from gateway.errors import Unauthenticated
+from gateway.http.body_memory import OPERATOR
+from gateway.http.request_head import tell_owner
 from gateway.overview.known import Known
 from gateway.page.files import PageFiles
 from gateway.page.sessions import Session, Sessions
@@ -48,6 +50,7 @@ def operator_page_router(
         except Unauthenticated:
             await parts.refuse()
             raise
+        tell_owner(request.scope, OPERATOR)
         return sessions.begin("operator", request, _signed_in)
 
     @router.get("/admin/session")
@@ -75,7 +78,9 @@ def usage_page_router(
     router = APIRouter(include_in_schema=False)
 
     async def caller_of(request: Request) -> Caller:
-        return await keyring.check(bytes.fromhex(sessions.of(request).subject))
+        caller = await keyring.check(bytes.fromhex(sessions.of(request).subject))
+        tell_owner(request.scope, caller.tenant_id)
+        return caller
 
     @router.post("/usage/session")
     async def sign_in(request: Request) -> Response:
@@ -85,6 +90,7 @@ def usage_page_router(
         except Unauthenticated:
             await parts.refuse()
             raise
+        tell_owner(request.scope, caller.tenant_id)
         await known.misses(caller.tenant_id)  # found from now on
         return sessions.begin(keyring.digest(key).hex(), request, _signed_in)
 

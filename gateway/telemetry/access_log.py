@@ -32,6 +32,7 @@ Form = Literal["lines", "json", "off"]
 
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/livez"})
 MAX_WAITING = 10_000  # lines, of some 300 bytes
+OF_STRANGERS = MAX_WAITING // 2  # beyond which none are added of requests without a key
 _TOGETHER_S = 0.1  # lines of this time are written together
 _END_S = 2.0  # for the last lines
 _AT_ONCE = 4096  # bytes: a pipe keeps them together, whoever else writes into it
@@ -75,11 +76,14 @@ class AccessLog:
         self._due = threading.Event()
         self._ends = threading.Event()
 
-    def add(self, entry: AccessLogEntry) -> None:
-        """Have `entry` written soon; of health checks only those that fail anew."""
+    def add(self, entry: AccessLogEntry, *, of_stranger: bool = False) -> None:
+        """Have `entry` written soon; of health checks only those that fail anew.
+
+        Requests without a key leave half of the room to the others.
+        """
         if entry.route in PROBES and not self._fails_anew(entry):
             return
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= (OF_STRANGERS if of_stranger else MAX_WAITING):
             self._dropped += 1
             return
         self._waiting.append(entry)

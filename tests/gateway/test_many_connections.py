@@ -29,6 +29,7 @@ from tests.gateway.test_main import first_start, get_when_up, process
 IDLE, ACTIVE = 300, 60
 OPEN_FILES = 192  # of a gateway that has room for few connections
 BEYOND = 100  # connections more than there is room for
+TENANTS = 5  # connections on which a key was shown
 CROWDS = 16
 HANG_S = 30  # no answer within this is a hang
 GONE_S = 20  # at most, until a gateway has seen that a crowd is gone
@@ -75,6 +76,7 @@ class Small:
     running: Popen[str]
     config: GatewayConfig
     admin_key: str
+    key: str
 
     @property
     def room(self) -> int:
@@ -95,6 +97,13 @@ class Small:
         """Whether a newcomer is served."""
         with self.connect() as connection:
             return ask(connection).status == 200
+
+    def asked_by_tenant(self, connection: socket.socket) -> int:
+        """The status of a tenant's request on this connection."""
+        connection.sendall(
+            f"GET /v1/usage HTTP/1.1\r\nhost: x\r\nx-api-key: {self.key}\r\n\r\n".encode()
+        )
+        return read_answer(connection).status
 
     def operated(self, path: str) -> httpx.Response:
         """An answer of the operator's port."""
@@ -136,32 +145,38 @@ def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert get_when_up(f"http://127.0.0.1:{config.port}/healthz").status_code == 200
-        yield Small(running, config, keys.admin_key)
+        assert keys.demo_key is not None
+        yield Small(running, config, keys.admin_key, keys.demo_key)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_beyond_the_bound_those_who_are_in_are_served_and_the_others_refused_at_once(
+def test_beyond_the_bound_strangers_make_room_and_who_has_a_key_stays(
     tiny_model: Path, tmp_path: Path, workers: int
 ) -> None:
     with small(tiny_model, tmp_path, workers) as gateway:
-        before = gateway.refused()
-        assert before == 0
+        assert gateway.refused() == 0
         with ExitStack() as crowd:
+            tenants = [crowd.enter_context(gateway.connect()) for _ in range(TENANTS)]
+            assert {gateway.asked_by_tenant(one) for one in tenants} == {200}
             many = workers * gateway.room + BEYOND
-            everybody = [crowd.enter_context(gateway.connect()) for _ in range(many)]
-            answers = [ask(connection) for connection in everybody]
-            early = [one for one, was in zip(everybody, answers, strict=True) if was.status == 200]
-            late = [answer for answer in answers if answer.status != 200]
+            strangers = [crowd.enter_context(gateway.connect()) for _ in range(many)]
+            strangers.reverse()  # once the last one of a worker is answered all have come in
+            answers = [ask(connection) for connection in strangers]
+            inside = [one for one, was in zip(strangers, answers, strict=True) if was.status == 200]
+            gone = [answer for answer in answers if answer.status != 200]
             # The kernel distributes connections among workers, so one may be full before another.
-            assert gateway.room <= len(early) <= workers * gateway.room
-            assert len(late) >= BEYOND
-            for answer in late:
+            assert gateway.room - TENANTS <= len(inside) <= workers * gateway.room - TENANTS
+            assert len(gone) >= BEYOND + TENANTS
+            for answer in gone:
                 assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
                 assert answer.headers["retry-after"] == "1"
                 assert answer.headers["connection"] == "close"
-            assert {ask(connection).status for connection in early} == {200}
+            assert {ask(connection).status for connection in inside} == {200}
+            assert {gateway.asked_by_tenant(one) for one in tenants} == {200}
+            with gateway.connect() as another:
+                assert gateway.asked_by_tenant(another) == 200, "one that comes now"
             assert gateway.operated("/admin/tenants").status_code == 200
-            assert gateway.refused() == len(late)
+            assert gateway.refused() == len(gone)
             for pid in gateway.serving:  # it could still open files
                 assert len(os.listdir(f"/proc/{pid}/fd")) < OPEN_FILES - 16
         wait_for(gateway.is_free, GONE_S)

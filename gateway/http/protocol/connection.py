@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import httptools
@@ -26,8 +27,10 @@ from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
 from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
+from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.own_cookies import own_cookies
 from gateway.http.protocol.state import State
+from gateway.http.request_head import owner_told_to
 
 _ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
 _MAX_SLICES = 64  # of a chunked body, in one turn
@@ -47,7 +50,6 @@ class BoundedConnection(CountedConnection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.state = State.CLOSED
         self._received = bytearray()  # and not yet parsed
         self._head = HeadFraming(self.bounds.max_head_bytes)
         self._framing = BodyFraming(0)
@@ -190,6 +192,7 @@ class BoundedConnection(CountedConnection):
         """A request's head has come; the application starts."""
         if self.parser.should_upgrade():
             raise httptools.HttpParserError("CONNECT is for proxies")
+        owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
         super().on_headers_complete()
         self._framing = BodyFraming.of(self.headers)
         self._enter(State.BODY, self.bounds.body_deadline_s)
@@ -222,6 +225,11 @@ class BoundedConnection(CountedConnection):
         if self._received:
             self._go_on()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way, and none has begun to come."""
+        return self.state is State.IDLE and not self._received
+
     def _await_request(self) -> None:
         """The client is not idle if one has come already."""
         self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
@@ -230,20 +238,12 @@ class BoundedConnection(CountedConnection):
         """Say what is wrong, unless an answer has begun, and disconnect."""
         if self.state is State.ENDED or self.transport.is_closing():
             return
-        dialect = self.dialects.default
-        scope: Scope | None = None
-        if self.state is not State.HEAD:
-            scope = cast("Scope", self.scope)
-            dialect = self.dialects.of(self.scope["path"])
-            if self.cycle.response_started:
-                self.state = State.ENDED
-                self._close()
-                return
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self._say(error, dialect, scope)
-        self._enter(State.ENDED, _LINGER_S)
-        self._end(_LINGER_BYTES)
+        if self._answer(error):
+            self._enter(State.ENDED, _LINGER_S)
+            self._end(_LINGER_BYTES)
+        else:
+            self.state = State.ENDED
+            self._close()
 
     def _drain(self, size: int) -> None:
         """Pass over a piece of a body; one that goes on and on is not worth the connection."""
@@ -292,7 +292,7 @@ def connection_within(
     given = {
         "bounds": bounds,
         "dialects": dialects,
-        "max_connections": max_connections,
+        "holders": Holders[CountedConnection](max_connections),
         "cors": cors or Cors(),
     }
     return type("Connection", (BoundedConnection,), {**given, "refused": staticmethod(refused)})

@@ -8,9 +8,8 @@ after it has closed the connection.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -21,7 +20,11 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
 from gateway.http.protocol.coalesced_head import CoalescedHead
+from gateway.http.protocol.holders import Holders
+from gateway.http.protocol.state import State
 
+_ASKED = (State.HEAD, State.BODY, State.ANSWERING)
+_GONE_S = 0.05  # at most, until the last words of one that made room have been sent
 _TOO_MANY_CONNECTIONS = Unavailable(
     "the server has too many connections", code="too_many_connections", retry_after_s=1.0
 )
@@ -66,28 +69,52 @@ class Timer:
 
 
 class CountedConnection(HttpToolsProtocol):
-    """uvicorn's connection; one too many is refused, and its descriptor is free at once."""
+    """uvicorn's connection. For one too many another one goes, and its descriptor is free at once.
+
+    Which one, `holders` says.
+    """
 
     bounds: ClassVar[Bounds]
     dialects: ClassVar[Dialects]
-    max_connections: ClassVar[int] = sys.maxsize  # of the server
+    holders: ClassVar[Holders[CountedConnection]]  # of the port's connections
     cors: ClassVar[Cors] = Cors()
     refused = staticmethod(uncounted)  # is given the code of each error sent from here
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.state = State.CLOSED
         self._write_deadline = Timer(self.loop, lambda: self.transport.abort())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it; one too many is closed without a linger, in which it would be open."""
         super().connection_made(CoalescedHead(transport, self.loop))
         self.flow = FlowControl(self)  # type: ignore[arg-type]
-        if len(self.connections) > self.max_connections:
+        gone = self.holders.enter(self)
+        if gone is self:
             self._say(_TOO_MANY_CONNECTIONS, self.dialects.default)
             self._close()
+        elif gone is not None:
+            gone.make_room()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self.state is State.IDLE
+
+    def make_room(self) -> None:
+        """Close at once, for another one; who waits for an answer, or had none yet, is told why."""
+        if self.flow.write_paused:  # the client does not read
+            self.transport.abort()
+            return
+        if self.state in _ASKED or self.cycle is None:
+            self._answer(_TOO_MANY_CONNECTIONS)
+        self.state = State.ENDED
+        self._write_deadline.restart(_GONE_S)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is open no more."""
+        self.holders.leave(self)
         self._write_deadline.restart(None)
         super().connection_lost(exc)
 
@@ -105,6 +132,19 @@ class CountedConnection(HttpToolsProtocol):
     def _say(self, error: GatewayError, dialect: ErrorDialect, scope: Scope | None = None) -> None:
         self.refused(error.code)
         self.transport.write(error_message(dialect, error, scope, self.cors))
+
+    def _answer(self, error: GatewayError) -> bool:
+        """Answer the request under way by `error`; False where its answer has begun."""
+        if self.state is State.HEAD or self.cycle is None:
+            self._say(error, self.dialects.default)
+            return True
+        if self.cycle.response_started:
+            return False
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        scope = cast("Scope", self.scope)
+        self._say(error, self.dialects.of(scope["path"]), scope)
+        return True
 
     def _close(self) -> None:
         """Close once what was written has been sent; a client that does not read is cut off."""

@@ -10,7 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.telemetry.access_log import MAX_WAITING, AccessLog, AccessLogEntry, pieces
+from gateway.telemetry.access_log import (
+    MAX_WAITING,
+    OF_STRANGERS,
+    AccessLog,
+    AccessLogEntry,
+    pieces,
+)
 
 ENTRY = AccessLogEntry(
     time=1764000000.1234,
@@ -124,6 +130,27 @@ def test_who_reads_too_slowly_loses_lines_and_delays_nobody(
         may_go_on.set()
     assert len(out.lines) == 1 + MAX_WAITING
     assert "7 lines of the access log were not written" in caplog.text
+
+
+def test_strangers_leave_room_for_the_lines_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    out, is_stuck, may_go_on = Written(), threading.Event(), threading.Event()
+
+    def stuck(piece: bytes) -> None:
+        is_stuck.set()
+        may_go_on.wait(30)
+        out(piece)
+
+    stranger = msgspec.structs.replace(ENTRY, tenant=None, status=401)
+    with caplog.at_level(logging.WARNING), AccessLog("lines", stuck).written() as log:
+        log.add(ENTRY)
+        is_stuck.wait()
+        for _ in range(2 * MAX_WAITING):
+            log.add(stranger, of_stranger=True)
+        for _ in range(MAX_WAITING - OF_STRANGERS):
+            log.add(ENTRY)
+        may_go_on.set()
+    assert sum("status=401" in line for line in out.lines) == OF_STRANGERS
+    assert sum("status=200" in line for line in out.lines) == 1 + MAX_WAITING - OF_STRANGERS
 
 
 def test_where_nothing_can_be_written_lines_are_counted_as_lost(
