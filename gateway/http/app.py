@@ -7,10 +7,10 @@ Knows: what is answered to each kind of exception. Does not know: how the router
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from gateway.http.cors import Cors
 from gateway.http.direct import DirectRoutes, direct_routes
 from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.openapi import JSON, complete, flattened
+from gateway.http.packed import Packed
 from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
 from gateway.overview.refusals import LastRefusals, Refusal
 from gateway.telemetry.access_log import AccessLog
@@ -49,6 +50,7 @@ class GatewayApp(FastAPI):
         self._dialects = dialects
         self._cors = cors
         self._access_log = access_log
+        self._description: asyncio.Future[Packed] | None = None
         super().__init__(
             title="Ratoon",
             openapi_url=None,  # it would be rendered for every request
@@ -73,12 +75,14 @@ class GatewayApp(FastAPI):
         complete(described, self.routes, self._dialects)
         return described
 
-    async def _describe(self, _: Request) -> Response:
-        return Response(self._description, media_type=JSON)
+    async def _describe(self, request: Request) -> Response:
+        """Made once, and in a thread: it takes a third of a second, and nobody has shown a key."""
+        if self._description is None:
+            self._description = asyncio.ensure_future(asyncio.to_thread(self._described))
+        return (await asyncio.shield(self._description)).answer(request, {}, JSON)
 
-    @cached_property
-    def _description(self) -> bytes:
-        return msgspec.json.encode(self.openapi())
+    def _described(self) -> Packed:
+        return Packed.of(msgspec.json.encode(self.openapi()))
 
 
 def build_app(
@@ -151,6 +155,7 @@ def _note(request: Request, refusal: GatewayError, refusals: LastRefusals) -> No
             request_id=running.id,
             client_id=running.client_id,
             tenant=running.tenant_id,
+            stranger=running.owner is None,
             route=route_of(request.scope),
             status=refusal.status,
             code=refusal.code,

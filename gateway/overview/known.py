@@ -14,7 +14,7 @@ import msgspec
 from gateway.auth.running_requests import RunningRequests
 from gateway.diagnosis.misses import MOST, LastMisses, Miss
 from gateway.http.request_head import RunningRequest
-from gateway.overview.refusals import KEPT, LastRefusals, Refusal
+from gateway.overview.refusals import LastRefusals, Refusal, newest
 from gateway.overview.siblings import Siblings
 
 
@@ -80,9 +80,9 @@ class Known:
         """Of all workers, the newest first."""
         heard = await self.siblings.ask(RefusalsAsked(), ToldRefusals)
         told = [self._own_refusals(), *heard.answers]
-        last = sorted((one for some in told for one in some.last), key=attrgetter("at"))
+        last = newest(one for some in told for one in some.last)
         by_code = sum((Counter(some.by_code) for some in told), Counter())
-        return ToldRefusals(last[::-1][:KEPT], dict(by_code))
+        return ToldRefusals(last, dict(by_code))
 
     async def requests(self) -> list[OwnRequest]:
         """Those of tenants that any worker answers."""

@@ -7,10 +7,14 @@ access log has. Messages are those that the clients got, which quote neither pro
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
+from itertools import islice
+from operator import attrgetter
 
 import msgspec
 
 KEPT = 200
+OF_STRANGERS = 50  # and no more, so that the others stay however many come without a key
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +24,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     client_id: str | None
     tenant: str | None  # its id; None: it was not let in
+    stranger: bool = False  # no key that counts came with it
     route: str  # its template
     status: int
     code: str
@@ -27,17 +32,26 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastRefusals:
-    """The last KEPT ones of one process."""
+    """The last ones of one process: KEPT, and OF_STRANGERS of strangers."""
 
     def __init__(self) -> None:
         self.by_code: Counter[str] = Counter()  # ever; codes are the gateway's own, so few
-        self._last: deque[Refusal] = deque(maxlen=KEPT)
+        self._of_strangers: deque[Refusal] = deque(maxlen=OF_STRANGERS)
+        self._of_others: deque[Refusal] = deque(maxlen=KEPT)
 
     def add(self, refusal: Refusal) -> None:
         """Note one."""
         self.by_code[refusal.code] += 1
-        self._last.append(refusal)
+        (self._of_strangers if refusal.stranger else self._of_others).append(refusal)
 
     def listed(self) -> list[Refusal]:
         """The newest first."""
-        return list(reversed(self._last))
+        return newest([*self._of_strangers, *self._of_others])
+
+
+def newest(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """The newest first: KEPT, and OF_STRANGERS of strangers."""
+    found = sorted(refusals, key=attrgetter("at"), reverse=True)
+    strangers = islice((one for one in found if one.stranger), OF_STRANGERS)
+    others = islice((one for one in found if not one.stranger), KEPT)
+    return sorted([*strangers, *others], key=attrgetter("at"), reverse=True)

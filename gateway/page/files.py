@@ -14,6 +14,7 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from gateway.errors import NotFound
+from gateway.http.packed import Packed
 
 STATIC = Path(__file__).parent / "static"
 API = Path(__file__).parent / "api"
@@ -42,12 +43,11 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file as it is sent."""
+    """A file as it is sent. One that is kept compressed has no other form."""
 
-    content: bytes
+    content: Packed
     media_type: str
     etag: str
-    is_gzip: bool = False
 
 
 class PageFiles:
@@ -69,12 +69,12 @@ class PageFiles:
         headers = {**_HEADERS, "etag": found.etag}
         if found.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        if not found.is_gzip:
-            return Response(found.content, media_type=found.media_type, headers=headers)
-        # Also to a client that does not say that it takes it: whoever has no key costs no work.
-        length = str(len(found.content))
-        headers |= {"content-encoding": "gzip", "content-length": length}
-        return StreamingResponse(_pieces(found.content), 200, headers, found.media_type)
+        packed = found.content.packed
+        if found.content.plain or packed is None:
+            return found.content.answer(request, headers, found.media_type)
+        # Also to a client that does not say that it takes it: unpacking would be work.
+        headers |= {"content-encoding": "gzip", "content-length": str(len(packed))}
+        return StreamingResponse(_pieces(packed), 200, headers, found.media_type)
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
@@ -86,7 +86,8 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 def _read(path: Path) -> PageFile:
     content = path.read_bytes()
     etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
-    return PageFile(content, _TYPES[_kind(path)], etag, path.suffix == _GZIP)
+    kept = Packed(b"", content) if path.suffix == _GZIP else Packed.of(content)
+    return PageFile(kept, _TYPES[_kind(path)], etag)
 
 
 def _kind(path: Path) -> str:

@@ -87,6 +87,9 @@ _CHUNKED = request(f"POST {CHAT}", "transfer-encoding: chunked")
 FLOODS: dict[str, Attack] = {
     "health checks": partial(ask_often, asked=request(HEALTH)),  # the measure for all others
     "descriptions": partial(ask_often, asked=request("GET /openapi.json")),
+    "packed descriptions": partial(
+        ask_often, asked=request("GET /openapi.json", "accept-encoding: gzip")
+    ),
     "the largest file": partial(ask_often, asked=request(f"GET {LARGEST}")),
     "wrong methods": partial(ask_often, asked=request("DELETE /healthz")),
     "options": partial(ask_often, asked=request(f"OPTIONS {CHAT}")),

@@ -317,6 +317,20 @@ class TestGzip:
         assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"]) / 4
         assert "accept-encoding" in zipped.headers["vary"].lower()
 
+    def test_what_has_no_key_is_compressed_once(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        paths = ("/openapi.json", "/usage/page.css", "/admin/ui/vendor/uPlot.js")
+        headers = {"accept-encoding": "gzip"}
+        before = [httpx.get(served.url + path, headers=headers).content for path in paths]
+        monkeypatch.setattr("starlette.middleware.gzip.GZipResponder.apply_compression", None)
+        for path, content in zip(paths, before, strict=True):
+            again = httpx.get(served.url + path, headers=headers)
+            assert (again.content, again.headers["content-encoding"]) == (content, "gzip")
+        with_key = headers | {"authorization": f"Bearer {served.admin_key}"}
+        large = httpx.get(f"{served.url}/metrics", headers=with_key)
+        assert large.status_code == 500, "the control: others are compressed as they are sent"
+
     def test_a_small_one_and_a_stream_are_not(self, served: Served, engine: FakeEngine) -> None:
         del engine
         headers = {"accept-encoding": "gzip", "authorization": f"Bearer {served.key}"}

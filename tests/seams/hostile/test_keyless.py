@@ -21,8 +21,8 @@ AT_ONCE = 4  # each pours FEWER_MIB at least, where it pours: together more than
 HANG_S = 60.0
 LONE_S = 5.0  # less than the deadline for a head
 AS_A_HEALTH_CHECK = (
-    "descriptions", "the largest file", "wrong methods", "options", "heads", "wrong paths",
-    "no key", "parameters", "fields", "cookies", "escapes",
+    "descriptions", "packed descriptions", "the largest file", "wrong methods", "options", "heads",
+    "wrong paths", "no key", "parameters", "fields", "cookies", "escapes",
 )  # fmt: skip
 TIMES_A_HEALTH_CHECK = 6.0  # what was closed here had cost a hundred times as much
 CHUNKED = "transfer-encoding: chunked\r\n"

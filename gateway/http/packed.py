@@ -1,0 +1,34 @@
+"""What is the same for everyone, compressed once: whoever has no key costs no work."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastapi import Request, Response
+
+_WORTH_IT = 1024  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A content, plain and compressed; None if that is not worth it."""
+
+    plain: bytes
+    packed: bytes | None
+
+    @classmethod
+    def of(cls, plain: bytes) -> Packed:
+        """With what it is compressed."""
+        return cls(plain, gzip.compress(plain, mtime=0) if len(plain) >= _WORTH_IT else None)
+
+    def answer(self, request: Request, headers: Mapping[str, str], media_type: str) -> Response:
+        """The content, as the client takes it."""
+        if self.packed is None:
+            return Response(self.plain, headers=headers, media_type=media_type)
+        varies = {**headers, "vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(self.plain, headers=varies, media_type=media_type)
+        varies["content-encoding"] = "gzip"
+        return Response(self.packed, headers=varies, media_type=media_type)
