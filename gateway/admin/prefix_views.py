@@ -14,11 +14,10 @@ from gateway.prompts.chat_json import (
     NONE,
     NULL,
     SaidMessage,
-    Tools,
     message_of,
     refuse_unsupported,
-    tools_of,
 )
+from gateway.prompts.chat_tools import SentTools, Tools
 from gateway.prompts.messages import template_form
 from gateway.state.records import EVERYONE, PrefixSource
 
@@ -87,7 +86,7 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 def source_of(body: NewPrefix) -> PrefixSource:
     """What is to be published; BadRequest for nothing, and for a chat together with a text."""
-    tools = tools_of(body.tools)
+    tools = _tools_of(body)
     if body.text is not None:
         for name, given in (("messages", body.messages is not None), ("tools", tools)):
             if given:
@@ -100,3 +99,11 @@ def source_of(body: NewPrefix) -> PrefixSource:
         refuse_unsupported(message, f"messages[{place}].")
     said = [template_form(message_of(message, place)) for place, message in enumerate(messages)]
     return PrefixSource(messages=said, tools=tools)
+
+
+def _tools_of(body: NewPrefix) -> list[dict[str, Any]] | None:
+    """Those that are published; BadRequest for one that no request is shown."""
+    sent = SentTools.of(body.tools)
+    for one in sent.passed_over:
+        raise BadRequest(one.reason, code="unsupported_parameter", param=f"{one.param}.type")
+    return [*sent.forms] or None

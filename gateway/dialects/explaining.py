@@ -1,4 +1,6 @@
-"""The extension `ratoon` of every dialect: a request asks why it missed, and its answer says so.
+"""The extension `ratoon` of every dialect: why a prompt missed, and what of a request is ignored.
+
+A request asks for the first. The second is said of what would have an effect elsewhere.
 
 Knows: the fields of both. Does not know: how a dialect names its parts, or how they are compared.
 """
@@ -13,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
+from gateway.prompts.offered_tools import PassedOver
 from gateway.usage.request_metrics import Usage
 
 AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -30,9 +33,10 @@ class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RatoonReply(Struct, frozen=True, kw_only=True):
-    """An extension: what the request asked about the cache."""
+    """An extension: what the request asked about the cache, and what of it has no effect here."""
 
-    cache_miss: CacheMiss
+    cache_miss: CacheMiss | UnsetType = UNSET
+    ignored: tuple[PassedOver, ...] | UnsetType = UNSET
 
 
 def explain_of(
@@ -49,6 +53,11 @@ def explain_of(
     return Explain(options.previous_id, found)
 
 
-def ratoon_reply(usage: Usage) -> RatoonReply | UnsetType:
-    """What is said of `usage`, where it was asked for."""
-    return UNSET if usage.cache_miss is None else RatoonReply(cache_miss=usage.cache_miss)
+def ratoon_reply(
+    usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
+) -> RatoonReply | UnsetType:
+    """What is said of `usage`, where it was asked for, and of what was `ignored`."""
+    miss = None if usage is None else usage.cache_miss
+    if miss is None and not ignored:
+        return UNSET
+    return RatoonReply(cache_miss=UNSET if miss is None else miss, ignored=ignored or UNSET)

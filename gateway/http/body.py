@@ -154,12 +154,15 @@ def parse_steps(
         raise _too_deep(max_depth) from None
 
 
-def parse_part(decoder: msgspec.json.Decoder[T], part: Body) -> T:
-    """The Struct in `part`, whose text and shape have been checked; or BadRequest."""
+def parse_part(decoder: msgspec.json.Decoder[T], part: Body, where: str = "") -> T:
+    """The Struct in `part`, whose text and shape have been checked; or BadRequest.
+
+    `where`: the field that the part stands in, with which an error's `param` begins.
+    """
     try:
         return decoder.decode(part)
     except msgspec.ValidationError as error:
-        raise invalid(str(error)) from None
+        raise invalid(str(error), where) from None
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
 

@@ -3,11 +3,8 @@
 Dialects that speak it and the operator, who publishes messages, read the same Structs. `Raw` fields
 are known but not supported.
 
-A template shows the model a tool as it was sent, with its fields in the caller's order and those
-that only the model knows. So a tool is checked as a Struct, and given on as a plain object.
-
-Knows: names and types, and what a message becomes (`messages.py`). Does not know: who may send
-tools, or how a model writes a call (`gateway/turn_formats`).
+Knows: names and types, and what a message becomes (`messages.py`). Does not know: tools
+(`chat_tools.py`), or how a model writes a call (`gateway/turn_formats`).
 """
 
 from __future__ import annotations
@@ -20,12 +17,10 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.errors import BadRequest
-from gateway.http.body import check_inner, parse_part
-from gateway.prompts.chat_template import Tool
+from gateway.http.body import check_inner
 from gateway.prompts.messages import Message, Reasoning, Text, ToolCall, ToolResult
-from gateway.turn_formats.turn_format import ToolSpec
+from gateway.prompts.offered_tools import free_arguments
 
-MAX_TOOLS = 128  # as many as OpenAI takes
 _ASKS_NOTHING = {b"", b"null", b"false", b"[]", b'""', b"0"}
 
 NULL: dict[str, Any] = {"type": "null"}
@@ -66,12 +61,31 @@ class SaidFunction(Struct, frozen=True, kw_only=True):
     arguments: str | dict[str, Any] | None = None
 
 
-class SaidCall(Struct, frozen=True, kw_only=True):
-    """A call that the assistant made."""
+class SaidText(Struct, frozen=True, kw_only=True):
+    """What was called of the tools that take text, and with which."""
 
-    function: SaidFunction
+    name: Annotated[str, Meta(min_length=1)]
+    input: str
+
+
+class SaidCall(Struct, frozen=True, kw_only=True):
+    """A call that the assistant made: of a function, or of a `custom` tool."""
+
+    function: SaidFunction | None = None
+    custom: SaidText | None = None
     id: str | None = None
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = "function"
+
+
+def _of_type(name: str, *, is_default: bool = False) -> dict[str, Any]:
+    required = [name] if is_default else [name, "type"]
+    return {
+        "required": required,
+        "properties": {"type": {"enum": [name]}, name: {"not": NULL}},
+    }
+
+
+_CALL = {"anyOf": [_of_type("function", is_default=True), _of_type("custom")]}
 
 
 class ChatMessage(Struct, frozen=True, kw_only=True):
@@ -81,7 +95,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     content: str | list[TextPart] | None = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[SaidCall] | None = None
+    tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of it
     thinking: str | None = None  # gpt-oss's name of it, which its template reads
@@ -109,8 +123,8 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
     """BadRequest where the calls' arguments, which are JSON in strings, have too many values."""
-    calls = (call for message in messages for call in message.tool_calls or ())
-    spelled = [call.function.arguments for call in calls]
+    calls = (call.function for message in messages for call in message.tool_calls or ())
+    spelled = [function.arguments for function in calls if function is not None]
     texts = [one.encode() for one in spelled if isinstance(one, str)]
     if texts:
         check_inner(b",".join(texts), "messages")
@@ -137,14 +151,21 @@ def _calls_of(message: ChatMessage, where: str) -> list[ToolCall]:
     calls = message.tool_calls or []
     if calls and message.role != "assistant":
         raise BadRequest("only the assistant calls tools", param=f"{where}.tool_calls")
-    return [
-        _call_of(call, f"{where}.tool_calls[{number}].function.arguments")
-        for number, call in enumerate(calls)
-    ]
+    return [_call_of(call, f"{where}.tool_calls[{number}]") for number, call in enumerate(calls)]
 
 
-def _call_of(call: SaidCall, param: str) -> ToolCall:
-    return ToolCall(call.function.name, arguments_of(call.function.arguments, param), call.id)
+def _call_of(call: SaidCall, where: str) -> ToolCall:
+    function, custom = call.function, call.custom
+    if call.type == "custom" and custom is not None:
+        return ToolCall(custom.name, free_arguments(custom.input), call.id)
+    if call.type == "function" and function is not None:
+        arguments = arguments_of(function.arguments, f"{where}.function.arguments")
+        return ToolCall(function.name, arguments, call.id)
+    raise BadRequest(
+        f"the call has no `{call.type}`",
+        code="missing_required_parameter",
+        param=f"{where}.{call.type}",
+    )
 
 
 def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, Any]:
@@ -187,84 +208,3 @@ def unsupported(param: str, unless: str = "") -> BadRequest:
 @cache
 def _unsupported_fields(struct: type[Struct]) -> tuple[str, ...]:
     return tuple(one.name for one in msgspec.structs.fields(struct) if one.type is Raw)
-
-
-class _Function(Struct, frozen=True):
-    name: Annotated[str, Meta(min_length=1)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None  # a JSON schema
-    strict: bool | None = None
-    cache_control: CacheControl | None = None
-
-
-class _Sent(Struct, frozen=True):
-    type: Literal["function"]
-    function: _Function
-    cache_control: CacheControl | None = None
-
-
-class _Checked(Struct, frozen=True):
-    tools: Annotated[list[_Sent], Meta(max_length=MAX_TOOLS)] | None
-
-
-class _PlainTool(Struct, frozen=True):
-    tools: list[dict[str, Any]] | None
-
-
-def _schema() -> dict[str, Any]:
-    """Written out whole, since a reference would not resolve where a `Raw` field is described."""
-    _, named = msgspec.json.schema_components([_Checked], ref_template="{name}")
-    titles = {"_Sent": "Tool", "_Function": "Function", "CacheControl": "CacheControl"}
-
-    def whole(schema: Any) -> Any:
-        if isinstance(schema, list):
-            return [whole(one) for one in schema]
-        if not isinstance(schema, dict):
-            return schema
-        name = schema.get("$ref")
-        if name is not None:
-            return {**whole(named[name]), "title": titles[name]}
-        return {key: whole(one) for key, one in schema.items()}
-
-    return dict(whole(named["_Checked"]["properties"]["tools"]))
-
-
-_CHECKED = msgspec.json.Decoder(_Checked)
-_PLAIN = msgspec.json.Decoder(_PlainTool)
-
-Tools = Annotated[Raw, Meta(extra_json_schema=_schema())]
-
-
-def tools_of(raw: Raw) -> list[Tool] | None:
-    """The tools in a field of a body that `parse` has seen; None for none and for an empty list.
-
-    BadRequest that names the first field that is wrong, such as `tools[3].function.name`.
-    """
-    if not bytes(raw):
-        return None
-    part = b'{"tools":%b}' % bytes(raw)
-    parse_part(_CHECKED, part)
-    # Also what was passed over until now must be right: this reads every value.
-    plain: list[Tool] | None = parse_part(_PLAIN, part).tools
-    for tool in plain or ():
-        # No model is shown a mark: the prompt would change with it.
-        tool.pop("cache_control", None)
-        tool["function"].pop("cache_control", None)
-    return plain or None
-
-
-def marked_tools(raw: Raw) -> list[tuple[int, CacheControl]]:
-    """The marks in a field that `tools_of` has read, each with the place of its tool."""
-    if b'"cache_control"' not in bytes(raw):
-        return []
-    sent = parse_part(_CHECKED, b'{"tools":%b}' % bytes(raw)).tools or []
-    marks = ((at, one.cache_control or one.function.cache_control) for at, one in enumerate(sent))
-    return [(at, control) for at, control in marks if control is not None]
-
-
-def specs_of(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
-    """What may be called, of tools as `tools_of` gives them."""
-    functions = [tool["function"] for tool in tools]
-    return tuple(
-        ToolSpec(one["name"], one.get("parameters"), bool(one.get("strict"))) for one in functions
-    )

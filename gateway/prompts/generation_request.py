@@ -37,6 +37,7 @@ class ChatPrompt:
     variables: Mapping[str, Scalar] | None = None
     tools: Sequence[Tool] | None = None
     tools_size: int = 0  # characters in which they were sent
+    later_tools: tuple[ToolSpec, ...] = ()  # that messages bring, and the template does not show
 
 
 Prompt = ChatPrompt | str | TokenIds

@@ -17,8 +17,8 @@ from gateway.dialects.openai.schema import ChatRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.tool_choice import must_call, only
 from gateway.http.body import parse_part
-from gateway.prompts.chat_json import specs_of
 from gateway.prompts.chat_template import Tool
+from gateway.prompts.chat_tools import specs_of
 from gateway.prompts.generation_request import AnswerForm
 
 
@@ -30,9 +30,13 @@ class _FunctionChoice(Struct, frozen=True, tag_field="type", tag="function"):
     function: _Named
 
 
+class _CustomChoice(Struct, frozen=True, tag_field="type", tag="custom"):
+    custom: _Named
+
+
 class _Allowed(Struct, frozen=True):
     mode: Literal["auto", "required"]
-    tools: list[_FunctionChoice]
+    tools: list[_FunctionChoice | _CustomChoice]
 
 
 class _AllowedTools(Struct, frozen=True, tag_field="type", tag="allowed_tools"):
@@ -40,7 +44,7 @@ class _AllowedTools(Struct, frozen=True, tag_field="type", tag="allowed_tools"):
 
 
 _ToolChoice: TypeAlias = (
-    Literal["none", "auto", "required"] | _FunctionChoice | _AllowedTools | None
+    Literal["none", "auto", "required"] | _FunctionChoice | _CustomChoice | _AllowedTools | None
 )
 
 
@@ -65,11 +69,15 @@ def form_of_chat(wire: ChatRequest, tools: Sequence[Tool] | None) -> AnswerForm:
             return form
         case "required":
             return must_call(form)
-        case _FunctionChoice(named):
+        case _FunctionChoice(named) | _CustomChoice(named):
             return only(replace(form, most_calls=1), [named.name], least_calls=1)
         case _AllowedTools(allowed):
-            names = [tool.function.name for tool in allowed.tools]
+            names = [_name_of(tool) for tool in allowed.tools]
             return only(form, names, least_calls=int(allowed.mode == "required"))
+
+
+def _name_of(choice: _FunctionChoice | _CustomChoice) -> str:
+    return choice.custom.name if isinstance(choice, _CustomChoice) else choice.function.name
 
 
 def _choice_of(raw: Raw) -> _ToolChoice:

@@ -23,10 +23,10 @@ from gateway.prompts.chat_json import (
     check_arguments,
     message_of,
     refuse_unsupported,
-    tools_of,
     unsupported,
 )
 from gateway.prompts.chat_template import Scalar
+from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.explaining import message_parts, tool_parts
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
@@ -37,11 +37,16 @@ def request_of_chat(
     request_id: str,
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
+    sent: SentTools | None = None,
 ) -> GenerationRequest:
-    """What the request asks for; BadRequest names the field that is wrong or not supported."""
+    """What the request asks for; BadRequest names the field that is wrong or not supported.
+
+    `sent`: its tools, if they have been read already.
+    """
     _refuse(wire)
     newer = wire.max_completion_tokens
-    prompt = chat_of(wire.messages, wire, bounds)
+    tools = SentTools.of(wire.tools) if sent is None else sent
+    prompt = chat_of(wire.messages, wire, tools, bounds)
     return generation_request(
         wire,
         request_id,
@@ -53,7 +58,7 @@ def request_of_chat(
         num_logprobs=_num_logprobs(wire),
         form=form_of_chat(wire, prompt.tools),
         explain=explain_of(wire.ratoon, partial(_parts, prompt)),
-        marks=marks_of_chat(wire, prompt),
+        marks=marks_of_chat(wire, prompt, tools),
     )
 
 
@@ -72,7 +77,10 @@ def _refuse(wire: ChatRequest) -> None:
 
 
 def chat_of(
-    messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest, bounds: Bounds
+    messages: Sequence[ChatMessage],
+    options: ChatRequest | TokenizeRequest,
+    tools: SentTools,
+    bounds: Bounds,
 ) -> ChatPrompt:
     """The messages and tools to be rendered."""
     if len(messages) > bounds.max_messages:
@@ -96,7 +104,7 @@ def chat_of(
         add_generation_prompt=not continue_final and options.add_generation_prompt is not False,
         continue_final_message=continue_final,
         variables=_variables(options),
-        tools=tools_of(options.tools),
+        tools=[*tools.forms] or None,
         tools_size=len(bytes(options.tools)),
     )
 

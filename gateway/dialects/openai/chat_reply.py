@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, UnsetType
 
 from gateway.dialects.explaining import ratoon_reply
-from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.finished_choice import FinishedCall, FinishedChoice
 from gateway.dialects.openai.logprobs import chat_logprobs
 from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
 from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
 from gateway.dialects.openai.replies import (
     AssistantMessage,
+    CalledCustom,
     CalledFunction,
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
     ChatCompletion,
     ChatLogprobs,
+    CustomCall,
+    CustomDelta,
     FinishReason,
     FunctionCall,
     FunctionDelta,
@@ -32,6 +35,7 @@ from gateway.dialects.openai.replies import (
     UsageReply,
 )
 from gateway.generation.choice import ChoiceEnded, Delta, Event
+from gateway.prompts.offered_tools import FreeInput, free_input
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 from gateway.usage.request_metrics import Usage
 
@@ -43,14 +47,19 @@ class ChatReply(ReplyFormat):
     request_id: str
     service_tier: ServedTier | UnsetType = UNSET
     prompt_logprobs: int | None = None  # in vLLM's form
+    free: frozenset[str] = frozenset()  # names of tools that take text
     calls: dict[int, int] = field(default_factory=dict)  # begun so far, by choice
+    texts: dict[int, FreeInput] = field(default_factory=dict)  # of the calls that take text
     told: set[int] = field(default_factory=set)  # choices of which tokens were told
 
     def frame(self, event: Event) -> bytes | None:
         """The chunks for `event` as bytes; None when there is nothing to send."""
         if isinstance(event, Delta) and event.pieces is not None:
             return b"".join(map(self._chunk, self._parsed(event))) or None
-        return ReplyFormat.frame(self, event)  # `super()` does not know a class with slots
+        rest = () if isinstance(event, Delta) else self._rest_of_text(event.index)
+        chunks = [self._chunk(ChatChunkChoice(event.index, delta)) for delta in rest]
+        # `super()` does not know a class with slots
+        return b"".join([*chunks, ReplyFormat.frame(self, event) or b""]) or None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
         """What `event` adds to its message."""
@@ -88,12 +97,12 @@ class ChatReply(ReplyFormat):
                 self.tokenizer, choices[0].prompt, self.prompt_logprobs
             ),
             service_tier=self.service_tier,
-            ratoon=ratoon_reply(usage),
+            ratoon=ratoon_reply(usage, self.ignored),
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
         """A chunk for each piece of the turn; log-probabilities are in the first."""
-        deltas = [self._delta(event.index, piece) for piece in event.pieces or ()]
+        deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)
             deltas.insert(0, MessageDelta("assistant", ""))
@@ -103,27 +112,44 @@ class ChatReply(ReplyFormat):
         for place, delta in enumerate(deltas):
             yield ChatChunkChoice(event.index, delta, None if place else logprobs)
 
-    def _delta(self, index: int, piece: Piece) -> MessageDelta:
+    def _deltas(self, index: int, piece: Piece) -> Iterator[MessageDelta]:
+        if not isinstance(piece, CallArguments):
+            yield from self._rest_of_text(index)
         match piece:
             case TextPiece(text):
-                return MessageDelta(content=text)
+                yield MessageDelta(content=text)
             case ReasoningPiece(text):
-                return MessageDelta(reasoning_content=text, reasoning=text)
+                yield MessageDelta(reasoning_content=text, reasoning=text)
             case CallStarted(name):
-                number = self.calls[index] = self.calls.get(index, -1) + 1
-                begun = ToolCallDelta(
-                    number, self._call_id(index, number), "function", FunctionDelta(name, "")
-                )
-                return MessageDelta(tool_calls=[begun])
+                yield MessageDelta(tool_calls=[self._begun(index, name)])
+            case CallArguments(text) if index in self.texts:
+                yield from self._text(index, self.texts[index].feed(text))
             case CallArguments(text):
                 more = ToolCallDelta(self.calls[index], function=FunctionDelta(arguments=text))
-                return MessageDelta(tool_calls=[more])
+                yield MessageDelta(tool_calls=[more])
+
+    def _begun(self, index: int, name: str) -> ToolCallDelta:
+        number = self.calls[index] = self.calls.get(index, -1) + 1
+        call_id = self._call_id(index, number)
+        if name in self.free:
+            self.texts[index] = FreeInput()
+            return ToolCallDelta(number, call_id, "custom", custom=CustomDelta(name, ""))
+        return ToolCallDelta(number, call_id, "function", FunctionDelta(name, ""))
+
+    def _rest_of_text(self, index: int) -> Iterator[MessageDelta]:
+        """What the text of the last call still has, which is over."""
+        reader = self.texts.pop(index, None)
+        if reader is not None:
+            yield from self._text(index, reader.end())
+
+    def _text(self, index: int, text: str) -> Iterator[MessageDelta]:
+        if text:
+            more = ToolCallDelta(self.calls[index], custom=CustomDelta(input=text))
+            yield MessageDelta(tool_calls=[more])
 
     def _choice(self, choice: FinishedChoice) -> ChatChoice:
         calls = [
-            FunctionCall(
-                self._call_id(choice.index, number), CalledFunction(call.name, call.arguments)
-            )
+            self._call(call, self._call_id(choice.index, number))
             for number, call in enumerate(choice.calls)
         ]
         self.calls[choice.index] = len(calls) - 1
@@ -134,6 +160,11 @@ class ChatReply(ReplyFormat):
             tool_calls=calls or UNSET,
         )
         return ChatChoice(choice.index, message, self._logprobs(choice), self._reason(choice.end))
+
+    def _call(self, call: FinishedCall, call_id: str) -> FunctionCall | CustomCall:
+        if call.name in self.free:
+            return CustomCall(call_id, CalledCustom(call.name, free_input(call.arguments)))
+        return FunctionCall(call_id, CalledFunction(call.name, call.arguments))
 
     def _reason(self, end: ChoiceEnded) -> FinishReason:
         has_calls = self.calls.get(end.index, -1) >= 0

@@ -22,30 +22,31 @@ from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai.schema import ChatRequest
 from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import ChatMessage, Lifetime, TextPart, marked_tools, message_of
+from gateway.prompts.chat_json import ChatMessage, Lifetime, TextPart, message_of
+from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    """Behind a message, or behind so many parts of it; or behind so many tools and the system."""
+    """Behind a message, or behind so many parts of it; or behind a tool and the system."""
 
     message: int = 0
     parts: int | None = None
-    tools: int | None = None
+    tool: int | None = None
 
 
-def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
+def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tuple[CacheMark, ...]:
     """The marks of `wire`, of which `prompt` was made, in order; BadRequest for those not allowed.
 
     Each comes with what it covers.
     """
 
     def covered(place: _Place) -> ChatPrompt | None:
-        return _covered(place, wire, prompt)
+        return _covered(place, wire, prompt, tools)
 
     own = [Breakpoint(covered(place), ttl) for place, ttl in [*_breakpoints(wire.messages)][-MOST:]]
     marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
-    return with_controls(marks, [*_controls(wire)], covered, has_breakpoints=bool(own))
+    return with_controls(marks, [*_controls(wire, tools)], covered, has_breakpoints=bool(own))
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
@@ -62,9 +63,9 @@ def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Life
             yield _Place(place, at + 1), part.prompt_cache_breakpoint.ttl
 
 
-def _controls(wire: ChatRequest) -> Iterator[tuple[Marked, _Place]]:
-    for at, control in marked_tools(wire.tools):
-        yield Marked(f"tools[{at}].cache_control", control), _Place(tools=at + 1)
+def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Place]]:
+    for at, control in tools.marks:
+        yield Marked(f"tools[{at}].cache_control", control), _Place(tool=at)
     for place, message in enumerate(wire.messages):
         where, on_message = f"messages[{place}]", message.cache_control
         for at, part in enumerate(_parts(message)):
@@ -79,11 +80,13 @@ def _controls(wire: ChatRequest) -> Iterator[tuple[Marked, _Place]]:
             yield Marked(f"{where}.cache_control", on_message), _Place(place)
 
 
-def _covered(place: _Place, wire: ChatRequest, prompt: ChatPrompt) -> ChatPrompt | None:
+def _covered(
+    place: _Place, wire: ChatRequest, prompt: ChatPrompt, tools: SentTools
+) -> ChatPrompt | None:
     """The chat up to the mark; None: all of it."""
-    if place.tools is not None:
+    if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
-        return replace(prompt, messages=tuple(system), tools=(prompt.tools or [])[: place.tools])
+        return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))
     message = wire.messages[place.message]
     is_whole = place.parts in (None, len(_parts(message)))
     if is_whole and place.message == len(wire.messages) - 1:

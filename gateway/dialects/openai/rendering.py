@@ -20,6 +20,7 @@ from gateway.dialects.openai.replies import (
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.generation.choice import Event
 from gateway.limits.limits import RateStatus
+from gateway.prompts.offered_tools import PassedOver
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.usage.request_metrics import Usage
 
@@ -35,6 +36,7 @@ class ReplyFormat(ABC):
     model: str
     include_usage: bool
     tokenizer: Tokenizer
+    ignored: tuple[PassedOver, ...] = ()  # of the request
     begun: set[int] = field(default_factory=set)  # choices of which a chunk was sent
     ratoon: RatoonReply | msgspec.UnsetType = UNSET  # for the next chunk
 
@@ -44,7 +46,7 @@ class ReplyFormat(ABC):
 
     def begin(self, usage: Usage) -> None:
         """Nothing comes before the first chunk, which says why the prompt missed."""
-        self.ratoon = ratoon_reply(usage)
+        self.ratoon = ratoon_reply(usage, self.ignored)
 
     def usage_frame(self, usage: Usage) -> bytes | None:
         """The chunk after the last one as bytes, when usage was asked for."""

@@ -74,12 +74,25 @@ class CalledFunction(Struct, frozen=True):
     arguments: str
 
 
-class FunctionCall(Struct, frozen=True):
-    """A call of a tool."""
+class FunctionCall(Struct, frozen=True, tag_field="type", tag="function"):
+    """A call of a function."""
 
     id: str
     function: CalledFunction
-    type: Literal["function"] = "function"
+
+
+class CalledCustom(Struct, frozen=True):
+    """What is called, with a text."""
+
+    name: str
+    input: str
+
+
+class CustomCall(Struct, frozen=True, tag_field="type", tag="custom"):
+    """A call of a tool that takes text."""
+
+    id: str
+    custom: CalledCustom
 
 
 class AssistantMessage(Struct, frozen=True):
@@ -93,7 +106,7 @@ class AssistantMessage(Struct, frozen=True):
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
-    tool_calls: list[FunctionCall] | UnsetType = UNSET
+    tool_calls: list[FunctionCall | CustomCall] | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True):
@@ -138,13 +151,21 @@ class FunctionDelta(Struct, frozen=True):
     arguments: str | UnsetType = UNSET
 
 
+class CustomDelta(Struct, frozen=True):
+    """The name of what is called, or more of its text."""
+
+    name: str | UnsetType = UNSET
+    input: str | UnsetType = UNSET
+
+
 class ToolCallDelta(Struct, frozen=True):
-    """A call begins, or has more arguments."""
+    """A call begins, or has more arguments or more text."""
 
     index: int
     id: str | UnsetType = UNSET
-    type: Literal["function"] | UnsetType = UNSET
+    type: Literal["function", "custom"] | UnsetType = UNSET
     function: FunctionDelta | UnsetType = UNSET
+    custom: CustomDelta | UnsetType = UNSET
 
 
 class MessageDelta(Struct, frozen=True):

@@ -59,9 +59,11 @@ from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
+from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import GenerationRequest
 
+Understood = TypeVar("Understood")
 T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
 
 _CHAT = msgspec.json.Decoder(ChatRequest)
@@ -93,15 +95,19 @@ class Reader:
         """What a chat asks for, without its body, and whether the answer is a stream."""
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
-        wanted = await self._understood(
-            permit,
-            permit.body.size // BYTES_PER_CHARACTER,
-            lambda bounds: request_of_chat(wire, request_id, bounds, self.card.defaults),
-        )
+
+        def understand(bounds: Bounds) -> tuple[GenerationRequest, SentTools]:
+            sent = SentTools.of(wire.tools)
+            return request_of_chat(wire, request_id, bounds, self.card.defaults, sent), sent
+
+        size = permit.body.size // BYTES_PER_CHARACTER
+        wanted, sent = await self._understood(permit, size, understand)
         reply = ChatReply(
             id=f"chatcmpl-{request_id}",
             request_id=request_id,
             service_tier=_served_tier(wire),
+            free=sent.free,
+            ignored=sent.passed_over,
             prompt_logprobs=wire.prompt_logprobs,
             **self._reply_fields(wire),
         )
@@ -146,14 +152,14 @@ class Reader:
         return wire
 
     async def _understood(
-        self, permit: Permit, size: int, understand: Callable[[Bounds], GenerationRequest]
-    ) -> GenerationRequest:
+        self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
+    ) -> Understood:
         """What `understand` makes of a request; `size` is how much work that is."""
         bounds = self.bounds
         if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
 
-        def work() -> Steps[GenerationRequest]:
+        def work() -> Steps[Understood]:
             yield from ()
             return understand(bounds)
 

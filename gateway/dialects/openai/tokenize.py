@@ -17,7 +17,7 @@ from gateway.dialects.openai.schema import DetokenizeRequest, TokenId, TokenizeR
 from gateway.errors import BadRequest
 from gateway.http.body import Body, Part, parse_part
 from gateway.prompts.admission import Admission
-from gateway.prompts.chat_json import tools_of
+from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import Prompt
 from gateway.prompts.prompt_tokens import check_ids
@@ -111,7 +111,7 @@ def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Prompt:
     if (wire.prompt is None) == (wire.messages is None):
         raise BadRequest("give either `prompt` or `messages`", param="prompt")
     if wire.messages is not None:
-        return chat_of(wire.messages, wire, bounds)
-    if tools_of(wire.tools):
+        return chat_of(wire.messages, wire, SentTools.of(wire.tools), bounds)
+    if SentTools.of(wire.tools).forms:
         raise BadRequest("`tools` need `messages`", param="tools")
     return wire.prompt or ""

@@ -1,131 +1,105 @@
-"""What may answer: which functions may or must be called, and how the text looks.
+"""What may answer: which tools may or must be called, and how the text looks.
 
-Functions are sent flat, and shown to the model in the form that chat templates know. A hosted tool
-is refused: nobody here would run it.
-
-Knows: `tools`, `tool_choice`, `parallel_tool_calls`, `text.format`. Does not know: how a call is
-spelled for the model.
+Knows: `tool_choice`, `parallel_tool_calls`, `text.format`. Does not know: what a tool is
+(`toolset.py`), or how a call is spelled for the model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 
 from engine.link.messages import Grammar
 from gateway.dialects.responses.schema import ResponsesRequest, TextFormat
+from gateway.dialects.responses.tool_entries import SEARCH, Kind
+from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
 from gateway.http.body import parse_part
-from gateway.prompts.chat_json import MAX_TOOLS, CacheControl, unsupported
-from gateway.prompts.chat_template import Tool
+from gateway.prompts.chat_json import unsupported
 from gateway.prompts.generation_request import AnswerForm
-from gateway.turn_formats.turn_format import ToolSpec
 
 _OBJECT = '{"type": "object"}'
+_RUN = get_args(Kind)
 
 
-class _Typed(Struct, frozen=True):
+class _Chosen(Struct, frozen=True, kw_only=True):
+    """A tool by its name, a hosted one by its type, or several of either."""
+
     type: str
+    name: str | None = None
+    namespace: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[_Chosen] | None = None
 
 
-class _Function(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(min_length=1)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None  # a JSON schema
-    strict: bool | None = None
-    cache_control: CacheControl | None = None
-
-
-class _TypedTools(Struct, frozen=True):
-    tools: Annotated[list[_Typed], Meta(max_length=MAX_TOOLS)] | None
-
-
-class _Functions(Struct, frozen=True):
-    tools: list[_Function] | None
-
-
-class _Named(Struct, frozen=True, tag_field="type", tag="function"):
-    name: str
-
-
-class _Allowed(Struct, frozen=True, tag_field="type", tag="allowed_tools"):
-    mode: Literal["auto", "required"]
-    tools: list[_Named]
-
-
-_ToolChoice: TypeAlias = Literal["none", "auto", "required"] | _Named | _Allowed | None
+_ToolChoice: TypeAlias = Literal["none", "auto", "required"] | _Chosen | None
 
 
 class _Choice(Struct, frozen=True):
     tool_choice: _ToolChoice
 
 
-_TYPED = msgspec.json.Decoder(_TypedTools)
-_FUNCTIONS = msgspec.json.Decoder(_Functions)
 _CHOICE = msgspec.json.Decoder(_Choice)
 
 
-def tools_and_form(wire: ResponsesRequest) -> tuple[list[Tool], AnswerForm]:
-    """The tools as templates take them, and the form; BadRequest names the field."""
-    functions = _functions_of(wire.tools)
-    specs = tuple(ToolSpec(one.name, one.parameters, bool(one.strict)) for one in functions)
+def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
+    """The form that `wire` asks for, with `tools` in it; BadRequest names the field."""
     form = AnswerForm(
-        specs,
+        tools.specs(),
         most_calls=1 if wire.parallel_tool_calls is False else None,
         text=_grammar(wire.text.format) if wire.text is not None and wire.text.format else None,
         text_param="text.format.schema",
     )
-    return [_template_form(one) for one in functions], _chosen(wire.tool_choice, form)
-
-
-def marked_functions(raw: Raw) -> list[tuple[int, CacheControl]]:
-    """The marks on tools that have been read, each with the place of its tool."""
-    if b'"cache_control"' not in bytes(raw):
-        return []
-    marks = ((place, one.cache_control) for place, one in enumerate(_functions_of(raw)))
-    return [(place, control) for place, control in marks if control is not None]
-
-
-def _functions_of(raw: Raw) -> list[_Function]:
-    if not bytes(raw):
-        return []
-    part = b'{"tools":%b}' % bytes(raw)
-    for place, tool in enumerate(parse_part(_TYPED, part).tools or ()):
-        if tool.type != "function":
-            raise BadRequest(
-                "only tools of type `function` are supported; hosted tools run elsewhere",
-                code="unsupported_parameter",
-                param=f"tools[{place}].type",
-            )
-    return parse_part(_FUNCTIONS, part).tools or []
-
-
-def _template_form(function: _Function) -> Tool:
-    named: dict[str, Any] = {"name": function.name}
-    if function.description is not None:
-        named["description"] = function.description
-    if function.parameters is not None:
-        named["parameters"] = function.parameters
-    return {"type": "function", "function": named}
-
-
-def _chosen(raw: Raw, form: AnswerForm) -> AnswerForm:
-    match _choice_of(raw):
+    match _choice_of(wire.tool_choice):
         case "none":
             return replace(form, most_calls=0)
         case None | "auto":
             return form
         case "required":
             return must_call(form)
-        case _Named(name):
-            return only(replace(form, most_calls=1), [name], least_calls=1)
-        case _Allowed(mode, tools):
-            names = [tool.name for tool in tools]
-            return only(form, names, least_calls=int(mode == "required"))
+        case _Chosen(type="allowed_tools") as allowed:
+            return _allowed(allowed, form, tools)
+        case chosen:
+            names = [*_names(chosen, tools, "tool_choice")]
+            return only(replace(form, most_calls=1), names, least_calls=1)
+
+
+def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
+    """Hosted tools among those that are allowed are not called, as if they were not there."""
+    for name in ("mode", "tools"):
+        if getattr(allowed, name) is None:
+            raise _missing(f"tool_choice.{name}")
+    run = [(at, one) for at, one in enumerate(allowed.tools or ()) if one.type in _RUN]
+    names = [name for at, one in run for name in _names(one, tools, f"tool_choice.tools[{at}]")]
+    if not names and allowed.tools and allowed.mode == "auto":
+        return replace(form, most_calls=0)
+    return only(form, names, least_calls=int(allowed.mode == "required"))
+
+
+def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
+    """The shown names of what is chosen; BadRequest for a tool that nothing here runs."""
+    if chosen.type not in _RUN:
+        raise BadRequest(
+            "a tool of this type does not run here, so it cannot be chosen",
+            code="unsupported_parameter",
+            param=f"{where}.type",
+        )
+    name = SEARCH if chosen.type == SEARCH else chosen.name
+    if name is None:
+        raise _missing(f"{where}.name")
+    found = tools.named(chosen.type, name, chosen.namespace)
+    if not found:
+        raise BadRequest("`tool_choice` names a tool that is not in `tools`", param="tool_choice")
+    yield from found
+
+
+def _missing(param: str) -> BadRequest:
+    return BadRequest(f"`{param}` is missing", code="missing_required_parameter", param=param)
 
 
 def _choice_of(raw: Raw) -> _ToolChoice:

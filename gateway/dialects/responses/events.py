@@ -117,6 +117,22 @@ class ArgumentsDone(
     arguments: str
 
 
+class CustomInputDelta(
+    _InItem, frozen=True, kw_only=True, tag="response.custom_tool_call_input.delta"
+):
+    """More of the text of a call."""
+
+    delta: str
+
+
+class CustomInputDone(
+    _InItem, frozen=True, kw_only=True, tag="response.custom_tool_call_input.done"
+):
+    """All of the text of a call."""
+
+    input: str
+
+
 ResponseEvent = (
     ResponseCreated
     | ResponseInProgress
@@ -133,6 +149,8 @@ ResponseEvent = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | CustomInputDelta
+    | CustomInputDone
 )
 
 

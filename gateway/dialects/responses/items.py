@@ -18,13 +18,21 @@ from gateway.errors import BadRequest
 
 REFERENCE = "item_reference"
 STORED = "previous_response_id"  # the field by which the items of a stored response came
+ADDED_TOOLS, FOUND_TOOLS = "additional_tools", "tool_search_output"
 _TEXTS = {"input_text", "output_text", "text"}
 _PREFIXES = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
     "reasoning": "rs",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "tool_search_call": "tsc",
+    FOUND_TOOLS: "tso",
+    ADDED_TOOLS: "at",
 }
+CALLS = ("function_call", "custom_tool_call", "tool_search_call")
+OUTPUTS = ("function_call_output", "custom_tool_call_output", FOUND_TOOLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,15 @@ def _checked(item: Item, param: str, request_id: str, number: int) -> Item:
             return _message(kept, param)
         case "function_call":
             _require(item, ("call_id", "name", "arguments"), param)
-        case "function_call_output":
+        case "custom_tool_call":
+            _require(item, ("call_id", "name", "input"), param)
+        case "tool_search_call":
+            _require(item, ("arguments",), param)
+        case "function_call_output" | "custom_tool_call_output":
             _require(item, ("call_id", "output"), param)
             _check_parts(item.output, f"{param}.output")
+        case "additional_tools" | "tool_search_output":
+            _require(item, ("tools",), param)
         case "reasoning":
             return replace(kept, summary=item.summary or [])
     return replace(kept, status=item.status or "completed")

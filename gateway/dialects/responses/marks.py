@@ -20,9 +20,9 @@ from msgspec import structs
 
 from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
-from gateway.dialects.responses.answer_form import marked_functions
-from gateway.dialects.responses.items import STORED, Placed
+from gateway.dialects.responses.items import OUTPUTS, STORED, Placed
 from gateway.dialects.responses.schema import Item, ItemPart, ResponsesRequest
+from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import Lifetime
@@ -30,24 +30,24 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    """Behind an item, or behind so many parts of it; or behind so many tools and the system."""
+    """Behind an item, or behind so many parts of it; or behind a tool and the system."""
 
     item: int = 0
     parts: int | None = None
-    tools: int | None = None
+    tool: int | None = None
 
 
 def marks_of_response(
-    wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
+    wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt, tools: Toolset
 ) -> tuple[CacheMark, ...]:
     """The marks of `wire`, whose `items` became `prompt`, in order; BadRequest for wrong ones."""
 
     def covered(place: _Place) -> ChatPrompt | None:
-        return _covered(place, wire, items, prompt)
+        return _covered(place, wire, items, prompt, tools)
 
     own = [Breakpoint(covered(place), ttl) for place, ttl in [*_breakpoints(items)][-MOST:]]
     marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
-    return with_controls(marks, [*_controls(wire, items)], covered, has_breakpoints=bool(own))
+    return with_controls(marks, [*_controls(items, tools)], covered, has_breakpoints=bool(own))
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
@@ -65,9 +65,9 @@ def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | N
             yield _Place(place, at + 1), part.prompt_cache_breakpoint.ttl
 
 
-def _controls(wire: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tuple[Marked, _Place]]:
-    for at, control in marked_functions(wire.tools):
-        yield Marked(f"tools[{at}].cache_control", control), _Place(tools=at + 1)
+def _controls(items: Sequence[Placed], tools: Toolset) -> Iterator[tuple[Marked, _Place]]:
+    for at, control in tools.marks:
+        yield Marked(f"tools[{at}].cache_control", control), _Place(tool=at)
     for place, (item, where) in enumerate((one.item, one.param) for one in items):
         if where == STORED:
             continue
@@ -85,26 +85,31 @@ def _controls(wire: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tuple
 
 
 def _covered(
-    place: _Place, wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
+    place: _Place,
+    wire: ResponsesRequest,
+    items: Sequence[Placed],
+    prompt: ChatPrompt,
+    tools: Toolset,
 ) -> ChatPrompt | None:
     """The chat up to the mark; None: all of it."""
-    if place.tools is not None:
+    if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
-        return replace(prompt, messages=tuple(system), tools=(prompt.tools or [])[: place.tools])
+        return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))
     item, where = items[place.item].item, items[place.item].param
     is_whole = place.parts in (None, len(_parts(item)))
     if is_whole and place.item == len(items) - 1:
         return None
     if not is_whole:
         item = structs.replace(item, **{_field(item): list(_parts(item)[: place.parts])})
-    said = messages_of(wire.instructions, [*items[: place.item], Placed(item, where)])
+    cut = [*items[: place.item], Placed(item, where)]
+    said = messages_of(wire.instructions, cut, tools.in_place)
     return replace(prompt, messages=said)
 
 
 def _field(item: Item) -> str:
-    return "output" if item.type == "function_call_output" else "content"
+    return "output" if item.type in OUTPUTS else "content"
 
 
 def _parts(item: Item) -> Sequence[ItemPart]:
-    held = item.output if item.type == "function_call_output" else item.content
+    held = item.output if item.type in OUTPUTS else item.content
     return held if isinstance(held, list) else ()

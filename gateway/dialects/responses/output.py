@@ -5,15 +5,19 @@ Knows: the order of an item's events. Does not know: the response around them (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from gateway.dialects.finished_choice import FinishedCall
 from gateway.dialects.responses.events import (
     ArgumentsDelta,
     ArgumentsDone,
+    CustomInputDelta,
+    CustomInputDone,
     ItemAdded,
     ItemDone,
     OutputTextDelta,
@@ -28,12 +32,16 @@ from gateway.dialects.responses.items import item_id
 from gateway.dialects.responses.replies import (
     ItemStatus,
     OutputCall,
+    OutputCustomCall,
     OutputItem,
     OutputMessage,
     OutputReasoning,
+    OutputSearchCall,
     OutputText,
     ReasoningText,
 )
+from gateway.dialects.responses.tool_entries import CALL_ITEMS, SEARCH, Called
+from gateway.prompts.offered_tools import FreeInput
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 
@@ -43,6 +51,12 @@ class _Place(TypedDict):
     item_id: str
 
 
+class _Call(TypedDict):
+    id: str
+    status: ItemStatus
+    call_id: str
+
+
 @dataclass(slots=True)
 class Output:
     """The items of one answer, with the events that tell of them."""
@@ -50,9 +64,11 @@ class Output:
     request_id: str
     first: int  # the number of the first item; those of the input have the numbers below
     numbers: Iterator[int]  # of the events
+    calls: Mapping[str, Called] = field(default_factory=dict)  # how calls come back, by name
     items: list[OutputItem] = field(default_factory=list)  # that are complete
     _open: OutputItem | None = None
     _texts: list[str] = field(default_factory=list)  # of the open one
+    _input: FreeInput = field(default_factory=FreeInput)  # of the open call, if it takes text
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
         """The events of one more piece."""
@@ -69,9 +85,9 @@ class Output:
                 yield from self._begin(self._call(name))
                 return
             case CallArguments(text):
-                pass
-        self._texts.append(text)
-        yield self._delta(text)
+                if isinstance(self._open, OutputCustomCall):
+                    text = self._input.feed(text)
+        yield from self._more(text)
 
     def end(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         """Close what is open. An answer of nothing is an empty message."""
@@ -88,9 +104,17 @@ class Output:
         if part is not None:
             yield PartAdded(part=part, **self._place())
 
+    def _more(self, text: str) -> Iterator[ResponseEvent]:
+        """More text of what is open; a search is told when it is whole."""
+        self._texts.append(text)
+        if text and not isinstance(self._open, OutputSearchCall):
+            yield self._delta(text)
+
     def _close(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         if self._open is None:
             return
+        if isinstance(self._open, OutputCustomCall):
+            yield from self._more(self._input.end())
         text = "".join(self._texts)
         yield from self._done(self._open, text)
         item = _finished(self._open, text, status)
@@ -105,6 +129,8 @@ class Output:
                 return OutputTextDelta(delta=text, **self._place())
             case OutputReasoning():
                 return ReasoningDelta(delta=text, **self._place())
+            case OutputCustomCall():
+                return CustomInputDelta(delta=text, **self._place())
             case _:
                 return ArgumentsDelta(delta=text, **self._place())
 
@@ -116,6 +142,8 @@ class Output:
                 yield ReasoningDone(text=text, **self._place())
             case OutputCall():
                 yield ArgumentsDone(name=item.name, arguments=text, **self._place())
+            case OutputCustomCall():
+                yield CustomInputDone(input=text, **self._place())
         part = _part_of(item, text)
         if part is not None:
             yield PartDone(part=part, **self._place())
@@ -134,15 +162,22 @@ class Output:
     def _reasoning(self) -> OutputReasoning:
         return OutputReasoning(id=self._id("reasoning"), status="in_progress", content=[])
 
-    def _call(self, name: str) -> OutputCall:
-        number = self._number()
-        return OutputCall(
-            id=self._id("function_call"),
-            status="in_progress",
-            call_id=f"call_{self.request_id[:20]}{number:04x}",
-            name=name,
-            arguments="",
-        )
+    def _call(self, name: str) -> OutputCall | OutputCustomCall | OutputSearchCall:
+        called = self.calls.get(name, Called("function", name))
+        begun: _Call = {
+            "id": self._id(CALL_ITEMS[called.kind]),
+            "status": "in_progress",
+            "call_id": f"call_{self.request_id[:20]}{self._number():04x}",
+        }
+        space = UNSET if called.namespace is None else called.namespace
+        match called.kind:
+            case "function":
+                return OutputCall(name=called.name, namespace=space, arguments="", **begun)
+            case "custom":
+                self._input = FreeInput()
+                return OutputCustomCall(name=called.name, namespace=space, input="", **begun)
+            case "tool_search":
+                return OutputSearchCall(arguments={}, **begun)
 
     def _id(self, kind: str) -> str:
         return item_id(kind, self.request_id, self._number())
@@ -157,7 +192,7 @@ def _part_of(item: OutputItem, text: str) -> OutputText | ReasoningText | None:
             return OutputText(text=text)
         case OutputReasoning():
             return ReasoningText(text=text)
-        case OutputCall():
+        case _:
             return None
 
 
@@ -169,3 +204,8 @@ def _finished(item: OutputItem, text: str, status: ItemStatus) -> OutputItem:
             return replace(item, status=status, content=[ReasoningText(text=text)])
         case OutputCall():
             return replace(item, status=status, arguments=text)
+        case OutputCustomCall():
+            return replace(item, status=status, input=text)
+        case OutputSearchCall():
+            found = FinishedCall(SEARCH, text).object()
+            return replace(item, status=status, arguments=found)

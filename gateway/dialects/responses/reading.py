@@ -7,17 +7,18 @@ request is answered (`routes.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
-from gateway.dialects.responses.answer_form import tools_and_form
+from gateway.dialects.explaining import RatoonReply, ratoon_reply
+from gateway.dialects.responses.answer_form import answer_form
 from gateway.dialects.responses.diagnostics import CacheQuestions
 from gateway.dialects.responses.items import STORED, Placed, checked
 from gateway.dialects.responses.marks import marks_of_response
@@ -29,6 +30,8 @@ from gateway.dialects.responses.schema import (
     TextFormat,
     TextOptions,
 )
+from gateway.dialects.responses.tool_entries import Called
+from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
@@ -60,6 +63,7 @@ class Understood:
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
+    calls: Mapping[str, Called]  # how those of its tools come back
     items: bytes  # of its input, as JSON
     count: int  # how many these are
 
@@ -93,20 +97,23 @@ def understood(
     if len(placed) > bounds.max_messages:
         raise BadRequest(f"there are more than {bounds.max_messages} items", param="input")
     kept = checked(placed, request_id)
-    tools, form = tools_and_form(wire)
+    tools = Toolset.of(wire.tools, kept)
+    form, shown = answer_form(wire, tools), [tools.as_shown(one) for one in kept]
     prompt = ChatPrompt(
-        messages=messages_of(wire.instructions, kept),
+        messages=messages_of(wire.instructions, shown, tools.in_place),
         variables=_variables(wire),
-        tools=tools or None,
+        tools=tools.forms() or None,
         tools_size=len(bytes(wire.tools)),
+        later_tools=tools.later_specs(),
     )
     return Understood(
         replace(
             _generation_request(wire, prompt, form, request_id, bounds, defaults),
-            marks=marks_of_response(wire, kept, prompt),
+            marks=marks_of_response(wire, shown, prompt, tools),
             explain=CacheQuestions.of(wire).explain(partial(_parts, wire, prompt, kept)),
         ),
-        _begun(wire, request_id, model, defaults),
+        _begun(wire, request_id, model, defaults, ratoon_reply(None, tuple(tools.passed_over))),
+        tools.calls(),
         msgspec.json.encode([one.item for one in kept]),
         len(kept),
     )
@@ -155,7 +162,7 @@ def _parts(
 
 
 def _texts(item: Item) -> Iterator[str]:
-    for said in (item.content, item.output):
+    for said in (item.content, item.output, item.input or ""):
         if isinstance(said, str):
             yield said
         else:
@@ -172,7 +179,11 @@ def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
 
 
 def _begun(
-    wire: ResponsesRequest, request_id: str, model: str, defaults: SamplingDefaults
+    wire: ResponsesRequest,
+    request_id: str,
+    model: str,
+    defaults: SamplingDefaults,
+    ratoon: RatoonReply | UnsetType,
 ) -> ResponseReply:
     asked = wire.text or TextOptions()
     return ResponseReply(
@@ -198,6 +209,7 @@ def _begun(
         tools=_given(wire.tools, b"[]"),
         top_p=defaults.top_p if wire.top_p is None else wire.top_p,
         user=wire.user,
+        ratoon=ratoon,
     )
 
 

@@ -14,8 +14,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.dialects.responses.diagnostics import CacheQuestions
@@ -38,6 +40,7 @@ from gateway.dialects.responses.replies import (
     ResponseReply,
     ResponseUsage,
 )
+from gateway.dialects.responses.tool_entries import Called
 from gateway.errors import GatewayError
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.limits.limits import RateStatus
@@ -60,6 +63,7 @@ class ResponseRendering:
         begun: ResponseReply,
         first_item: int,
         asked: CacheQuestions,
+        calls: Mapping[str, Called],
         *,
         has_output: bool = True,
     ) -> None:
@@ -68,7 +72,7 @@ class ResponseRendering:
         self._begun = begun
         self._asked = asked
         self._numbers = itertools.count()
-        self._output = Output(request_id, first_item, self._numbers)
+        self._output = Output(request_id, first_item, self._numbers, calls)
         self._end: ChoiceEnded | None = None
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
@@ -128,8 +132,15 @@ class ResponseRendering:
             usage=_usage(usage),
             store=self.is_stored,
             prompt_cache_diagnostics=self._asked.diagnostics(usage),
-            ratoon=self._asked.ratoon(usage),
+            ratoon=self._ratoon(usage),
         )
+
+    def _ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
+        """What is told from the beginning, and why the prompt missed if that was asked."""
+        missed, begun = self._asked.ratoon(usage), self._begun.ratoon
+        if missed is UNSET or begun is UNSET:
+            return begun if missed is UNSET else missed
+        return replace(begun, cache_miss=missed.cache_miss)
 
     def _events(self, told: Event) -> Iterator[ResponseEvent]:
         if isinstance(told, ChoiceEnded):

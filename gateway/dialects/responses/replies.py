@@ -81,10 +81,32 @@ class OutputCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="funct
     status: ItemStatus
     call_id: str
     name: str
+    namespace: str | UnsetType = UNSET
     arguments: str
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall
+class OutputCustomCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="custom_tool_call"):
+    """A call of a tool that takes text."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    name: str
+    namespace: str | UnsetType = UNSET
+    input: str
+
+
+class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_search_call"):
+    """A search for tools, which the client makes; without arguments if it was cut off in them."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    execution: Literal["client"] = "client"
+    arguments: dict[str, Any]
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall | OutputSearchCall
 OutputPart = OutputText | ReasoningText
 
 

@@ -80,6 +80,7 @@ class ResponsesCreation:
             begun,
             asked.count,
             CacheQuestions.of(wire),
+            asked.calls,
             has_output=wanted.has_output,
         )
         keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)

@@ -41,7 +41,10 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One item of the input: a message, a call, its output, reasoning, or a reference to one."""
+    """One item of the input: a message, a call, its output, reasoning, or a reference to one.
+
+    Also tools that come with it: `additional_tools`, or what a search has found.
+    """
 
     type: str | None = None
     id: str | None = None
@@ -50,7 +53,11 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: str | list[ItemPart] | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    namespace: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    input: str | None = None
+    execution: str | None = None
+    tools: list[dict[str, Any]] | None = None
     output: str | list[ItemPart] | None = None
     summary: list[ItemPart] | None = None
     encrypted_content: str | None = None

@@ -8,57 +8,81 @@ Knows: what a turn may hold. Does not know: templates, or where items come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.dialects.responses.items import Placed, text_of
+from gateway.dialects.responses.items import (
+    ADDED_TOOLS,
+    CALLS,
+    FOUND_TOOLS,
+    OUTPUTS,
+    Placed,
+    text_of,
+)
 from gateway.dialects.responses.schema import Item
+from gateway.dialects.responses.tool_entries import SEARCH
 from gateway.errors import BadRequest
 from gateway.http.body import check_inner
 from gateway.prompts.chat_json import arguments_of
+from gateway.prompts.chat_template import Tool
 from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.offered_tools import added_text, free_arguments
+
+ToolsInPlace = Mapping[int, Sequence[Tool]]  # by the place of the item that brings them
 
 
-def messages_of(instructions: str | None, items: Sequence[Placed]) -> tuple[Message, ...]:
-    """The chat; BadRequest names the field that is wrong."""
+def messages_of(
+    instructions: str | None, items: Sequence[Placed], in_place: ToolsInPlace
+) -> tuple[Message, ...]:
+    """The chat; BadRequest names the field that is wrong.
+
+    Tools that are shown `in_place` stand there as a text of the system, or as what a search found.
+    """
     system = [Message("system", (Text(instructions),))] if instructions else []
-    return (*system, *_said(items))
+    return (*system, *_said(items, in_place))
 
 
-def _said(items: Sequence[Placed]) -> Iterator[Message]:
+def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
     turn = _Turn()
     names: dict[str, str] = {}  # of the functions called so far, by the call's id
-    for placed in items:
-        item = placed.item
+    for place, placed in enumerate(items):
+        item, found = placed.item, in_place.get(place, ())
+        if item.type == ADDED_TOOLS and not found:
+            continue
         if _is_assistants(item):
             if not turn.can_take(item):
                 yield from turn.taken()
             turn.add(placed)
-            if item.call_id is not None:
-                names[item.call_id] = item.name or ""
+            if item.type in CALLS:
+                names[item.call_id or ""] = _name(item)
             continue
         yield from turn.taken()
-        yield _result(placed, names) if item.type == "function_call_output" else _told(item)
+        yield _result(placed, names, found) if item.type in OUTPUTS else _told(item, found)
     yield from turn.taken()
 
 
 def _is_assistants(item: Item) -> bool:
-    return item.role == "assistant" or item.type in ("function_call", "reasoning")
+    return item.role == "assistant" or item.type in (*CALLS, "reasoning")
 
 
-def _told(item: Item) -> Message:
+def _name(item: Item) -> str:
+    return SEARCH if item.type == "tool_search_call" else item.name or ""
+
+
+def _told(item: Item, tools: Sequence[Tool]) -> Message:
     # `developer` is the newer name for the same role; templates know the older one.
     role = "user" if item.role == "user" else "system"
-    return Message(role, (Text(text_of(item.content)),))
+    return Message(role, (Text(added_text(tools) if tools else text_of(item.content)),))
 
 
-def _result(placed: Placed, names: dict[str, str]) -> Message:
+def _result(placed: Placed, names: dict[str, str], tools: Sequence[Tool]) -> Message:
     item, call_id = placed.item, placed.item.call_id or ""
     if call_id not in names:
         raise BadRequest(
             "no call before this output has its `call_id`", param=f"{placed.param}.call_id"
         )
-    return Message("tool", (ToolResult(text_of(item.output), call_id),), names[call_id] or None)
+    text = added_text(tools) if item.type == FOUND_TOOLS else text_of(item.output)
+    return Message("tool", (ToolResult(text, call_id),), names[call_id] or None)
 
 
 @dataclass(slots=True)
@@ -70,18 +94,22 @@ class _Turn:
     calls: list[ToolCall] = field(default_factory=list)
 
     def can_take(self, item: Item) -> bool:
-        if item.type == "function_call":
+        if item.type in CALLS:
             return True
         return self.text is None and not self.calls
 
     def add(self, placed: Placed) -> None:
         item = placed.item
         match item.type:
-            case "function_call":
+            case "function_call" | "tool_search_call":
                 param = f"{placed.param}.arguments"
-                check_inner((item.arguments or "").encode(), param)
+                if isinstance(item.arguments, str):
+                    check_inner(item.arguments.encode(), param)
                 arguments = arguments_of(item.arguments, param)
-                self.calls.append(ToolCall(item.name or "", arguments, item.call_id))
+                self.calls.append(ToolCall(_name(item), arguments, item.call_id))
+            case "custom_tool_call":
+                arguments = free_arguments(item.input or "")
+                self.calls.append(ToolCall(_name(item), arguments, item.call_id))
             case "reasoning":
                 self.reasoning += text_of(item.content or item.summary)
             case _:

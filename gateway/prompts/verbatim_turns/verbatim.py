@@ -25,7 +25,7 @@ import numpy as np
 
 from gateway.errors import BadRequest
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_json import specs_of
+from gateway.prompts.chat_tools import specs_of
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
 from gateway.prompts.messages import Message, Reasoning, Text, ToolResult
@@ -160,7 +160,8 @@ class VerbatimTurns:
         ends: frozenset[str],
     ) -> dict[int, Splice]:
         """Those of `found` that may stand in what was rendered with all of them."""
-        parser = self._forms.parser(AnswerForm(specs_of(chat.tools or ())), "") or TurnReader
+        tools = (*specs_of(chat.tools or ()), *chat.later_tools)
+        parser = self._forms.parser(AnswerForm(tools), "") or TurnReader
         hashed = ChatHash(rendered)
         fitting: dict[int, Splice] = {}
         for place, turn in found.items():

@@ -121,7 +121,11 @@ async def test_a_prefix_is_for_a_group_that_is_there_and_keeps_it(office: Office
             "missing_required_parameter",
             "tools[0].function",
         ),
-        ({"tools": [*TOOLS, {"type": "custom"}]}, "invalid_value", "tools[1].type"),
+        (
+            {"tools": [*TOOLS, {"type": "web_search"}]},
+            "unsupported_parameter",
+            "tools[1].type",
+        ),
         ({"tools": []}, "invalid_value", "messages"),
         ({}, "invalid_value", "messages"),
         ({"text": RULES, "messages": SYSTEM}, "invalid_value", "messages"),

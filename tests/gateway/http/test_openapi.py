@@ -165,6 +165,7 @@ BEYOND_SCHEMAS = [
     r"there is nothing to answer",
     r"`tools\[\d+\]\.\w+` is (missing|not supported)",
     r"another tool has this name",
+    r"tools of this type run elsewhere",
     r"is not allowed on this server",
     r"is above its ceiling",
     r"`from` is after `to`",

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import MAX_TOOLS, tools_of
+from gateway.prompts.chat_tools import MAX_TOOLS, SentTools
 from tests.doubles.engine.fake_engine import FakeEngine, prompt_of
 from tests.doubles.engine.tiny_model import BOS, TURN
 from tests.doubles.gateway.served import MODEL, Served
@@ -48,12 +48,12 @@ def raw(value: Any) -> msgspec.Raw:
     ],
 )
 def test_good_tools_stay_as_they_were_sent(tools: list[dict[str, Any]]) -> None:
-    assert json.dumps(tools_of(raw(tools))) == json.dumps(tools)  # in their order, too
+    assert json.dumps(SentTools.of(raw(tools)).forms) == json.dumps(tools)  # in their order, too
 
 
 @pytest.mark.parametrize("spelled", [b"", b"null", b"[]", b"[ \n]"])
 def test_an_empty_list_is_as_none(spelled: bytes) -> None:
-    assert tools_of(msgspec.Raw(spelled)) is None
+    assert SentTools.of(msgspec.Raw(spelled)) == SentTools()
 
 
 BAD = {
@@ -64,7 +64,7 @@ BAD = {
     "a text in the list": ([NAMED, "f"], "tools[1]"),
     "null in the list": ([None], "tools[0]"),
     "no type": ([{"function": {"name": "f"}}], "tools[0].type"),
-    "another type": ([NAMED, NAMED, {**NAMED, "type": "custom"}], "tools[2].type"),
+    "no custom": ([NAMED, NAMED, {**NAMED, "type": "custom"}], "tools[2].custom"),
     "no function": ([{"type": "function"}], "tools[0].function"),
     "no name": ([NAMED] * 3 + [{"type": "function", "function": {}}], "tools[3].function.name"),
     "an empty name": ([{**NAMED, "function": {"name": ""}}], "tools[0].function.name"),
@@ -85,7 +85,7 @@ BAD = {
 def test_what_is_wrong_is_named(name: str) -> None:
     tools, param = BAD[name]
     with pytest.raises(BadRequest) as refused:
-        tools_of(raw(tools))
+        SentTools.of(raw(tools))
     assert refused.value.param == param
 
 
@@ -138,7 +138,6 @@ def test_tools_that_nobody_knows_how_to_call_are_refused(
 def test_errors_do_not_repeat_tools(served: Served, engine: FakeEngine) -> None:
     canary = "canary-0c4e77d1"
     bodies: list[dict[str, Any]] = [
-        {"tools": [{"type": canary, "function": {"name": canary}}]},
         {"tools": [{"type": "function", "function": {"name": canary, "parameters": canary}}]},
         {"tools": [{"type": "function", "function": {"name": "f", "strict": {canary: 1}}}]},
         {"tools": [{"type": "function", "function": {"name": canary * 1000}}]},

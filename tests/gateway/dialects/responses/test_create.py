@@ -313,7 +313,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "input[0].call_id",
     ),
     "a reference": ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].id"),
-    "a hosted tool": ({"tools": [CLOCK, {"type": "web_search"}]}, "tools[1].type"),
+    "a tool without a type": ({"tools": [CLOCK, {"name": "f"}]}, "tools[1].type"),
+    "a nameless custom": ({"tools": [CLOCK, {"type": "custom"}]}, "tools[1].name"),
+    "an empty space": ({"tools": [{"type": "namespace", "name": "a"}]}, "tools[0].tools"),
+    "a member without a name": (
+        {"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "function"}]}]},
+        "tools[0].tools[0].name",
+    ),
     "a tool without a name": ({"tools": [{"type": "function"}]}, "tools[0].name"),
     "a choice": ({"tool_choice": "sometimes"}, "tool_choice"),
     "a choice of nothing": ({"tool_choice": "required"}, "tool_choice"),
@@ -369,7 +375,7 @@ def test_errors_do_not_repeat_the_input(client: openai.OpenAI, engine: FakeEngin
         {"input": [{"role": "user", "content": [{"type": "input_text", "text": [canary]}]}]},
         {"input": [{"type": "function_call_output", "call_id": canary, "output": "x"}]},
         {"input": [{"type": "item_reference", "id": canary}]},
-        {"tools": [{"type": canary}]},
+        {"tools": [{"type": "function", "name": canary, "parameters": canary}]},
         {"previous_response_id": canary},
     ]
     for body in bodies:

@@ -1,0 +1,169 @@
+"""One entry of a list of tools: what the model is shown of it, and how a call of it comes back.
+
+    function        as it is
+    custom          as a function that takes text (`gateway/prompts/offered_tools.py`)
+    namespace       its members
+    tool_search     that the client runs: as a function of this name
+    others          hosted tools, which nothing here runs, are passed over: the answer says so
+
+Knows: types and fields of tools. Does not know: the other tools of a request (`toolset.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from gateway.http.body import invalid
+from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.chat_template import Tool
+from gateway.prompts.chat_tools import MAX_TOOLS, NOT_RUN
+from gateway.prompts.offered_tools import FreeFormat, PassedOver, free_function
+from gateway.turn_formats.turn_format import ToolSpec
+
+MAX_OFFERED = 4 * MAX_TOOLS  # members of namespaces counted
+SEARCH = "tool_search"
+
+T = TypeVar("T", bound=Struct)
+Name = Annotated[str, Meta(min_length=1)]
+Kind = Literal["function", "custom", "tool_search"]
+CALL_ITEMS: dict[Kind, str] = {
+    "function": "function_call",
+    "custom": "custom_tool_call",
+    "tool_search": "tool_search_call",
+}
+
+
+class _Typed(Struct, frozen=True):
+    type: str
+
+
+class _Marked(Struct, frozen=True, kw_only=True):
+    cache_control: CacheControl | None = None
+
+
+class _Function(_Marked, frozen=True, kw_only=True):
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None  # a JSON schema
+    strict: bool | None = None
+
+
+class _Custom(_Marked, frozen=True, kw_only=True):
+    name: Name
+    description: str | None = None
+    format: FreeFormat | None = None
+
+
+class _Namespace(_Marked, frozen=True, kw_only=True):
+    name: Name
+    description: str | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_OFFERED)]
+
+
+class _Search(_Marked, frozen=True, kw_only=True):
+    execution: Literal["server", "client"] | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Called(Struct, frozen=True):
+    """How a call comes back to the client."""
+
+    kind: Kind
+    name: str
+    namespace: str | None = None
+
+
+class Offered(Struct, frozen=True):
+    """A tool that the model may call by the name in its `form`."""
+
+    called: Called
+    form: Tool  # as templates take it
+    strict: bool
+    entry: int | None  # of the request's `tools`
+    param: str
+
+    @property
+    def shown_name(self) -> str:
+        """The name by which the model calls it."""
+        name: str = self.form["function"]["name"]
+        return name
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What a call may be."""
+        return ToolSpec(self.shown_name, self.form["function"].get("parameters"), self.strict)
+
+
+def read_entry(
+    tool: dict[str, Any], where: str, entry: int | None
+) -> Iterator[Offered | PassedOver | CacheControl]:
+    """What one entry of a list of tools has, its mark included if the list is the request's."""
+    kind = _converted(tool, _Typed, where).type
+    if kind == "namespace":
+        space = _converted(tool, _Namespace, where)
+        for place, member in enumerate(space.tools):
+            yield _member(member, f"{where}.tools[{place}]", entry, space, is_first=not place)
+    else:
+        yield _one(tool, kind, where, entry)
+    if entry is not None:
+        marked = _converted(tool, _Marked, where) if "cache_control" in tool else _Marked()
+        if marked.cache_control is not None:
+            yield marked.cache_control
+
+
+def _member(
+    tool: dict[str, Any], where: str, entry: int | None, space: _Namespace, *, is_first: bool
+) -> Offered | PassedOver:
+    kind = _converted(tool, _Typed, where).type
+    one = _one(tool, kind, where, entry)
+    if isinstance(one, PassedOver):
+        return one
+    if is_first and space.description:  # what is said of all is said once
+        function = one.form["function"]
+        said = f"{space.name}: {space.description}"
+        text = "\n\n".join(filter(None, (said, function.get("description"))))
+        one = replace(one, form={**one.form, "function": {**function, "description": text}})
+    return replace(one, called=replace(one.called, namespace=space.name))
+
+
+def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offered | PassedOver:
+    match kind:
+        case "function":
+            function = _converted(tool, _Function, where)
+            form = _form(function.name, function.description, function.parameters)
+            called, strict = Called("function", function.name), bool(function.strict)
+        case "custom":
+            custom = _converted(tool, _Custom, where)
+            form = free_function(custom.name, custom.description, custom.format)
+            called, strict = Called("custom", custom.name), False
+        case "tool_search":
+            search = _converted(tool, _Search, where)
+            if search.execution != "client":
+                return PassedOver(where, kind, NOT_RUN)
+            form = _form(SEARCH, search.description, search.parameters)
+            called, strict = Called("tool_search", SEARCH), False
+        case _:
+            return PassedOver(where, kind[:64], NOT_RUN)
+    return Offered(called, form, strict, entry, where)
+
+
+def _form(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:
+    function: dict[str, Any] = {"name": name}
+    if description is not None:
+        function["description"] = description
+    if parameters is not None:
+        function["parameters"] = parameters
+    return {"type": "function", "function": function}
+
+
+def _converted(tool: dict[str, Any], kind: type[T], where: str) -> T:
+    try:
+        return msgspec.convert(tool, kind)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), where) from None

@@ -1,0 +1,168 @@
+"""All tools of a request: by which name the model is shown each, and where.
+
+Tools come with the request, and with items of its input: `additional_tools`, and what a search has
+found. Those before all that was said are shown with the request's. Later ones are shown in place,
+so that what comes before them stays as it was.
+
+A member of a namespace has its own name, or NAMESPACE__NAME where another tool has that already.
+
+Knows: names, and the order of tools. Does not know: which may be called (`answer_form.py`), or how
+a call is spelled for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
+
+from gateway.dialects.responses.items import ADDED_TOOLS, FOUND_TOOLS, Placed
+from gateway.dialects.responses.tool_entries import MAX_OFFERED, Called, Offered, read_entry
+from gateway.errors import BadRequest
+from gateway.http.body import parse_part
+from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.chat_template import Tool
+from gateway.prompts.chat_tools import MAX_TOOLS
+from gateway.prompts.offered_tools import PassedOver
+from gateway.turn_formats.turn_format import ToolSpec
+
+Key = tuple[str | None, str]  # a namespace, if any, and a name in it
+
+
+class _Sent(Struct, frozen=True):
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None
+
+
+_SENT = msgspec.json.Decoder(_Sent)
+
+
+@dataclass(slots=True)
+class Toolset:
+    """The tools of one request."""
+
+    offered: dict[Key, Offered] = field(default_factory=dict)
+    passed_over: list[PassedOver] = field(default_factory=list)
+    marks: list[tuple[int, CacheControl]] = field(default_factory=list)  # of the request's `tools`
+    in_place: dict[int, list[Tool]] = field(default_factory=dict)  # by the item's place
+    _num_shown: int = 0  # with the request
+    _keys: dict[str, Key] = field(default_factory=dict)  # by shown name
+
+    @classmethod
+    def of(cls, raw: Raw, items: Sequence[Placed]) -> Toolset:
+        """Those of a request and of the items of its input; BadRequest names what is wrong."""
+        toolset, first = cls(), [*takewhile(_is_before_all, items)]
+        toolset._take(_sent(raw), "tools", is_own=True)
+        for placed in first:
+            toolset._take(placed.item.tools or (), f"{placed.param}.tools")
+        toolset._num_shown = len(toolset.offered)
+        for place, placed in enumerate(items):
+            if place >= len(first) and placed.item.type in (ADDED_TOOLS, FOUND_TOOLS):
+                found = toolset._take(placed.item.tools or (), f"{placed.param}.tools")
+                toolset.in_place[place] = [one.form for one in found]
+        if len(toolset.offered) > MAX_OFFERED:
+            raise BadRequest(f"there are more than {MAX_OFFERED} tools", param="tools")
+        return toolset
+
+    def forms(self) -> list[Tool]:
+        """Those that are shown with the request."""
+        return [one.form for one in self._shown()]
+
+    def up_to(self, entry: int) -> list[Tool]:
+        """Those of the request's first `tools`, up to the one at `entry`."""
+        return [one.form for one in self._shown() if one.entry is not None and one.entry <= entry]
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What may be called."""
+        return tuple(one.spec for one in self.offered.values())
+
+    def later_specs(self) -> tuple[ToolSpec, ...]:
+        """Those of the tools that are shown in place."""
+        return self.specs()[self._num_shown :]
+
+    def calls(self) -> Mapping[str, Called]:
+        """How calls come back, by the name that the model is shown."""
+        return {one.shown_name: one.called for one in self.offered.values()}
+
+    def named(self, kind: str, name: str | None, namespace: str | None) -> list[str]:
+        """The shown names of those that a choice means."""
+        return [
+            one.shown_name
+            for (of, own), one in self.offered.items()
+            if one.called.kind == kind and own == name and namespace in (None, of)
+        ]
+
+    def as_shown(self, placed: Placed) -> Placed:
+        """An item whose call names its tool as the model knows it."""
+        item = placed.item
+        found = self.offered.get((item.namespace, item.name or ""))
+        if item.call_id is None or found is None or item.name == found.shown_name:
+            return placed
+        return Placed(replace(item, name=found.shown_name), placed.param)
+
+    def _shown(self) -> list[Offered]:
+        return [*self.offered.values()][: self._num_shown]
+
+    def _take(
+        self, entries: Iterable[dict[str, Any]], where: str, *, is_own: bool = False
+    ) -> list[Offered]:
+        """Offer what can be of a list of tools, in its order; what it has offered."""
+        read: list[Offered] = []
+        for entry, tool in enumerate(entries):
+            for one in read_entry(tool, f"{where}[{entry}]", entry if is_own else None):
+                if isinstance(one, PassedOver):
+                    self.passed_over.append(one)
+                elif isinstance(one, CacheControl):
+                    self.marks.append((entry, one))
+                else:
+                    read.append(one)
+        # Those without a namespace have their names first.
+        names = {
+            id(one): self._name(one)
+            for one in sorted(read, key=lambda one: one.called.namespace is not None)
+        }
+        found: dict[Key, Offered] = {}
+        for one in read:
+            named = _renamed(one, names[id(one)])
+            if found.setdefault(_key(one), named).form != named.form:
+                raise _name_taken(one)
+        # What was shown of a tool that is defined again stays as it was.
+        self.offered |= {key: one for key, one in found.items() if key not in self.offered}
+        return [*found.values()]
+
+    def _name(self, one: Offered) -> str:
+        """The name by which the model is shown it; the same one if it is defined again."""
+        key = _key(one)
+        space, name = key
+        if space is not None and self._keys.get(name, key) != key:
+            name = f"{space}__{name}"
+        if self._keys.setdefault(name, key) != key:
+            raise _name_taken(one)
+        return name
+
+
+def _name_taken(one: Offered) -> BadRequest:
+    return BadRequest("another tool has this name", param=f"{one.param}.name")
+
+
+def _key(one: Offered) -> Key:
+    return one.called.namespace, one.called.name
+
+
+def _renamed(one: Offered, name: str) -> Offered:
+    function = {**one.form["function"], "name": name}
+    return replace(one, form={**one.form, "function": function})
+
+
+def _is_before_all(placed: Placed) -> bool:
+    return placed.item.type == ADDED_TOOLS or placed.item.role in ("system", "developer")
+
+
+def _sent(raw: Raw) -> list[dict[str, Any]]:
+    if not bytes(raw):
+        return []
+    return parse_part(_SENT, b'{"tools":%b}' % bytes(raw)).tools or []
