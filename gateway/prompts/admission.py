@@ -77,7 +77,8 @@ class _Prepared:
     path: NamespacePath
     keys: bytes
     grammar: Grammar | None
-    tail: str | None  # the end of a rendered chat; None for other prompts
+    tail: str | None  # as in `Tokenised`
+    prefill: str
     origin: Origin | None
     seen: SeenPrompt
     comparison: Comparison | None
@@ -148,8 +149,8 @@ class Admission:
         prepared = await self.off_the_loop(caller, work, wanted.size)
         generates = _generates(wanted, prepared, caller, welcome.max_model_len, writer)
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
-        tail = prepared[0].tail
-        parser = None if tail is None else self._forms.parser(wanted.form, tail)
+        tail, prefill = prepared[0].tail, prepared[0].prefill
+        parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
         is_turn = wanted.has_output and not wanted.text.include_stop
         origin = prepared[0].origin if is_turn else None
         return AdmittedRequest(
@@ -243,11 +244,22 @@ class Admission:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
-        grammar = self._forms.grammar(wanted.form, found.tail) if wanted.has_output else None
+        grammar = None
+        if wanted.has_output:
+            grammar = self._forms.grammar(wanted.form, found.tail, found.prefill)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = self._explaining.compared(wanted, prompt, seen, caller, size)
         return _Prepared(
-            token_ids, path, keys, grammar, found.tail, found.origin, seen, compared, marks
+            token_ids,
+            path,
+            keys,
+            grammar,
+            found.tail,
+            found.prefill,
+            found.origin,
+            seen,
+            compared,
+            marks,
         )
 
     def _asked(

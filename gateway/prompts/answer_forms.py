@@ -20,7 +20,6 @@ from engine.link.messages import Grammar
 from gateway.prompts.chat_json import unsupported
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.generation_request import AnswerForm
-from gateway.prompts.shown_turns import shown_turns
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.choose import reasoning_format, tool_format
@@ -46,7 +45,7 @@ class AnswerForms:
         cls, template: ChatTemplate | None, tokenizer: Tokenizer, tool_format_name: str | None
     ) -> AnswerForms:
         """Those of a model's template; UnknownToolFormat for a name that is none."""
-        shown = None if template is None else shown_turns(template)
+        shown = None if template is None else template.shown
         tokens = tokenizer.grammar_tokens()
         return cls(tool_format(shown, tool_format_name, tokens), reasoning_format(shown), tokens)
 
@@ -61,23 +60,28 @@ class AnswerForms:
         if form.may_call and self.tools is None:
             raise unsupported("tools", unless='`tool_choice` is "none" with this model')
 
-    def parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
+    def parser(
+        self, form: AnswerForm, prompt: str, prefill: str = ""
+    ) -> Callable[[], TurnParser] | None:
         """What makes a parser for each answer to a chat whose rendered text ends as `prompt`.
 
-        None where the answer is text and nothing else.
+        `prefill` followed it, which the answer continues. None where the answer is text and
+        nothing else.
         """
-        make = self._turn_parser(form, prompt)
+        make = self._turn_parser(form, prompt, prefill)
         most = form.most_calls if form.may_call else None
         if make is None or most is None:
             return make
         return lambda: CallLimit(make(), most)
 
-    def _turn_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
+    def _turn_parser(
+        self, form: AnswerForm, prompt: str, prefill: str
+    ) -> Callable[[], TurnParser] | None:
         """Likewise, of any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form)
         if reasoning is None:
             return answer
-        make, is_open = answer or TurnReader, reasoning.is_open(prompt)
+        make, is_open = answer or TurnReader, reasoning.is_open(prompt, prefill)
         marks = () if self.tools is None or answer is None else self.tools.call_marks
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
@@ -88,12 +92,12 @@ class AnswerForms:
             return None
         return partial(tools.parser, form.tools if form.may_call else ())
 
-    def grammar(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
+    def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
         """What the answer must follow; None where it is free. `prompt` is None for no chat."""
-        grammar = self._of_turn(form, prompt)
+        grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
         if grammar is None or self.reasoning is None or prompt is None:
             return grammar
-        is_open = self.reasoning.is_open(prompt)
+        is_open = self.reasoning.is_open(prompt, prefill)
         lark = self.reasoning.before(_as_lark(grammar), self.special_tokens, is_open=is_open)
         return Grammar("lark", lark)
 

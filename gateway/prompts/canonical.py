@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from gateway.diagnosis.volatile import without_billing_header
 from gateway.prompts.environment import environment_last, environment_of, split_environment
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
@@ -111,4 +113,4 @@ def _canonical_message(message: Message) -> Message:
         Text(without_billing_header(part.text)) if isinstance(part, Text) else part
         for part in message.parts
     )
-    return Message(message.role, parts, message.name)
+    return msgspec.structs.replace(message, parts=parts)

@@ -144,7 +144,7 @@ def message_of(message: ChatMessage, place: int) -> Message:
     part = Text(text) if call_id is None else ToolResult(text, call_id)
     thought = message.reasoning_content or message.reasoning or message.thinking
     reasoning = [Reasoning(thought)] if thought and role == "assistant" else []
-    return Message(role, (*reasoning, part, *calls), message.name)
+    return Message(role, (*reasoning, part, *calls), message.name, where)
 
 
 def _calls_of(message: ChatMessage, where: str) -> list[ToolCall]:

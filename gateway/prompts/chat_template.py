@@ -1,54 +1,46 @@
 """Renders a chat into the prompt's text with the chat template of the model directory.
 
-The template is code by the maker of the model: it runs in jinja2's immutable sandbox and is
-given what `transformers` gives it. Clients only supply values for it, and the control tokens in
-these are text: what the template wrote itself is told apart (`content_marks.py`).
+Clients only supply values for a template, and the control tokens in these are text: what the
+template wrote itself is told apart (`content_marks.py`). How the template takes messages was found
+out before (`templates/`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
-
-import jinja2
-import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
-import msgspec
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gateway.errors import BadRequest
 from gateway.prompts.content_marks import ContentMarks, Given, escaped
 from gateway.prompts.control_tokens import ControlTokens, Rendered
-from gateway.prompts.messages import Message, template_form, with_short_ids
-from gateway.prompts.tokenizer import ModelFileBroken
+from gateway.prompts.messages import Message, Text
+from gateway.prompts.prefill import Prefill, spelled
+from gateway.prompts.shown_turns import shown_turns
+from gateway.prompts.templates.compiled import CannotRender
+from gateway.prompts.templates.files import DEFAULT, TOOL_USE, special_tokens, template_sources
+from gateway.prompts.templates.fitted import FittedTemplate
+from gateway.prompts.templates.forms import Tool
+from gateway.turn_formats.choose import reasoning_format
 
-Tool = dict[str, Any]  # as it was sent
 Scalar = str | int | float | bool | None
 
-_SHORT_IDS = "with length 9"  # Mistral's templates refuse ids of calls that are longer
 
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    messages: Sequence[Message]
+    tools: Sequence[Tool] | None
+    variables: Mapping[str, Scalar]
+    asks: bool  # the prompt of an answer follows
 
-class TemplateBroken(ModelFileBroken):
-    """The model's chat template does not compile: the model cannot be served as it is."""
-
-
-class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}` marks assistant text for training; here its body is rendered as it is."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
-
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    @property
+    def given(self) -> Given:
+        """What comes with the request."""
+        return {"variables": self.variables, "messages": self.messages, "tools": self.tools}
 
 
 class ChatTemplate:
-    """A compiled chat template and the special tokens it may name.
+    """A model's chat template, and the special tokens it may name.
 
     Some models have another template for chats with tools, `tool_use`.
     """
@@ -63,20 +55,21 @@ class ChatTemplate:
         """`tokens`: special tokens by name. `control`: those that only the template may write."""
         self._control = control or ControlTokens()
         self._marks = ContentMarks(self._control)
-        self._template = _compiled(source)
-        self._tool_use = self._template if tool_use is None else _compiled(tool_use)
-        self._tokens = dict(tokens)
-        self.source = source if tool_use is None else tool_use  # of chats with tools
-        self._wants_short_ids = _SHORT_IDS in self.source
+        self._plain = FittedTemplate(source, tokens)
+        self._tool_use = self._plain if tool_use is None else FittedTemplate(tool_use, tokens)
+        self.source = self._tool_use.source  # of chats with tools
+        shows_calls = self._tool_use.traits.calls != "text"
+        self.shown = shown_turns(self.source, self.render, shows_calls=shows_calls)
+        self.reasoning = reasoning_format(self.shown)
 
     @classmethod
     def load(cls, model_dir: Path, control: ControlTokens) -> ChatTemplate | None:
         """The template of a model directory; None if it has none; raises ModelFileBroken."""
-        config = _tokenizer_config(model_dir)
-        sources = _sources(model_dir, config)
-        if "default" not in sources:
+        sources = template_sources(model_dir)
+        if DEFAULT not in sources:
             return None
-        return cls(sources["default"], _special_tokens(config), sources.get("tool_use"), control)
+        tokens = special_tokens(model_dir)
+        return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control)
 
     def render(
         self,
@@ -89,21 +82,89 @@ class ChatTemplate:
     ) -> Rendered:
         """The chat as text and control tokens; BadRequest if the template refuses these messages.
 
-        With `continue_final_message` the text ends where the last message's content ends, so
-        that the model continues it. `variables` cannot replace what every template is given.
+        With `continue_final_message` the text ends with what the last message says, so that the
+        model continues it. `variables` cannot replace what every template is given.
         Whether and where the model sees `tools` is the template's decision.
         """
-        if self._wants_short_ids:
-            messages = [with_short_ids(message) for message in messages]
-        given = {"variables": variables or {}, "messages": messages, "tools": tools or None}
-        text_of = partial(
-            self._text,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
+        chat = _Chat(messages, tools or None, variables or {}, asks=add_generation_prompt)
+        return self._continued(chat) if continue_final_message else self._rendered(chat)
+
+    def check(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool,
+        variables: Mapping[str, Scalar] | None = None,
+        tools: Sequence[Tool] | None = None,
+    ) -> None:
+        """BadRequest that names the first message that would not be shown, or not in its place."""
+        self._of(tools).check(
+            messages, variables or {}, has_tools=bool(tools), asks=add_generation_prompt
         )
-        mark = self._marks.mark_for(given)
-        text = self._marked_text(given, mark, text_of) if mark else text_of(given)
+
+    def _of(self, tools: Sequence[Tool] | None) -> FittedTemplate:
+        return self._tool_use if tools else self._plain
+
+    def _rendered(self, chat: _Chat) -> Rendered:
+        text, mark = self._text(chat)
         return self._control.split(text, mark)
+
+    def _continued(self, chat: _Chat) -> Rendered:
+        """The chat up to what its last message says, and that to the letter."""
+        prefill = Prefill.of(chat.messages[-1])
+        pieces = spelled(prefill.text or prefill.thought, self.reasoning)
+        begun = self._begun(chat, prefill, opens=len(pieces) > 1)
+        for number, piece in enumerate(pieces):
+            more = self._control.split(piece) if number % 2 else self._said(piece)
+            begun = begun.followed(more)
+        return Rendered(begun.pieces, prefill.text or prefill.thought)
+
+    def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
+        """What comes before a prefill, which `opens` its reasoning itself or does not."""
+        asked = replace(chat, messages=chat.messages[:-1], asks=True)
+        if opens and self.reasoning is not None:
+            text, mark = self._text(asked)
+            return self._control.split(self.reasoning.unopened(text), mark)
+        end = self._marks.free(chat.given)
+        messages = [*asked.messages, prefill.marked(end)]
+        text, mark = self._text(replace(chat, messages=messages))
+        if text.count(end) == 1:
+            return self._control.split(text[: text.index(end)], mark)
+        if prefill.thought and self.reasoning is not None:
+            text, mark = self._text(asked)
+            return self._control.split(self.reasoning.opened(text), mark)
+        raise BadRequest(
+            "the model's chat template would not show the message that is to be continued",
+            param=prefill.message.param,
+        )
+
+    def _said(self, text: str) -> Rendered:
+        """A text of the assistant, in which only markup is a control token."""
+        given: Given = {"messages": [Message("assistant", (Text(text),))]}
+        mark = self._marks.mark_for(given)
+        if not mark:
+            return Rendered((text,))
+        [message] = self._marks.marked(given, mark, near=False)["messages"]
+        return self._control.split(message.parts[0].text, mark)
+
+    def _text(self, chat: _Chat) -> tuple[str, str]:
+        """The chat's text, and the mark in all of it that only looks like a control token.
+
+        The mark is empty where there is no such thing.
+        """
+        template = self._of(chat.tools)
+        fitted = replace(chat, messages=template.fitted(chat.messages))
+
+        def text_of(given: Given) -> str:
+            return template.render(**given, asks=chat.asks)
+
+        try:
+            mark = self._marks.mark_for(fitted.given)
+            if not mark:
+                return text_of(fitted.given), mark
+            return self._marked_text(fitted.given, mark, text_of), mark
+        except CannotRender as refused:
+            raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
         """With marks in all that only looks like a control token, or could become part of one.
@@ -119,111 +180,6 @@ class ChatTemplate:
         text = rendered(near=False)
         try:
             strict = rendered(near=True)
-        except BadRequest:
+        except CannotRender:
             return text
         return strict if strict.replace(mark, "") == text.replace(mark, "") else text
-
-    def _text(
-        self, given: Given, *, add_generation_prompt: bool, continue_final_message: bool
-    ) -> str:
-        messages = [template_form(one) for one in given["messages"]]
-        try:
-            text = (self._tool_use if given["tools"] else self._template).render(
-                {
-                    **given["variables"],
-                    **self._tokens,
-                    "messages": messages,
-                    "tools": given["tools"],
-                    "documents": None,
-                    "add_generation_prompt": add_generation_prompt,
-                }
-            )
-        except _TemplateRefused as refused:
-            raise BadRequest(
-                f"the model's chat template refuses these messages: {refused}", param="messages"
-            ) from None
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError):
-            # The messages of these may quote the prompt.
-            raise BadRequest(
-                "the model's chat template cannot render these messages", param="messages"
-            ) from None
-        return _cut_behind(text, messages[-1]["content"]) if continue_final_message else text
-
-
-class _TemplateRefused(jinja2.TemplateError):
-    """The template called `raise_exception`."""
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise _TemplateRefused(str(message))
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, jinja2.ext.loopcontrols]
-    )
-    # Plain JSON: jinja2's own filter escapes for HTML, which models never saw in training.
-    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _compiled(source: str) -> jinja2.Template:
-    try:
-        return _environment().from_string(source)
-    except jinja2.TemplateError as error:
-        raise TemplateBroken(f"the chat template does not compile: {error}") from error
-
-
-def _sources(model_dir: Path, config: dict[str, Any]) -> dict[str, str]:
-    """By name: chat_template.jinja when there is one, else what tokenizer_config.json holds."""
-    alone = model_dir / "chat_template.jinja"
-    if alone.exists():
-        try:
-            return {"default": alone.read_text(encoding="utf-8")}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelFileBroken(f"{alone}: {error}") from error
-    found = config.get("chat_template")
-    named = found if isinstance(found, list) else [{"name": "default", "template": found}]
-    return {
-        entry["name"]: entry["template"]
-        for entry in named
-        if isinstance(entry, dict)
-        and isinstance(entry.get("name"), str)
-        and isinstance(entry.get("template"), str)
-    }
-
-
-def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
-    """The named special tokens (`bos_token` ...), which templates use."""
-    named = {}
-    for name, value in config.items():
-        content = value.get("content") if isinstance(value, dict) else value
-        if name.endswith("_token") and isinstance(content, str):
-            named[name] = content
-    return named
-
-
-def _tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """tokenizer_config.json as it is; empty when there is none. ModelFileBroken for no JSON."""
-    path = model_dir / "tokenizer_config.json"
-    if not path.exists():
-        return {}
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-        raise ModelFileBroken(f"{path}: {error}") from error
-
-
-def _cut_behind(text: str, content: str) -> str:
-    """`text` up to the end of the last message's content; templates often trim that content."""
-    for wanted in (content, content.rstrip(), content.strip()):
-        place = text.rfind(wanted)
-        if wanted and place >= 0:
-            return text[: place + len(wanted)]
-    raise BadRequest("the last message is not in the rendered chat", param="continue_final_message")

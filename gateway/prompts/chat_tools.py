@@ -19,8 +19,8 @@ from msgspec import Meta, Raw, Struct
 
 from gateway.http.body import parse_part
 from gateway.prompts.chat_json import CacheControl
-from gateway.prompts.chat_template import Tool
 from gateway.prompts.offered_tools import FreeFormat, PassedOver, free_function
+from gateway.prompts.templates.forms import Tool
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_TOOLS = 128  # as many as OpenAI takes

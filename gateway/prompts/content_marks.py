@@ -48,11 +48,11 @@ class ContentMarks:
         strings = [*_said(given["messages"]), *_strings(_rest(given))]
         if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
             return ""
-        taken = {mark for text in strings for mark in _private_use(text)}
-        free = [mark for mark in _PRIVATE_USE if mark not in taken] if taken else _PRIVATE_USE
-        if not free:
-            raise BadRequest("the request contains all of Unicode's private characters")
-        return secrets.choice(free)
+        return _free(strings)
+
+    def free(self, given: Given) -> str:
+        """A character that nothing in `given` has; BadRequest as above."""
+        return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
         """`given` with its control tokens marked; with `near`, also what is near one."""
@@ -131,6 +131,14 @@ def _near(control: ControlTokens) -> _Near:
         tails |= {token[:end] for end in ends}
         wholes |= {token[start:end] for start in starts for end in ends}
     return _Near(tuple(heads), tuple(tails), frozenset(wholes))
+
+
+def _free(strings: Iterable[str]) -> str:
+    taken = {mark for text in strings for mark in _private_use(text)}
+    free = [mark for mark in _PRIVATE_USE if mark not in taken] if taken else _PRIVATE_USE
+    if not free:
+        raise BadRequest("the request contains all of Unicode's private characters")
+    return secrets.choice(free)
 
 
 def escaped(mark: str) -> str:

@@ -33,11 +33,17 @@ class Rendered:
     """
 
     pieces: tuple[str, ...]
+    prefill: str = ""  # the end of it, which was sent to be continued
 
     @property
     def text(self) -> str:
         """All of it."""
         return "".join(self.pieces)
+
+    def followed(self, more: Rendered) -> Rendered:
+        """The same, and then `more`: where they meet no token comes about."""
+        meeting = self.pieces[-1] + more.pieces[0]
+        return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
     def __len__(self) -> int:
         return sum(map(len, self.pieces))

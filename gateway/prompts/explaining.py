@@ -14,7 +14,6 @@ from gateway.diagnosis.comparison import Comparison, Explain, compare
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.parts import PartKind, PromptPart
 from gateway.diagnosis.seen import SeenPrompt, SeenPrompts, digest_of_salt
-from gateway.prompts.chat_template import Tool
 from gateway.prompts.generation_request import (
     AdmittedRequest,
     ChatPrompt,
@@ -22,6 +21,7 @@ from gateway.prompts.generation_request import (
     Prompt,
 )
 from gateway.prompts.messages import Message, ToolCall
+from gateway.prompts.templates.forms import Tool
 from gateway.prompts.tokenizer import Tokenizer
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 _SHORT = 9  # characters of an id
 
@@ -55,6 +56,7 @@ class Message(Struct, frozen=True):
     role: str
     parts: tuple[Part, ...]
     name: str | None = None
+    param: str = "messages"  # the field of the request that it came from
 
     def __post_init__(self) -> None:
         kinds = [type(part) for part in self.parts if not isinstance(part, ToolCall)]
@@ -97,7 +99,7 @@ def with_short_ids(message: Message) -> Message:
                 parts.append(ToolResult(text, _short(call_id)))
             case _:
                 parts.append(part)
-    return Message(message.role, tuple(parts), message.name)
+    return replace(message, parts=tuple(parts))
 
 
 def _short(call_id: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.prompts.chat_template import Tool
+from gateway.prompts.templates.forms import Tool
 
 _INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')

@@ -26,7 +26,9 @@ from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 from prefix_cache.namespace import Namespace
 
 INLINE_SIZE = 4096  # characters; a longer prompt is tokenised in another thread
-_TAIL = 4  # pieces of a rendered chat: what may open the answer's reasoning
+# Of a rendered chat: what may open the answer's reasoning.
+_TAIL = 4  # pieces
+_TAIL_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Tokenised:
     """A prompt's token ids."""
 
     token_ids: TokenIds
-    tail: str | None = None  # the end of a rendered chat; None for other prompts
+    # The end of a rendered chat without what was sent to be continued; None for other prompts.
+    tail: str | None = None
+    prefill: str = ""  # what was sent to be continued
     origin: Origin | None = None  # of the answer, if it is to be remembered
 
 
@@ -85,6 +89,7 @@ class PromptTokens:
         if isinstance(prompt, str):
             ids = yield from self._encoded(prompt, asked, "prompt", add_special_tokens=special)
             return Tokenised(ids)
+        self._check(prompt)
         turns = self._turns
         keys = None if turns is None else turns.keys(prompt, asked.tenant_id, asked.namespace)
         if turns is not None and keys is not None:
@@ -114,10 +119,11 @@ class PromptTokens:
         self, prompt: ChatPrompt, keys: ChatKeys | None, found: tuple[SplicedChat, TokenIds]
     ) -> Tokenised:
         chat, ids = found
-        tail = "".join(chat.rendered.pieces[-_TAIL:])
+        prefill = chat.rendered.prefill
+        tail = _tail_of(chat.rendered)
         if self._turns is None or keys is None:
-            return Tokenised(ids, tail)
-        return Tokenised(ids, tail, self._turns.origin(prompt, keys, chat, ids))
+            return Tokenised(ids, tail, prefill)
+        return Tokenised(ids, tail, prefill, self._turns.origin(prompt, keys, chat, ids))
 
     def _joined(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
@@ -163,18 +169,38 @@ class PromptTokens:
             raise too_long(None, most, param)
         return token_ids
 
-    def _render(self, chat: ChatPrompt) -> Rendered:
+    def _check(self, chat: ChatPrompt) -> None:
+        """BadRequest for a chat of which the template would not show all."""
+        self._chats.check(
+            chat.messages,
+            add_generation_prompt=chat.add_generation_prompt,
+            variables=chat.variables,
+            tools=chat.tools,
+        )
+
+    @property
+    def _chats(self) -> ChatTemplate:
         if self._template is None:
             raise BadRequest(
                 "the model has no chat template; use /v1/completions", param="messages"
             )
-        return self._template.render(
+        return self._template
+
+    def _render(self, chat: ChatPrompt) -> Rendered:
+        return self._chats.render(
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
             continue_final_message=chat.continue_final_message,
             variables=chat.variables,
             tools=chat.tools,
         )
+
+
+def _tail_of(rendered: Rendered) -> str:
+    """The end of a rendered chat, but for what was sent to be continued."""
+    if not rendered.prefill:
+        return "".join(rendered.pieces[-_TAIL:])
+    return rendered.text.removesuffix(rendered.prefill)[-_TAIL_CHARS:]
 
 
 def _checked(token_ids: TokenIds, asked: PromptContext) -> TokenIds:

@@ -7,10 +7,10 @@ Knows: templates and chats. Does not know: formats (`gateway/turn_formats`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from gateway.turn_formats.choose import ShownTurns
 from gateway.turn_formats.turn_format import ToolSpec
@@ -40,22 +40,25 @@ _LONGEST_MARK = 40  # characters
 _THOUGHT = "This needs a call."
 
 
-def shown_turns(template: ChatTemplate) -> ShownTurns:
-    """The turns of small chats, as `template` shows them."""
+Render = Callable[..., Rendered]  # as `ChatTemplate.render`
+
+
+def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> ShownTurns:
+    """The turns of small chats, as a template with this source shows them."""
     return ShownTurns(
-        source=template.source,
+        source=source,
         tool=_TOOL,
-        call=_turn(template, (_CALL,), _TOOL.name),
+        call=_turn(render, (_CALL,), _TOOL.name) if shows_calls else None,
         thinks=_THOUGHT,
-        thought=_turn(template, (Reasoning(_THOUGHT), _CALL), _THOUGHT),
+        thought=_turn(render, (Reasoning(_THOUGHT), _CALL), _THOUGHT),
     )
 
 
-def _turn(template: ChatTemplate, parts: Sequence[Reasoning | ToolCall], said: str) -> str | None:
+def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> str | None:
     """What the template writes where it asks the assistant; None if it does not show `said`."""
-    asks = _rendered(template, [_ASKED], asks=True)
+    asks = _rendered(render, [_ASKED], asks=True)
     for after in ([_RESULT], []):
-        text = _rendered(template, [_ASKED, Message("assistant", tuple(parts)), *after], asks=False)
+        text = _rendered(render, [_ASKED, Message("assistant", tuple(parts)), *after], asks=False)
         turn = text[_common(asks, text) :]
         if said in turn:
             return turn
@@ -71,9 +74,9 @@ def _common(one: str, other: str) -> int:
     return alike if begun <= max(one.rfind(char, least, alike) for char in ">]") else begun
 
 
-def _rendered(template: ChatTemplate, messages: Sequence[Message], *, asks: bool) -> str:
+def _rendered(render: Render, messages: Sequence[Message], *, asks: bool) -> str:
     """The chat's text; empty where the template refuses it."""
     try:
-        return template.render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
+        return render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
     except BadRequest:
         return ""

@@ -41,9 +41,25 @@ class ReasoningFormat(Struct, frozen=True):
         """Whether a chat template's source knows these marks."""
         return self.closes in template
 
-    def is_open(self, prompt: str) -> bool:
-        """Whether the rendered prompt opened the reasoning already."""
+    def is_open(self, prompt: str, prefill: str = "") -> bool:
+        """Whether a rendered prompt, and what of the answer was sent with it, is in reasoning."""
+        opened, closed = prefill.rfind(self.opens), prefill.rfind(self.closes)
+        if opened != closed:
+            return opened > closed
         return prompt.rstrip(SPACE).endswith(self.opens)
+
+    def begins(self, text: str) -> bool:
+        """Whether `text` begins with reasoning."""
+        return text.lstrip(SPACE).startswith(self.opens)
+
+    def opened(self, prompt: str) -> str:
+        """`prompt` with the reasoning opened at its end, if it does not do that itself."""
+        return prompt if self.is_open(prompt) else f"{self.unopened(prompt)}{self.opens}\n"
+
+    def unopened(self, prompt: str) -> str:
+        """`prompt` without the reasoning that it opens at its end, or closes there."""
+        opens, closes = (f"(?:{re.escape(mark)}[{SPACE}]*)?" for mark in (self.opens, self.closes))
+        return re.sub(f"{opens}{closes}$", "", prompt)
 
     def parser(
         self, make: Callable[[], TurnParser], *, is_open: bool, calls: Sequence[str] = ()

@@ -70,7 +70,7 @@ def system_of(system: str | list[TextBlock] | None) -> list[Message]:
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
     said = [(text, without_billing_header(text)) for text in texts]
     text = "\n".join(kept for whole, kept in said if kept or not whole)
-    return [Message("system", (Text(text),))] if text else []
+    return [Message("system", (Text(text),), param="system")] if text else []
 
 
 def _continues(messages: list[Message], last: int) -> bool:

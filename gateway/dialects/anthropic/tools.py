@@ -16,8 +16,8 @@ from gateway.dialects.anthropic.schema import OutputFormat, PromptRequest, ToolC
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import unsupported
-from gateway.prompts.chat_template import Tool
 from gateway.prompts.generation_request import AnswerForm
+from gateway.prompts.templates.forms import Tool
 from gateway.turn_formats.turn_format import ToolSpec
 
 _OWN = (None, "custom")  # types of tools that the caller runs and describes

@@ -78,26 +78,33 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
                 raise _misplaced(block, where, "an assistant's turn")
     thought = "".join(thoughts)
     reasoning: list[Part] = [Reasoning(thought)] if thought else []
-    return Message("assistant", (*reasoning, Text("".join(texts)), *calls))
+    parts = (*reasoning, Text("".join(texts)), *calls)
+    return Message("assistant", parts, param=_param(blocks))
 
 
 def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
     """What the user, or the system, says: results of calls, and texts."""
     texts: list[TextBlock] = []
+    param = _param(blocks)
     for block, where in blocks:
         match block:
             case TextBlock():
                 texts.append(block)
             case ToolResultBlock() if role == "user":
                 if texts:
-                    yield Message(role, (Text(joined(texts)),))
+                    yield Message(role, (Text(joined(texts)),), param=param)
                     texts = []
                 result = ToolResult(_result(block, where), block.tool_use_id)
-                yield Message("tool", (result,), names.get(block.tool_use_id))
+                yield Message("tool", (result,), names.get(block.tool_use_id), where)
             case _:
                 raise _misplaced(block, where, f"a turn of the {role}")
     if texts or not blocks:
-        yield Message(role, (Text(joined(texts)),))
+        yield Message(role, (Text(joined(texts)),), param=param)
+
+
+def _param(blocks: Sequence[_Placed]) -> str:
+    """The field of the request in which some blocks begin."""
+    return blocks[0].where if blocks else "messages"
 
 
 def _result(block: ToolResultBlock, where: str) -> str:

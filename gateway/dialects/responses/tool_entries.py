@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from gateway.http.body import invalid
 from gateway.prompts.chat_json import CacheControl
-from gateway.prompts.chat_template import Tool
 from gateway.prompts.chat_tools import MAX_TOOLS, NOT_RUN
 from gateway.prompts.offered_tools import FreeFormat, PassedOver, free_function
+from gateway.prompts.templates.forms import Tool
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_OFFERED = 4 * MAX_TOOLS  # members of namespaces counted

@@ -26,9 +26,9 @@ from gateway.dialects.responses.tool_entries import MAX_OFFERED, Called, Offered
 from gateway.errors import BadRequest
 from gateway.http.body import parse_part
 from gateway.prompts.chat_json import CacheControl
-from gateway.prompts.chat_template import Tool
 from gateway.prompts.chat_tools import MAX_TOOLS
 from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.templates.forms import Tool
 from gateway.turn_formats.turn_format import ToolSpec
 
 Key = tuple[str | None, str]  # a namespace, if any, and a name in it

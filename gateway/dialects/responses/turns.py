@@ -24,9 +24,9 @@ from gateway.dialects.responses.tool_entries import SEARCH
 from gateway.errors import BadRequest
 from gateway.http.body import check_inner
 from gateway.prompts.chat_json import arguments_of
-from gateway.prompts.chat_template import Tool
 from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.offered_tools import added_text, free_arguments
+from gateway.prompts.templates.forms import Tool
 
 ToolsInPlace = Mapping[int, Sequence[Tool]]  # by the place of the item that brings them
 
@@ -38,8 +38,10 @@ def messages_of(
 
     Tools that are shown `in_place` stand there as a text of the system, or as what a search found.
     """
-    system = [Message("system", (Text(instructions),))] if instructions else []
-    return (*system, *_said(items, in_place))
+    said = _said(items, in_place)
+    if not instructions:
+        return tuple(said)
+    return (Message("system", (Text(instructions),), param="instructions"), *said)
 
 
 def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
@@ -57,7 +59,10 @@ def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
                 names[item.call_id or ""] = _name(item)
             continue
         yield from turn.taken()
-        yield _result(placed, names, found) if item.type in OUTPUTS else _told(item, found)
+        if item.type in OUTPUTS:
+            yield _result(placed, names, found)
+        else:
+            yield _told(placed, found)
     yield from turn.taken()
 
 
@@ -69,10 +74,11 @@ def _name(item: Item) -> str:
     return SEARCH if item.type == "tool_search_call" else item.name or ""
 
 
-def _told(item: Item, tools: Sequence[Tool]) -> Message:
+def _told(placed: Placed, tools: Sequence[Tool]) -> Message:
     # `developer` is the newer name for the same role; templates know the older one.
-    role = "user" if item.role == "user" else "system"
-    return Message(role, (Text(added_text(tools) if tools else text_of(item.content)),))
+    role = "user" if placed.item.role == "user" else "system"
+    text = added_text(tools) if tools else text_of(placed.item.content)
+    return Message(role, (Text(text),), param=placed.param)
 
 
 def _result(placed: Placed, names: dict[str, str], tools: Sequence[Tool]) -> Message:
@@ -82,7 +88,7 @@ def _result(placed: Placed, names: dict[str, str], tools: Sequence[Tool]) -> Mes
             "no call before this output has its `call_id`", param=f"{placed.param}.call_id"
         )
     text = added_text(tools) if item.type == FOUND_TOOLS else text_of(item.output)
-    return Message("tool", (ToolResult(text, call_id),), names[call_id] or None)
+    return Message("tool", (ToolResult(text, call_id),), names[call_id] or None, placed.param)
 
 
 @dataclass(slots=True)
@@ -92,6 +98,7 @@ class _Turn:
     reasoning: str = ""
     text: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
+    param: str = ""  # of its first item
 
     def can_take(self, item: Item) -> bool:
         if item.type in CALLS:
@@ -100,6 +107,7 @@ class _Turn:
 
     def add(self, placed: Placed) -> None:
         item = placed.item
+        self.param = self.param or placed.param
         match item.type:
             case "function_call" | "tool_search_call":
                 param = f"{placed.param}.arguments"
@@ -117,9 +125,9 @@ class _Turn:
 
     def taken(self) -> Iterator[Message]:
         """The turn as a message, if there is one; it is empty afterwards."""
-        reasoning, text, calls = self.reasoning, self.text, self.calls
-        self.reasoning, self.text, self.calls = "", None, []
+        reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
+        self.reasoning, self.text, self.calls, self.param = "", None, [], ""
         if text is None and not calls:
             return  # reasoning alone is no turn
         thought: list[Part] = [Reasoning(reasoning)] if reasoning else []
-        yield Message("assistant", (*thought, Text(text or ""), *calls))
+        yield Message("assistant", (*thought, Text(text or ""), *calls), param=param)

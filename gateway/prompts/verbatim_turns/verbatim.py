@@ -230,7 +230,7 @@ def _reasoned(message: Message, reasoning: str) -> Message:
     if given and given[0].text.strip():
         return message
     others = (part for part in message.parts if not isinstance(part, Reasoning))
-    return Message(message.role, (Reasoning(reasoning), *others), message.name)
+    return msgspec.structs.replace(message, parts=(Reasoning(reasoning), *others))
 
 
 def _text_of(part: Any) -> str | None:

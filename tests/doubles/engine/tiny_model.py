@@ -21,7 +21,7 @@ TEMPLATE = """\
 {{ bos_token }}
 {%- if tools %}{{ "<|turn|>tools:" + (tools | tojson) }}{% endif %}
 {%- for message in messages %}
-{%- if message.role == "tool" %}{{ raise_exception("no tools here") }}{% endif %}
+{%- if message.content == "REFUSED" %}{{ raise_exception("not this") }}{% endif %}
 {{- "<|turn|>" + message.role + ":" + message.content }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ "<|turn|>assistant:" }}{% endif %}"""

@@ -8,9 +8,11 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate, TemplateBroken, Tool
+from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import ControlTokens
 from gateway.prompts.messages import stored_message
+from gateway.prompts.templates.compiled import TemplateBroken
+from gateway.prompts.templates.forms import Tool
 from tests.doubles.engine.tiny_model import write_tiny_model
 
 SENT = [

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.shown_turns import shown_turns
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.turn_formats.choose import reasoning_format, tool_format
 from tests.zoo.families import FAMILIES
@@ -46,7 +45,7 @@ def test_a_published_template_tells_its_formats(one: Family, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_templates_are_taken_for_none_that_they_are_not(name: str) -> None:
     tokens = {"bos_token": "<bos>", "eos_token": "<eos>"}
-    shown = shown_turns(ChatTemplate(Trl(name).read(), tokens))
+    shown = ChatTemplate(Trl(name).read(), tokens).shown
     tools, reasoning = tool_format(shown), reasoning_format(shown)
     assert (tools and tools.name, reasoning and reasoning.closes) == OTHERS[name]
 
@@ -58,12 +57,12 @@ def test_a_turn_begins_with_a_whole_mark() -> None:
         "{% endfor %}{% if add_generation_prompt %}<|assistant|><think></think>{% endif %}",
         {},
     )
-    call = shown_turns(template).call
+    call = template.shown.call
     assert call is not None
     assert call.startswith('<tool_call>{"name": "look_up_weather"')
 
 
 def test_what_a_template_does_not_show_is_none() -> None:
     for source in ("{{ messages[0].content }}", "{{ raise_exception('never') }}"):
-        shown = shown_turns(ChatTemplate(source, {}))
+        shown = ChatTemplate(source, {}).shown
         assert (shown.call, shown.thought, shown.source) == (None, None, source)

@@ -70,9 +70,11 @@ def test_the_template_says_who_may_speak_next(tiny_model: Path) -> None:
     user = {"role": "user", "content": "hi"}
     tokens = strict.of(PrefixSource(messages=[user]))
     said = tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
-    assert said == "<|turn|>user:hi<|turn|>assistant:"
-    with pytest.raises(BadRequest, match="take turns"):
-        strict.of(PrefixSource(messages=[user, user]))
+    assert said == "<|turn|>user:hi"  # the user may go on, in the same turn
+    refuses = "{{ raise_exception('nobody may') }}"
+    nobody = PrefixTokens(tokenizer, ChatTemplate(refuses, {}, control=tokenizer.control))
+    with pytest.raises(BadRequest, match="nobody may"):
+        nobody.of(PrefixSource(messages=[user]))
 
 
 TOOLS = [{"type": "function", "function": {"name": "clock"}}]
@@ -119,7 +121,10 @@ def test_tools_are_published_as_the_template_shows_them(
     tokens = PrefixTokens(tokenizer, template).of(prefix).tolist()
     shown = tokenizer.decode(tokens, skip_special_tokens=False)
     assert shown == ("<|turn|>system:hi<|turn|>" if said is None else said)
-    for chat in ([{"role": "user", "content": "a"}], [SYSTEM, {"role": "user", "content": "b"}]):
+    user = {"role": "user", "content": "a"}
+    # Of a template that takes one message of the system, a second one continues the first.
+    goes_on = [[SYSTEM, user]] if source == BEFORE or not prefix.messages else []
+    for chat in ([user], *goes_on):
         whole = template.render(
             [stored_message(form) for form in [*(prefix.messages or []), *chat]],
             add_generation_prompt=False,

@@ -140,12 +140,13 @@ async def test_while_the_state_is_away_what_was_known_stays(gateway: Gateway) ->
 
 
 async def test_a_prefix_the_model_cannot_encode_leaves_others_alone(gateway: Gateway) -> None:
-    bad = replace(prefix("bad"), source=PrefixSource(messages=[{"role": "tool", "content": "x"}]))
+    said = [{"role": "user", "content": "REFUSED"}]
+    bad = replace(prefix("bad"), source=PrefixSource(messages=said))
     good = prefix("good")
     await gateway.store.create(bad)
     await gateway.store.create(good)
     await until(lambda: good.id in gateway.engine.pinned, WITHIN_S)
-    assert "no tools here" in (gateway.published.refusal(bad.id) or "")
+    assert "not this" in (gateway.published.refusal(bad.id) or "")
     assert gateway.published.refusal(good.id) is None
 
 

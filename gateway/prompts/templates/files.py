@@ -1,0 +1,74 @@
+"""Where a model's directory keeps its chat templates, and the special tokens that they name.
+
+As `transformers` reads them: chat_template.jinja, and further ones by name in
+additional_chat_templates/; where there is no such file, what tokenizer_config.json says, or the
+older chat_template.json of a processor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.prompts.tokenizer import ModelFileBroken
+
+DEFAULT, TOOL_USE = "default", "tool_use"
+
+
+def template_sources(model_dir: Path) -> dict[str, str]:
+    """The templates by name; ModelFileBroken for a file that cannot be read."""
+    alone = {DEFAULT: model_dir / "chat_template.jinja"}
+    further = sorted((model_dir / "additional_chat_templates").glob("*.jinja"))
+    paths = alone | {path.stem: path for path in further}
+    files = {name: _text(path) for name, path in paths.items() if path.exists()}
+    return (
+        files
+        or _listed(tokenizer_config(model_dir))
+        or _listed(_json(model_dir / "chat_template.json"))
+    )
+
+
+def special_tokens(model_dir: Path) -> dict[str, str]:
+    """The named special tokens (`bos_token` ...), which templates use."""
+    named = {}
+    for name, value in tokenizer_config(model_dir).items():
+        content = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(content, str):
+            named[name] = content
+    return named
+
+
+def tokenizer_config(model_dir: Path) -> dict[str, Any]:
+    """tokenizer_config.json as it is; empty when there is none. ModelFileBroken for no JSON."""
+    return _json(model_dir / "tokenizer_config.json")
+
+
+def _listed(config: dict[str, Any]) -> dict[str, str]:
+    """What a file of JSON has as `chat_template`: a text, or a list of names and texts."""
+    found = config.get("chat_template")
+    named = found if isinstance(found, list) else [{"name": DEFAULT, "template": found}]
+    return {
+        entry["name"]: entry["template"]
+        for entry in named
+        if isinstance(entry, dict)
+        and isinstance(entry.get("name"), str)
+        and isinstance(entry.get("template"), str)
+    }
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFileBroken(f"{path}: {error}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise ModelFileBroken(f"{path}: {error}") from error

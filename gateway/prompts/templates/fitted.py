@@ -1,0 +1,150 @@
+"""A chat template with its traits: fits chats to it, renders them, and finds what it cannot show.
+
+Traits are found by small chats, which do not foresee everything. So the shape of each chat is
+rendered as well, and a message that the template would leave out all the same is refused.
+
+Knows: messages, and what a template makes of them. Does not know: control tokens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from gateway.errors import BadRequest
+from gateway.prompts.messages import Message
+from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
+from gateway.prompts.templates.fitting import fitted
+from gateway.prompts.templates.forms import Tool, given_of
+from gateway.prompts.templates.probing import find_traits
+from gateway.prompts.templates.shapes import (
+    ONE_TOOL,
+    Kind,
+    kinds_of,
+    missed,
+    shape_of,
+    shortened,
+    words_of,
+)
+
+_MOST_KINDS = 64  # of a shape whose verdict is kept
+_VERDICTS = 256  # kept
+
+Variables = Mapping[str, Any]
+_Items = tuple[tuple[str, Any], ...]
+
+
+class FittedTemplate:
+    """One template. For any thread."""
+
+    def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
+        """Raises TemplateBroken."""
+        self._template = CompiledTemplate(source, tokens)
+        self.source = source
+        self.traits = find_traits(self._template)
+        self._known = lru_cache(_VERDICTS)(self._missed)
+
+    def fitted(self, messages: Sequence[Message]) -> list[Message]:
+        """The chat as the template takes it."""
+        return fitted(messages, self.traits)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] | None,
+        variables: Variables,
+        *,
+        asks: bool,
+    ) -> str:
+        """The text of a fitted chat, and what an answer begins with if `asks`; CannotRender."""
+        given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
+        return self._template.render({**variables, **given})
+
+    def check(
+        self, messages: Sequence[Message], variables: Variables, *, has_tools: bool, asks: bool
+    ) -> None:
+        """BadRequest that names the first message that would not be shown where it was sent."""
+        kinds, items = kinds_of(messages), tuple(sorted(variables.items()))
+        short = shortened(kinds)
+        missed_in = self._known if len(short) <= _MOST_KINDS else self._missed
+        if missed_in(short, items, has_tools, asks) is None:
+            return
+        place = self._missed(kinds, items, has_tools, asks)
+        if place is not None:
+            raise BadRequest(
+                "the model's chat template would not show this message, or not in its place",
+                param=messages[place].param,
+            )
+
+    def _missed(
+        self, kinds: Sequence[Kind], variables: _Items, has_tools: bool, asks: bool
+    ) -> int | None:
+        """The place of the first message of a shape that the template would not show.
+
+        None where it shows all, and where it refuses the shape.
+        """
+        shape = shape_of(kinds)
+        said = self.fitted(shape)
+        try:
+            text = self.render(said, ONE_TOOL if has_tools else None, dict(variables), asks=asks)
+        except CannotRender:
+            return None
+        word = missed(text, said)
+        if word is None:
+            return None
+        return next(place for place, one in enumerate(shape) if word in words_of(one))
+
+    def refusal(
+        self,
+        refused: CannotRender,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] | None,
+        variables: Variables,
+        *,
+        asks: bool,
+    ) -> BadRequest:
+        """The error for a chat that cannot be rendered, with the field that this comes from."""
+        if refused.said is None:
+            what = "cannot render these messages"
+        else:
+            what = f"refuses these messages: {refused.said}"
+        param = self._param(messages, tools, variables, asks=asks)
+        return BadRequest(f"the model's chat template {what}", param=param)
+
+    def _param(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] | None,
+        variables: Variables,
+        *,
+        asks: bool,
+    ) -> str:
+        """The first message that the template refuses whatever it says, or `tools`."""
+        shape = shape_of(kinds_of(messages))
+        stand_in = ONE_TOOL if tools else None
+
+        def renders(length: int) -> bool:
+            return self._renders(shape[:length], stand_in, variables, asks=asks)
+
+        if renders(len(shape)):
+            are_tools = tools and self._renders(messages, ONE_TOOL, variables, asks=asks)
+            return "tools" if are_tools else "messages"
+        lengths = range(1, len(shape))
+        first = bisect_left(lengths, True, key=lambda length: not renders(length))
+        return messages[first].param if messages else "messages"
+
+    def _renders(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] | None,
+        variables: Variables,
+        *,
+        asks: bool,
+    ) -> bool:
+        try:
+            self.render(self.fitted(messages), tools, variables, asks=asks)
+        except CannotRender:
+            return False
+        return True

@@ -1,0 +1,232 @@
+"""Fits a chat to what a template takes, so that nothing that was said is lost or moved.
+
+A message that the template would refuse, drop or move becomes a turn of the user in its place;
+turns that must alternate are joined. Each message is fitted by those before it: a chat that goes on
+begins as it began, and finds itself in the cache. (Calls and their results count as one: while
+results are missing, nothing is asked of the model.)
+
+Knows: messages and traits. Does not know: templates, or the form that they are given (`forms.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from operator import itemgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.prompts.messages import (
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    with_short_ids,
+)
+from gateway.prompts.templates.traits import TemplateTraits
+
+_BETWEEN = "\n\n"  # texts of several messages that become one
+
+
+def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]:
+    """The chat as a template with these traits takes it."""
+    if traits.short_ids:
+        messages = [with_short_ids(message) for message in messages]
+    for fit in (_systems, _calls, _rows):
+        messages = list(fit(messages, traits))
+    return list(messages)
+
+
+def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
+    """Messages of the system: at the beginning, and inside the conversation."""
+    leading = list(takewhile(lambda one: one.role == "system", messages))
+    rest = messages[len(leading) :]
+    if traits.leading_system == "several":
+        yield from leading
+    elif leading:
+        system = _joined(leading) if len(leading) > 1 else leading[0]
+        yield from _led(system, rest[:1], traits)
+        if traits.leading_system == "none" and rest and rest[0].role == "user":
+            rest = rest[1:]
+    if leading and not rest and not traits.system_alone:
+        yield Message("user", (Text(""),))
+    for message in rest:
+        is_late = message.role == "system" and not traits.later_system
+        yield replace(message, role="user") if is_late else message
+
+
+def _led(
+    system: Message, following: Sequence[Message], traits: TemplateTraits
+) -> Iterator[Message]:
+    """The beginning of a chat: one message of the system, or a user's turn that begins with it."""
+    if traits.leading_system == "one":
+        yield system
+    elif following and following[0].role == "user":
+        yield _joined([replace(system, role="user", name=following[0].name), *following])
+    else:
+        yield replace(system, role="user")
+
+
+def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
+    """Messages with calls, each with the results that follow it."""
+    over, behind = _last_turn(messages), 0
+    for place, message in enumerate(messages):
+        if place < behind:
+            continue
+        calls = [part for part in message.parts if isinstance(part, ToolCall)]
+        if not calls:
+            yield message
+            continue
+        results = list(takewhile(lambda one: one.role == "tool", messages[place + 1 :]))
+        behind = place + 1 + len(results)
+        *before, message = _beside_calls(message, traits, is_over=place < over)
+        yield from before
+        yield from _answered(message, calls, results, traits)
+
+
+def _last_turn(messages: Sequence[Message]) -> int:
+    """The place of the last message that is no part of a loop of calls and results."""
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if message.role == "user" or (message.role == "assistant" and not _has_calls(message)):
+            return place
+    return -1
+
+
+def _answered(
+    message: Message, calls: Sequence[ToolCall], results: Sequence[Message], traits: TemplateTraits
+) -> Iterator[Message]:
+    placed = [(_place(one, at, calls), one) for at, one in enumerate(results)]
+    placed = [(place, _named(one, calls[place : place + 1])) for place, one in placed]
+    if not traits.shows_call_ids:
+        placed.sort(key=itemgetter(0))
+    if traits.calls != "one":
+        yield message if traits.calls == "several" else _as_text(message)
+        yield from (one for _, one in placed)
+        return
+    others = tuple(part for part in message.parts if not isinstance(part, ToolCall))
+    for number, call in enumerate(calls):
+        yield replace(message, parts=(*(() if number else others), call))
+        yield from (one for place, one in placed if place == number)
+    yield from (one for place, one in placed if place == len(calls))
+
+
+def _place(result: Message, at: int, calls: Sequence[ToolCall]) -> int:
+    """The number of the call that `result`, the one at place `at`, is of; behind all if of none."""
+    call_id = next((part.call_id for part in result.parts if isinstance(part, ToolResult)), None)
+    if call_id is None:
+        return min(at, len(calls))
+    ids = [call.id for call in calls]
+    return ids.index(call_id) if call_id in ids else len(calls)
+
+
+def _named(result: Message, called: Sequence[ToolCall]) -> Message:
+    """`result` with the name of the tool that returned it."""
+    return replace(result, name=called[0].name) if called and result.name is None else result
+
+
+def _beside_calls(
+    message: Message, traits: TemplateTraits, *, is_over: bool
+) -> tuple[Message, ...]:
+    """A message with calls, and before it what it says besides where these cannot be together."""
+    said = [part for part in message.parts if isinstance(part, Text) and part.text.strip()]
+    thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+    calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
+    if not said or traits.text_beside_calls == "together":
+        return (message,)
+    if traits.text_beside_calls == "thought" and not is_over:
+        return (replace(message, parts=(*_thought([*thoughts, *said]), *calls)),)
+    return (replace(message, parts=(*thoughts, *said)), replace(message, parts=calls))
+
+
+def _as_text(message: Message) -> Message:
+    """`message` with its calls in its text, as most models that call tools were shown them."""
+    calls = (part for part in message.parts if isinstance(part, ToolCall))
+    spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
+    said = [part for part in message.parts if isinstance(part, Text)]
+    texts = [*said, *(Text(f"<tool_call>\n{one}\n</tool_call>") for one in spelled)]
+    thoughts = (part for part in message.parts if isinstance(part, Reasoning))
+    return replace(message, parts=(*thoughts, Text(_text(texts, "\n"))))
+
+
+def _spelled(call: ToolCall) -> dict[str, Any]:
+    return {"name": call.name, "arguments": call.arguments}
+
+
+def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
+    return (Reasoning(_text(parts)),)
+
+
+def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
+    """Turns that must alternate are joined; where the user must speak first, with nothing said."""
+    last: Message | None = None
+    for message in messages:
+        if _says_nothing(message) and not traits.empty_answers:
+            continue
+        if message.role == "tool" and not traits.results:
+            message = _as_user(message)
+        if last is not None and _are_one(last, message, traits):
+            last = _joined([last, message])
+            continue
+        if last is not None:
+            yield last
+        if message.role == "assistant" and _needs_user(last, message, traits):
+            yield Message("user", (Text(""),))
+        last = message
+    if last is not None:
+        yield last
+
+
+def _are_one(one: Message, other: Message, traits: TemplateTraits) -> bool:
+    match one.role, other.role:
+        case "user", "user":
+            return not traits.users_in_a_row
+        case "tool", "user":
+            return not traits.user_after_result
+        case "assistant", "assistant":
+            are_apart = traits.text_beside_calls == "apart" and _has_calls(other)
+            return not (traits.assistants_in_a_row or are_apart or _has_calls(one))
+    return False
+
+
+def _has_calls(message: Message) -> bool:
+    return any(isinstance(part, ToolCall) for part in message.parts)
+
+
+def _says_nothing(message: Message) -> bool:
+    said = (isinstance(part, ToolCall) or part.text.strip() for part in message.parts)
+    return message.role == "assistant" and not any(said)
+
+
+def _needs_user(last: Message | None, message: Message, traits: TemplateTraits) -> bool:
+    """Whether a user must have spoken, if only nothing, before the assistant does."""
+    if last is None or last.role == "system":
+        return not traits.assistant_first
+    is_next = last.role == "assistant" and not _has_calls(last) and _has_calls(message)
+    return is_next and not traits.assistants_in_a_row
+
+
+def _as_user(result: Message) -> Message:
+    return replace(result, role="user", parts=(Text(_text(result.parts)),), name=None)
+
+
+def _joined(messages: Sequence[Message]) -> Message:
+    """One message that says what all of them do; all but the last may have no calls."""
+    first = messages[0]
+    parts = [part for message in messages for part in message.parts]
+    said = _text([part for part in parts if isinstance(part, Text | ToolResult)])
+    thoughts = [part for part in parts if isinstance(part, Reasoning)]
+    result = next((part for part in first.parts if isinstance(part, ToolResult)), None)
+    text = Text(said) if result is None else replace(result, text=said)
+    calls = (part for part in parts if isinstance(part, ToolCall))
+    return replace(first, parts=(*(_thought(thoughts) if thoughts else ()), text, *calls))
+
+
+def _text(parts: Sequence[Part], between: str = _BETWEEN) -> str:
+    """The texts of all of them that are not blank."""
+    texts = [part.text for part in parts if not isinstance(part, ToolCall)]
+    return between.join(text for text in texts if text.strip())

@@ -1,0 +1,153 @@
+"""Finds out how a template takes messages, by rendering small chats of all kinds.
+
+A question has answers, which are values of traits, and chats that tell them apart. Each chat is
+fitted as the answer has it and rendered; the first answer with which most chats are shown whole
+holds. Later questions build on earlier answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from msgspec.structs import replace
+
+from gateway.prompts.messages import Message, ToolCall
+from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
+from gateway.prompts.templates.fitting import fitted
+from gateway.prompts.templates.forms import Tool, given_of
+from gateway.prompts.templates.shapes import ONE_TOOL, Kind, is_whole, shape_of, thoughts_of
+from gateway.prompts.templates.traits import ReasoningField, TemplateTraits
+
+_ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+_LONG_IDS = "with length 9"  # Mistral's templates refuse ids of calls that are longer
+_BARE_TOOL: list[Tool] = [{"type": "function", "function": {"name": "look_up"}}]
+
+Answer = dict[str, Any]  # values of traits
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Chats are spelled in words: s, u, a and t are who speaks, as in `_ROLES`.
+
+    The assistant's word may have more letters: `c` for each call, `x` for a text beside calls, `r`
+    where it thought before, `0` where it says nothing. Results are of the calls before them, in
+    order. Chats with calls, and those that begin with `+`, have tools.
+    """
+
+    answers: tuple[Answer, ...]
+    chats: tuple[str, ...]
+
+
+_QUESTIONS = (
+    _Question(({}, {"no_tools": "list"}), ("u",)),
+    _Question(({}, {"content_parts": True}), ("u", "u a u")),
+    _Question(
+        ({}, {"leading_system": "one"}, {"leading_system": "none"}),
+        ("s u", "s s u", "s u a u", "+s u", "+s s u"),
+    ),
+    _Question(({}, {"users_in_a_row": False}), ("u u", "u u u a u u")),
+    _Question(({}, {"assistants_in_a_row": False}), ("u a a", "u a a u")),
+    _Question(({}, {"assistant_first": False}), ("a u", "s a u")),
+    _Question(({}, {"empty_answers": False}), ("u a0 u", "a0 u")),
+    _Question(({}, {"later_system": False}), ("u s", "u s u", "u a s", "u a s u", "s u a s u")),
+    _Question(({}, {"system_alone": False}), ("s", "s s", "+s")),
+    _Question(
+        (
+            {},
+            {"null_content": True},
+            {"arguments": "text"},
+            {"arguments": "text", "null_content": True},
+        ),
+        ("u ac t", "u ac t a u", "u ac t ac t"),
+    ),
+    _Question(
+        (
+            {},
+            {"calls": "one"},
+            {"calls": "text"},
+            {"calls": "text", "results": False},
+        ),
+        ("u ac t", "u acc t t", "u acc t t a u", "u ac t ac t a u"),
+    ),
+    _Question(({}, {"user_after_result": False}), ("u ac t u", "u acc t t u a u")),
+    _Question(({}, {"later_system": False}), ("u ac t s", "u ac t s a u")),
+    _Question(
+        tuple({"reasoning": field} for field in get_args(ReasoningField)),
+        ("u arc t", "u arc t arc t", "u ar", "u ar u"),
+    ),
+    _Question(
+        ({}, {"text_beside_calls": "apart"}, {"text_beside_calls": "thought"}),
+        ("u acx t", "u arcx t", "u acx t a u", "u acx t acx t"),
+    ),
+)
+
+
+def find_traits(template: CompiledTemplate) -> TemplateTraits:
+    """How `template` takes messages."""
+    probe = _Probe(template)
+    traits = TemplateTraits(short_ids=_LONG_IDS in template.source)
+    for question in _QUESTIONS:
+        tried = [replace(traits, **answer) for answer in question.answers]
+        traits = max(tried, key=lambda one: sum(probe.shows(chat, one) for chat in question.chats))
+    described = not probe.shows_tool(traits) and probe.shows_tool(
+        replace(traits, described_tools=True)
+    )
+    return replace(traits, described_tools=described, shows_call_ids=probe.shows_ids(traits))
+
+
+class _Probe:
+    """Renders small chats with one template."""
+
+    def __init__(self, template: CompiledTemplate) -> None:
+        self._template = template
+
+    def count(self, chats: Sequence[str], traits: TemplateTraits) -> int:
+        """How many of these are shown."""
+        return sum(self.shows(chat, traits) for chat in chats)
+
+    def shows(self, chat: str, traits: TemplateTraits) -> bool:
+        """Whether all of a chat is shown, once and in order, the thoughts too."""
+        said = chat_of(chat.removeprefix("+"))
+        tools = ONE_TOOL if chat.startswith("+") or "c" in chat else None
+        text = self._text(said, traits, tools)
+        thoughts = thoughts_of(said)
+        return is_whole(text, fitted(said, traits)) and all(
+            text.count(one) == 1 for one in thoughts
+        )
+
+    def shows_tool(self, traits: TemplateTraits) -> bool:
+        """Whether a tool without a description is shown."""
+        return "look_up" in self._text(chat_of("u"), traits, _BARE_TOOL)
+
+    def shows_ids(self, traits: TemplateTraits) -> bool:
+        """Whether results are shown with the ids of their calls."""
+        said = chat_of("u acc t t")
+        text = self._text(said, traits, ONE_TOOL)
+        ids = [part.id for message in said for part in message.parts if isinstance(part, ToolCall)]
+        return all(text.count(one or "") > 1 for one in ids)
+
+    def _text(
+        self, messages: Sequence[Message], traits: TemplateTraits, tools: Sequence[Tool] | None
+    ) -> str:
+        """Empty where it cannot be rendered."""
+        asks = messages[-1].role != "assistant"
+        given = given_of(fitted(messages, traits), tools, traits, add_generation_prompt=asks)
+        try:
+            return self._template.render(given)
+        except CannotRender:
+            return ""
+
+
+def chat_of(spelled: str) -> list[Message]:
+    """The chat that `_Question` spells, as a shape."""
+    kinds, returned = list[Kind](), 0
+    for word in spelled.split():
+        role, calls = _ROLES[word[0]], word.count("c")
+        text = "." if not calls or "x" in word else None
+        text = "" if "0" in word else text
+        call = returned if role == "tool" else None
+        returned = returned + 1 if role == "tool" else 0
+        kinds.append(Kind(role, "r" in word, text, calls, call))
+    return shape_of(kinds)

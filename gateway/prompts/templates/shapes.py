@@ -1,0 +1,140 @@
+"""Whether a template shows all that a chat says, once and in order: asked of a chat's shape.
+
+A chat's *shape* is who speaks, in what kinds of parts. In its place a chat of short words that
+occur nowhere else is rendered, so that each is found again, or missed. A loop of an agent is one
+kind of turn many times over, and twice is enough to tell.
+
+Knows: messages. Does not know: templates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.templates.forms import Tool
+
+_WORD = re.compile(r"zq\d+qz")
+_PART = re.compile(
+    r"""\{['"]type['"]: ?['"](?:text|thinking)"""
+)  # a list that was taken for a text
+_LONGEST_LOOP = 6  # messages
+_NAME = "look_up"
+
+ONE_TOOL: list[Tool] = [
+    {
+        "type": "function",
+        "function": {
+            "name": _NAME,
+            "description": "Looks a word up.",
+            "parameters": {
+                "type": "object",
+                "properties": {"word": {"type": "string", "description": "The word."}},
+                "required": ["word"],
+            },
+        },
+    }
+]
+
+
+class Kind(NamedTuple):
+    """The kind of a message."""
+
+    role: str
+    thinks: bool = False
+    text: str | None = None  # "." for one that is not blank; None: there is none
+    calls: int = 0
+    call: int | None = None  # which of the calls before it returned this
+    named: bool = False
+
+
+def kinds_of(messages: Iterable[Message]) -> list[Kind]:
+    """The kind of each message."""
+    ids: list[str | None] = []  # of the latest calls
+    kinds = []
+    for message in messages:
+        calls, thinks, text, call = [], False, None, None
+        for part in message.parts:
+            match part:
+                case ToolCall():
+                    calls.append(part.id)
+                case Reasoning():
+                    thinks = True
+                case Text() | ToolResult():
+                    text = "." if part.text.strip() else part.text
+            if isinstance(part, ToolResult):
+                call = ids.index(part.call_id) if part.call_id in ids else -1
+        ids = calls or ids
+        kinds.append(Kind(message.role, thinks, text, len(calls), call, message.name is not None))
+    return kinds
+
+
+def shortened(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    """The same with no loop that is gone through more than twice."""
+    kept: list[Kind] = []
+    for kind in kinds:
+        kept.append(kind)
+        for length in range(1, _LONGEST_LOOP + 1):
+            if kept[-length:] == kept[-2 * length : -length] == kept[-3 * length : -2 * length]:
+                del kept[-length:]
+                break
+    return tuple(kept)
+
+
+def shape_of(kinds: Iterable[Kind]) -> list[Message]:
+    """A chat of these kinds, in which every text is a word of its own."""
+    words = (f"zq{number}qz" for number in range(1 << 62))
+    first = calls = 0  # of the latest message with calls, and of all
+    said: list[Message] = []
+    for kind in kinds:
+        parts: list[Part] = []
+        if kind.thinks:
+            parts.append(Reasoning(f"zr{next(words)[2:-2]}rz"))
+        text = next(words) if kind.text == "." else kind.text
+        if kind.call is not None:
+            parts.append(ToolResult(text or "", _id(first, kind.call)))
+        elif text is not None:
+            parts.append(Text(text))
+        if kind.calls:
+            first, calls = calls, calls + kind.calls
+            ids = [_id(first, number) for number in range(kind.calls)]
+            parts += [ToolCall(_NAME, {"word": next(words)}, one) for one in ids]
+        said.append(Message(kind.role, tuple(parts), _NAME if kind.named else None))
+    return said
+
+
+def _id(first: int, number: int) -> str:
+    """Of nine letters and digits, as some templates want it. A negative number: of no call."""
+    return f"id{first + number:07}" if number >= 0 else "idUnknown"
+
+
+def missed(text: str, fitted: Iterable[Message]) -> str | None:
+    """The first word of a shape that `text` does not have once, and in its place; None for none."""
+    wanted = [word for message in fitted for word in words_of(message)]
+    found = _WORD.findall(text)
+    if found == wanted:
+        return None
+    pairs = zip_longest(wanted, found)
+    return next(want or has for want, has in pairs if want != has)
+
+
+def is_whole(text: str, fitted: Sequence[Message]) -> bool:
+    """Whether `text` has all words of a shape as it was fitted, once and in order."""
+    return missed(text, fitted) is None and not _PART.search(text)
+
+
+def words_of(message: Message) -> Iterator[str]:
+    """What must be shown of a message of a shape: all but its thoughts, which templates drop."""
+    for part in message.parts:
+        yield from _WORD.findall(
+            part.arguments["word"] if isinstance(part, ToolCall) else part.text
+        )
+
+
+def thoughts_of(messages: Sequence[Message]) -> list[str]:
+    """The thoughts in a shape."""
+    parts = (part for message in messages for part in message.parts)
+    return [part.text for part in parts if isinstance(part, Reasoning)]

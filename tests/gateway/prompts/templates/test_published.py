@@ -1,0 +1,64 @@
+"""Published templates show every message that is sent, once and in its place.
+
+The chats are those that clients send and that templates of some family refuse, drop or move.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from gateway.errors import BadRequest
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.templates.forms import Tool
+from tests.gateway.prompts.templates.chats import (
+    CALLING,
+    PLAIN,
+    TOOLS,
+    WORD,
+    called,
+    messages,
+    returned,
+    words,
+)
+from tests.zoo.families import FAMILIES
+from tests.zoo.family import Family
+
+
+@cache
+def template_of(one: Family) -> ChatTemplate:
+    return ChatTemplate(one.template(), {"eos_token": one.ends[0], "bos_token": one.bos or ""})
+
+
+def prompt(one: Family, spelled: str, tools: list[Tool] | None = None) -> str:
+    template, chat = template_of(one), messages(spelled)
+    template.check(chat, add_generation_prompt=True, tools=tools)
+    return template.render(chat, add_generation_prompt=True, tools=tools).text
+
+
+@pytest.mark.parametrize("one", FAMILIES, ids=str)
+def test_what_is_said_is_shown(one: Family) -> None:
+    for spelled in PLAIN:
+        assert WORD.findall(prompt(one, spelled)) == words(spelled), spelled
+
+
+@pytest.mark.parametrize("one", FAMILIES, ids=str)
+def test_what_is_called_is_shown_and_what_returned_after_it(one: Family) -> None:
+    """Results stand in the order of their calls, or behind each."""
+    for spelled in CALLING:
+        shown = WORD.findall(prompt(one, spelled, TOOLS if one.tools else None))
+        assert sorted(shown) == sorted(words(spelled)), spelled
+        results, calls = returned(spelled), called(spelled)
+        others = [word for word in words(spelled) if word not in (*results, *calls)]
+        assert [word for word in shown if word in others] == others, spelled
+        assert [word for word in shown if word in calls] == list(calls), spelled
+        assert all(shown.index(call) < shown.index(word) for word, call in results.items())
+
+
+def test_a_message_that_a_template_never_shows_is_named() -> None:
+    forgets = ChatTemplate("{{ messages[0].content }}", {})
+    forgets.check(messages("u"), add_generation_prompt=True)
+    with pytest.raises(BadRequest) as refused:
+        forgets.check(messages("u a u"), add_generation_prompt=True)
+    assert refused.value.param == "messages[1]"
