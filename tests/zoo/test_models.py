@@ -1,4 +1,4 @@
-"""Parrots say their texts, as transformers runs them."""
+"""Parrots say their texts, by a whole server."""
 
 from __future__ import annotations
 
@@ -6,35 +6,30 @@ import json
 from pathlib import Path
 
 import pytest
-import tokenizers
-import torch
-import transformers
 
+from tests.seams.support.server import running_server
 from tests.zoo.families import family
 from tests.zoo.models import write_parrot, write_runnable
 
-_TEXTS = (
-    "<think>\nHm.\n</think>\n\nTwenty \u20ac, twenty \u20ac.",
-    'Look: <tool_call>\n{"name": "get_time", "arguments": null}\n</tool_call>',
-)
-
-
-def _said(directory: Path, start: int | None) -> str:
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory)
-    inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    prompt = inner.encode("<|im_start|>assistant\n", add_special_tokens=False).ids
-    ids = torch.tensor([prompt + ([] if start is None else [start])])
-    made = model.generate(ids, do_sample=False, max_new_tokens=200)[0].tolist()
-    end = json.loads((directory / "config.json").read_text())["eos_token_id"][0]
-    assert made[-1] == end
-    text: str = inner.decode(made[len(prompt) : -1], skip_special_tokens=False)
-    return text
+_THINKS = "<think>\nHm.\n</think>\n\nTwenty \u20ac, twenty \u20ac."
+_CALLS = 'Look: <tool_call>\n{"name": "get_time", "arguments": {"zone": "UTC"}}\n</tool_call>'
 
 
 def test_a_parrot_says_its_first_text_and_others_where_they_are_begun(tmp_path: Path) -> None:
-    starts = write_parrot(family("qwen3"), tmp_path, _TEXTS)
-    assert _said(tmp_path, None) == _TEXTS[0]
-    assert _said(tmp_path, starts[1]) == _TEXTS[1]
+    starts = write_parrot(family("qwen3"), tmp_path / "model", [_THINKS, _CALLS])
+    with running_server(tmp_path / "data", {"RATOON_MODEL": str(tmp_path / "model")}) as server:
+        chat = server.openai().chat.completions
+        asked = {"model": "model", "messages": [{"role": "user", "content": "?"}], "temperature": 0}
+        thought = chat.create(**asked).choices[0].message  # type: ignore[call-overload]
+        assert thought.content == "Twenty \u20ac, twenty \u20ac."
+        assert thought.reasoning_content.strip() == "Hm."
+        tool = {"type": "function", "function": {"name": "get_time", "parameters": {}}}
+        called = chat.create(  # type: ignore[call-overload]
+            **asked, tools=[tool], logit_bias={starts[1]: 100}
+        ).choices[0]
+        assert called.finish_reason == "tool_calls"
+        assert called.message.content.strip() == "Look:"
+        assert json.loads(called.message.tool_calls[0].function.arguments) == {"zone": "UTC"}
 
 
 def test_a_mark_that_comes_twice_is_refused(tmp_path: Path) -> None:
