@@ -1,5 +1,9 @@
 """The tokens of a model, as the library for grammars reads them from its directory.
 
+The library holds every added token in angle brackets for special, and no text may have one of
+these. Gemma's added tokens are the tags of HTML, too, and nothing but text: in a string of JSON
+they could not come. So added tokens that are text are shown to it as the vocabulary's.
+
 Knows: `tokenizer.json`. Does not know: how texts are tokenised (the gateway does that).
 """
 
@@ -7,8 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from llguidance import LLTokenizer
+
+from engine.models.token_marks import TokenMarks, is_in_angles, read_token_marks
 
 TOKENIZER_FILE = "tokenizer.json"
 WORD_BITS = 32  # of a mask
@@ -20,6 +28,11 @@ class Vocabulary:
 
     tokens: LLTokenizer
     num_words: int  # of a mask, as the model has logits
+
+
+class _File(msgspec.Struct):
+    added_tokens: msgspec.Raw = msgspec.Raw(b"[]")
+    model: dict[str, Any] = {}
 
 
 class NoVocabulary(ValueError):
@@ -46,7 +59,33 @@ def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, 
 
 
 def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
+    source = _with_text_as_text(path) or str(path)
     try:
-        return LLTokenizer(str(path), n_vocab=vocab_size, eos_token=eos)
+        return LLTokenizer(source, n_vocab=vocab_size, eos_token=eos)
     except ValueError:  # of logits there are fewer, or the file is damaged
-        return LLTokenizer(str(path), eos_token=eos)
+        return LLTokenizer(source, eos_token=eos)
+
+
+def _with_text_as_text(path: Path) -> str | None:
+    """The file's text where some added tokens are not special; None where all may stay."""
+    data = path.read_bytes()
+    try:
+        file = msgspec.json.decode(data, type=_File)
+        added = msgspec.json.decode(file.added_tokens, type=list[dict[str, Any]])
+    except msgspec.DecodeError:  # the library says what is wrong with it
+        return None
+    marks, vocabulary = read_token_marks(path.parent), file.model.get("vocab")
+    if not isinstance(vocabulary, dict):
+        return None
+    kept = [one for one in added if not _is_text(one, marks, vocabulary)]
+    if len(kept) == len(added):
+        return None
+    return data.replace(bytes(file.added_tokens), msgspec.json.encode(kept), 1).decode()
+
+
+def _is_text(token: dict[str, Any], marks: TokenMarks, vocabulary: dict[str, int]) -> bool:
+    """Whether it is a tag of text, of which the vocabulary knows the id."""
+    content, is_special = token.get("content", ""), token.get("special") is True
+    if not is_in_angles(content) or vocabulary.get(content) != token.get("id"):
+        return False
+    return not marks.are_of(content, is_special=is_special)

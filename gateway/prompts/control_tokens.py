@@ -1,10 +1,8 @@
 """The tokens that give a prompt its structure, such as `<|im_start|>`, and where a text has them.
 
 A tokenizer's *added tokens* are found in a text before anything else. Those that separate turns,
-and mark tools and reasoning, are control tokens: all that a file of the model calls special, those
-in brackets that a chat template of it writes (`model_marks.py`), and those that are spelled as only
-such tokens are, `<|User|>`. The rest is text that the vocabulary lacked: a run of spaces, a letter,
-a tag of HTML.
+and mark tools and reasoning, are control tokens; which these are, the model's files say
+(`engine/models/token_marks.py`). The rest is text that the vocabulary lacked.
 
 Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
 model's answer shows them, so a message of the assistant may contain them.
@@ -17,12 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.prompts.model_marks import NO_MARKS, ModelMarks
-
-_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # DeepSeek's
-_IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
-_NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
-_LEAST_LENGTH = 2  # one character is a letter or a space, and cannot be marked within
+from engine.models.token_marks import NO_MARKS, TokenMarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +46,12 @@ class ControlTokens:
     """The control tokens of one tokenizer. Immutable; for any thread."""
 
     def __init__(
-        self, added: Mapping[str, bool] | None = None, marks: ModelMarks = NO_MARKS
+        self, added: Mapping[str, bool] | None = None, marks: TokenMarks = NO_MARKS
     ) -> None:
         """`added`: each added token's text, and whether tokenizer.json calls it special."""
         known = added or {}
         self.tokens = frozenset(
-            text for text, is_special in known.items() if _controls(text, is_special, marks)
+            text for text, special in known.items() if marks.are_of(text, is_special=special)
         )
         self.markup = frozenset(text for text in self.tokens if _is_markup(text, known))
         self.pattern = pattern_of(self.tokens)  # any of them, the longest that fits
@@ -67,14 +60,6 @@ class ControlTokens:
     def split(self, text: str, mark: str = "") -> Rendered:
         """`text` in pieces, without `mark`, which breaks up what only looks like a token."""
         return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
-
-
-def _controls(text: str, is_special: bool, marks: ModelMarks) -> bool:
-    if len(text) < _LEAST_LENGTH:
-        return False
-    if is_special or text in marks.texts or _NO_TEXT.fullmatch(text):
-        return True
-    return bool(_IN_BRACKETS.fullmatch(text)) and text in marks.templates
 
 
 def _is_markup(text: str, added: Mapping[str, bool]) -> bool:

@@ -24,9 +24,9 @@ import msgspec
 import numpy as np
 import tokenizers
 
+from engine.models.token_marks import NO_MARKS, TokenMarks, is_in_angles, read_token_marks
+from engine.models.token_marks import ModelFileBroken as ModelFileBroken
 from gateway.prompts.control_tokens import ControlTokens, Rendered
-from gateway.prompts.model_marks import NO_MARKS, ModelMarks, read_model_marks
-from gateway.prompts.model_marks import ModelFileBroken as ModelFileBroken
 from gateway.prompts.token_bytes import TokenBytes
 from prefix_cache.hashing import TokenIds as TokenIds
 
@@ -92,7 +92,7 @@ class Tokenizer:
         inner: tokenizers.Tokenizer,
         *,
         parse_special: bool = False,
-        marks: ModelMarks = NO_MARKS,
+        marks: TokenMarks = NO_MARKS,
     ) -> None:
         """With `parse_special`, a text's control tokens are these tokens."""
         inner.no_truncation()
@@ -133,12 +133,17 @@ class Tokenizer:
         return {i: text for i, text in self._added.items() if text in self.control.tokens}
 
     def grammar_tokens(self) -> dict[str, int]:
-        """The ids, by text, of tokens that a grammar must name: special, or in angle brackets."""
+        """The ids, by text, of tokens that a grammar must name.
+
+        The special ones, and of the other control tokens those in angle brackets
+        (`engine/grammars/vocabulary.py`).
+        """
         added = self._inner.get_added_tokens_decoder().items()
         return {
             token.content: token_id
             for token_id, token in added
-            if token.special or (token.content.startswith("<") and token.content.endswith(">"))
+            if token.special
+            or (token.content in self.control.tokens and is_in_angles(token.content))
         }
 
     def _longest_token(self, vocabulary: Iterable[str], *, is_byte_level: bool) -> int:
@@ -160,7 +165,7 @@ class Tokenizer:
             inner = tokenizers.Tokenizer.from_str(source)
         except Exception as error:  # the library raises nothing narrower
             raise ModelFileBroken(f"{path}: {error}") from error
-        loaded = cls(inner, parse_special=parse_special, marks=read_model_marks(model_dir))
+        loaded = cls(inner, parse_special=parse_special, marks=read_token_marks(model_dir))
         for token in loaded._text.inseparable():
             _LOG.warning("the model's tokenizer makes a control token of the text %s", token)
         return loaded

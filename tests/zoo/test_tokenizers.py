@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import tokenizers
 
+from engine.models.token_marks import read_token_marks
 from gateway.config import Bounds
 from gateway.generation.detokenizer import Detokenizer
 from gateway.prompts.chat_template import ChatTemplate
@@ -15,7 +16,6 @@ from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import at_once
 from gateway.prompts.long_text import LongTexts
 from gateway.prompts.messages import Message, Text
-from gateway.prompts.model_marks import read_model_marks
 from gateway.prompts.text_memory import Owner, TextMemory
 from gateway.prompts.tokenizer import Tokenizer
 from tests.gateway.support.manual_clock import ManualClock
@@ -44,7 +44,7 @@ class _Loaded:
 def _loaded(name: str) -> _Loaded:
     directory = TOKENIZERS[name].directory
     inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    return _Loaded(inner, Tokenizer(inner, marks=read_model_marks(directory)))
+    return _Loaded(inner, Tokenizer(inner, marks=read_token_marks(directory)))
 
 
 every = pytest.mark.parametrize("name", TOKENIZERS)

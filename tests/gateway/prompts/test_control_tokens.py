@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers
 
+from engine.models.token_marks import TokenMarks
 from gateway.errors import BadRequest
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.content_marks import escaped
 from gateway.prompts.control_tokens import ControlTokens, pattern_of
 from gateway.prompts.messages import Message, stored_message
-from gateway.prompts.model_marks import ModelMarks
 from gateway.prompts.tokenizer import TextTokenizer
 from gateway.prompts.tokenizer import Tokenizer as Ours
 from tests.doubles.engine.tiny_model import BOS, TURN, byte_tokenizer
@@ -246,7 +246,7 @@ def test_what_is_a_control_token() -> None:
         "<eot>": False, "user": False, "õ": False, "    ": False,
     }  # fmt: skip
     template = "user    <think></think>[X]<|end|>"
-    control = ControlTokens(added, ModelMarks(frozenset({"<eot>"}), templates=template))
+    control = ControlTokens(added, TokenMarks(frozenset({"<eot>"}), templates=template))
     special, written = {"<|end|>", "BOS", "<s>", "</s>", "<eot>"}, {"<think>", "</think>", "[X]"}
     assert control.tokens == special | written | {"<|User|>"}
     assert control.markup == {"<think>", "</think>"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from engine.models.token_marks import TokenMarks
 from gateway.errors import BadRequest
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import ControlTokens
 from gateway.prompts.messages import Message, Part, Reasoning, Text
-from gateway.prompts.model_marks import ModelMarks
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
 
@@ -20,7 +20,7 @@ TEXTS += ["QUESTION", "user", "assistant", "```json\n{", "<tool_call>", "a </thi
 def template_of(one: Family) -> ChatTemplate:
     source = one.template()
     added = {mark.text: mark.is_special for mark in one.marks()}
-    control = ControlTokens(added, ModelMarks(templates=source))
+    control = ControlTokens(added, TokenMarks(templates=source))
     return ChatTemplate(
         source, {"eos_token": one.ends[0], "bos_token": one.bos or ""}, None, control
     )

@@ -19,8 +19,8 @@ from tokenizers import (
 )
 from tokenizers.trainers import BpeTrainer
 
+from engine.models.token_marks import TokenMarks
 from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.model_marks import ModelMarks
 from gateway.prompts.tokenizer import Tokenizer as Ours
 
 _TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -102,7 +102,7 @@ def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
 
 def _family(inner: Tokenizer, template: str, end: str, **tokens: str) -> Family:
     source = (_TEMPLATES / f"{template}.jinja").read_text()
-    ours = Ours(inner, marks=ModelMarks(templates=source))
+    ours = Ours(inner, marks=TokenMarks(templates=source))
     return Family(inner, ours, ChatTemplate(source, tokens, control=ours.control), end)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
-from gateway.prompts.model_marks import ModelFileBroken, read_model_marks
+from engine.models.token_marks import ModelFileBroken, read_token_marks
 from gateway.prompts.tokenizer import Tokenizer
 from tests.doubles.engine.tiny_model import byte_tokenizer
 
@@ -76,4 +76,4 @@ def test_no_other_word_makes_it_one(files: dict[str, Any], tmp_path: Path) -> No
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelFileBroken, match="special_tokens_map"):
-        read_model_marks(_model(tmp_path, {"special_tokens_map.json": "{"}))
+        read_token_marks(_model(tmp_path, {"special_tokens_map.json": "{"}))

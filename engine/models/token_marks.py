@@ -1,12 +1,15 @@
-"""What a model's files say of its tokens, beside tokenizer.json.
+"""Which of a tokenizer's added tokens give a prompt its structure, as a model's files say.
 
-Which of them are special, by text or by id, and what its chat templates write.
+All that a file of the model calls special, those in brackets that a chat template of it writes, and
+those that are spelled as only such tokens are (`<|User|>`). The rest is text that the vocabulary
+lacked: a run of spaces, a letter, a tag of HTML.
 
 Knows: the files that models ship. Does not know: which template renders a chat.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +17,10 @@ from typing import Any
 
 import msgspec
 
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # DeepSeek's
+_IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
+_NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
+_LEAST_LENGTH = 2  # one character is a letter or a space, and cannot be marked within
 _ID_FIELDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -22,29 +29,42 @@ class ModelFileBroken(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelMarks:
+class TokenMarks:
     """Tokens that are called special, by text and by id, and the sources of all templates."""
 
     texts: frozenset[str] = frozenset()
     ids: frozenset[int] = frozenset()
     templates: str = ""
 
-    def with_texts(self, more: Iterable[str]) -> ModelMarks:
+    def are_of(self, text: str, *, is_special: bool) -> bool:
+        """Whether an added token is one of these; `is_special` is what tokenizer.json says."""
+        if len(text) < _LEAST_LENGTH:
+            return False
+        if is_special or text in self.texts or _NO_TEXT.fullmatch(text):
+            return True
+        return bool(_IN_BRACKETS.fullmatch(text)) and text in self.templates
+
+    def with_texts(self, more: Iterable[str]) -> TokenMarks:
         """These, with more texts that are called special."""
         return replace(self, texts=self.texts | frozenset(more))
 
 
-NO_MARKS = ModelMarks()
+NO_MARKS = TokenMarks()
 
 
-def read_model_marks(model_dir: Path) -> ModelMarks:
+def is_in_angles(text: str) -> bool:
+    """Whether the library for grammars holds an added token for special, whatever the files say."""
+    return text.startswith("<") and text.endswith(">")
+
+
+def read_token_marks(model_dir: Path) -> TokenMarks:
     """Read them; a file that is not there says nothing; ModelFileBroken for one that is no JSON."""
     config = _json(model_dir / "tokenizer_config.json")
     named = _json(model_dir / "special_tokens_map.json")
     texts = {*_named(config), *_named(named), *_declared(config)}
     configs = [_json(model_dir / name) for name in ("config.json", "generation_config.json")]
     ids = {token_id for found in configs for token_id in _ids(found)}
-    return ModelMarks(frozenset(texts), frozenset(ids), "\n".join(_templates(model_dir, config)))
+    return TokenMarks(frozenset(texts), frozenset(ids), "\n".join(_templates(model_dir, config)))
 
 
 def _named(config: dict[str, Any]) -> Iterator[str]:
