@@ -20,7 +20,8 @@ import msgspec
 from llguidance import LLMatcher
 
 from engine.grammars.limits import CHECK_BYTES, CHECK_S, CHECK_STACK_BYTES, parser_limits
-from engine.grammars.prepared import UnsoundGrammar, prepared
+from engine.grammars.prepared import prepared
+from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.link.messages import Grammar
 
 MAX_ERROR_CHARS = 300
@@ -77,6 +78,10 @@ def _said(message: str) -> str:
         return f"a $ref leads nowhere: {first}"
     if first.startswith("oneOf "):
         return "a oneOf whose alternatives may overlap is not supported; anyOf is"
+    if first.startswith("patternProperty regexes "):
+        return "patternProperties whose patterns may match the same name are not supported"
+    if first.startswith("panic: "):
+        return "it is one that the library fails to compile"
     return first[:MAX_ERROR_CHARS]
 
 

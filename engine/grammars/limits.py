@@ -23,7 +23,7 @@ def parser_limits() -> LLParserLimits:
     """What the library may spend on a grammar and on each token."""
     return LLParserLimits(
         step_lexer_fuel=50_000,
-        step_max_items=20_000,
+        step_max_items=60_000,
         max_lexer_states=20_000,
         max_grammar_size=100_000,
         verbose_errors=False,  # they would quote the grammar

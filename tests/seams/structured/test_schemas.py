@@ -22,16 +22,14 @@ BIAS = ENDS | {str(ord(" ")): -8, str(ord("\n")): -8}
 REFUSED = {
     "contains": 1,
     "uniqueItems": 1,
-    '"if"': 1,
-    '"not"': 1,
+    "`if`": 1,
+    "`not`": 1,
     "oneOf": 1,
     "dependentRequired": 1,
     "dependentSchemas": 1,
-    "propertyNames": 1,
-    "unevaluatedProperties": 1,
     "$dynamicRef": 1,
     "$ref leads": 2,  # elsewhere, or nowhere
-    "backreferences": 1,
+    "reference to a group": 1,
     "look-ahead": 1,
     "Unsatisfiable": 1,
 }

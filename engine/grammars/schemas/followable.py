@@ -1,0 +1,253 @@
+"""A JSON schema as the library can follow it, with white space bounded.
+
+A small model that may write white space anywhere in JSON may write newlines for ever. So between
+two tokens of JSON there is at most `WHITESPACE`, whatever the schema's own options say.
+
+A keyword that binds nothing where it stands is left out; one that binds and that the library cannot
+hold an answer to is an error that names it and its place, and never ignored, but in a schema that
+is lenient, of a tool that is not strict. A `format` that is not known is none: as JSON Schema has
+it, that only describes.
+
+Knows: where schemas are in a schema. Does not know: what the library makes of them.
+"""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote, unquote
+
+from engine.grammars.schemas.json_value import JsonObject, JsonValue
+from engine.grammars.schemas.keywords import (
+    COUNTS,
+    DATA,
+    FOLLOWED,
+    FORMATS,
+    NOT_FOLLOWED,
+    OF_SCHEMAS,
+    STRUCTURE,
+    binds,
+    evaluates_elsewhere,
+)
+from engine.grammars.schemas.names import with_names
+from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
+from engine.grammars.syntax.anchors import containing_text
+from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.lark import regex_of
+
+# A line break and up to twenty spaces, as in JSON that is written to be read; or one space.
+WHITESPACE = r"(\n[ ]{0,20}| )?"
+MAX_COMMENT_CHARS = 80
+MAX_REFERENCES = 20  # that follow one another
+
+_DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprecated"}
+
+
+def schema_of(text: str) -> JsonValue:
+    """The schema that a text spells; raises UnsoundGrammar."""
+    try:
+        return json.loads(text)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise UnsoundGrammar(f"it is not JSON: {error}") from error
+
+
+def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
+    """What the library is given for `schema`; raises UnsoundGrammar for what cannot be followed.
+
+    Where `is_lenient`, that is left out. The error begins with the schema's own `$comment`.
+    """
+    try:
+        found = _Walk(schema, is_lenient=is_lenient).whole()
+    except UnsoundGrammar as error:
+        comment = schema.get("$comment") if isinstance(schema, dict) else None
+        whose = f"{comment[:MAX_COMMENT_CHARS]}: " if isinstance(comment, str) else ""
+        raise UnsoundGrammar(f"{whose}{error}") from error
+    return {**found, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+
+
+class _Walk:
+    def __init__(self, schema: JsonValue, *, is_lenient: bool) -> None:
+        self._root = schema
+        self._is_lenient = is_lenient
+        references = list(_references(schema))
+        self._is_by_pointer = all(one == "#" or one.startswith("#/") for one in references)
+        self._names_of_tagged: dict[tuple[JsonValue, str], str] = {}
+        self._tagged_definitions: JsonObject = {}
+        self._referred = {name for one in references for name in _segments(one)}
+
+    def whole(self) -> JsonObject:
+        found = self._schema(self._root, "#")
+        if found is True:
+            return {}
+        if found is False:
+            raise UnsoundGrammar("the schema `false` allows nothing")
+        assert isinstance(found, dict)
+        if self._tagged_definitions:
+            definitions = found.setdefault("$defs", {})
+            assert isinstance(definitions, dict)
+            definitions |= self._tagged_definitions
+        return found
+
+    def _schema(self, schema: JsonValue, at: str) -> JsonValue:
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise UnsoundGrammar(f"a JSON schema is an object or a boolean; at {at} it is neither")
+        stated = {
+            name: value for name, value in schema.items() if value is not None or name == "const"
+        }
+        said = self._without_trivial(self._with_names(self._with_unevaluated(stated)), at)
+        found: JsonObject = {}
+        for name, value in said.items():
+            self._add(found, name, value, f"{at}/{name}")
+        return found
+
+    def _add(self, found: JsonObject, name: str, value: JsonValue, at: str) -> None:
+        """Add a keyword to what is found, as the library has it."""
+        match name:
+            case "oneOf" if isinstance(value, list):
+                self._add_one_of(found, value, at)
+            case "pattern" if isinstance(value, str):
+                pattern = self._pattern(value, at)
+                if pattern is not None:
+                    found[name] = pattern
+            case "patternProperties" if isinstance(value, dict):
+                found[name] = self._by_pattern(value, at)
+            case "$ref" if self._is_lenient and self._target(value) is None:
+                return
+            case "format" if isinstance(value, str) and value not in FORMATS:
+                return
+            case _ if name in COUNTS and isinstance(value, float) and value.is_integer():
+                found[name] = int(value)
+            case _ if name in DATA:
+                found[name] = value
+            case _ if name in OF_SCHEMAS and isinstance(value, dict):
+                found[name] = self._named(name, value, at)
+            case _:
+                found[name] = self._below(value, at)
+
+    def _named(self, name: str, schemas: JsonObject, at: str) -> JsonObject:
+        """The schemas; of definitions those that are referred to."""
+        is_definitions = name in STRUCTURE and self._is_by_pointer
+        return {
+            key: self._schema(inner, f"{at}/{key}")
+            for key, inner in schemas.items()
+            if not is_definitions or key in self._referred
+        }
+
+    def _below(self, value: JsonValue, at: str) -> JsonValue:
+        if isinstance(value, list):
+            return [self._below(inner, f"{at}/{n}") for n, inner in enumerate(value)]
+        return self._schema(value, at) if isinstance(value, dict) else value
+
+    def _without_trivial(self, schema: JsonObject, at: str) -> JsonObject:
+        """`schema` without what binds nothing; UnsoundGrammar for what binds otherwise."""
+        said: JsonObject = {}
+        for name, value in schema.items():
+            if name in NOT_FOLLOWED:
+                if not self._is_lenient and binds(name, schema):
+                    raise UnsoundGrammar(f"the keyword `{name}` at {at} is not supported")
+            elif name in FOLLOWED or name in STRUCTURE or name in self._referred:
+                said[name] = value
+        return said
+
+    def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
+        """`schema` with what it says of properties and items that nothing names."""
+        for name, plain in (
+            ("unevaluatedProperties", "additionalProperties"),
+            ("unevaluatedItems", "items"),
+        ):
+            if name in schema and plain not in schema and not evaluates_elsewhere(schema):
+                rest = {key: value for key, value in schema.items() if key != name}
+                schema = {**rest, plain: schema[name]}
+        return schema
+
+    def _with_names(self, schema: JsonObject) -> JsonObject:
+        names = self._resolved(schema.get("propertyNames"))
+        if isinstance(names, dict) and binds("propertyNames", schema):
+            return with_names(schema, names) or schema
+        return schema
+
+    def _add_one_of(self, found: JsonObject, alternatives: list[JsonValue], at: str) -> None:
+        is_exclusive = self._is_lenient or exclude_each_other(alternatives, self._resolved)
+        tag = None if is_exclusive else tag_of(alternatives, self._resolved)
+        if tag is not None:
+            alternatives = [self._tagged(one, tag) for one in alternatives]
+        is_free = "oneOf" not in self._referred and "anyOf" not in found
+        name = "anyOf" if is_free and (is_exclusive or tag is not None) else "oneOf"
+        found[name] = self._below(alternatives, at)
+
+    def _tagged(self, schema: JsonValue, tag: str) -> JsonValue:
+        """What has the tag of what `schema` allows."""
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return with_tag(schema, tag)
+        known = (schema["$ref"], tag)
+        if known not in self._names_of_tagged:
+            self._names_of_tagged[known] = name = f"tagged {len(self._names_of_tagged)}"
+            self._tagged_definitions[name] = self._schema(
+                with_tag(self._resolved(schema), tag), str(schema["$ref"])
+            )
+        return {"$ref": f"#/$defs/{quote(self._names_of_tagged[known])}"}
+
+    def _by_pattern(self, schemas: JsonObject, at: str) -> JsonObject:
+        found: JsonObject = {}
+        for key, inner in schemas.items():
+            pattern = self._pattern(key, at)
+            if pattern is not None:
+                found[pattern] = self._schema(inner, f"{at}/{key}")
+        return found
+
+    def _pattern(self, pattern: str, at: str) -> str | None:
+        """The pattern as the library has it; None where it need not be followed."""
+        try:
+            return f"^{regex_of(containing_text(pattern))}$"
+        except UnsoundGrammar as error:
+            if self._is_lenient:
+                return None
+            raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
+
+    def _resolved(self, schema: JsonValue) -> JsonValue:
+        """`schema`, or what it refers to if it does nothing else."""
+        for _ in range(MAX_REFERENCES):
+            if not isinstance(schema, dict) or "$ref" not in schema:
+                break
+            if not schema.keys() <= {"$ref", *_DESCRIBES}:
+                break
+            target = self._target(schema["$ref"])
+            if target is None:
+                break
+            schema = target
+        return schema
+
+    def _target(self, reference: JsonValue) -> JsonValue:
+        """What a reference is to; None where that is not to be seen."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        found = self._root
+        for name in _segments(reference):
+            if isinstance(found, list) and name.isdigit() and int(name) < len(found):
+                found = found[int(name)]
+            elif isinstance(found, dict) and name in found:
+                found = found[name]
+            else:
+                return None
+        return found
+
+
+def _references(value: JsonValue) -> list[str]:
+    found, waiting = list[str](), [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            reference = one.get("$ref")
+            if isinstance(reference, str):
+                found.append(reference)
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    return found
+
+
+def _segments(reference: str) -> list[str]:
+    """The names in a pointer within the document, such as `#/$defs/a~1b`."""
+    names = unquote(reference.partition("#")[2]).split("/")[1:]
+    return [name.replace("~1", "/").replace("~0", "~") for name in names]

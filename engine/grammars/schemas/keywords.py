@@ -1,0 +1,96 @@
+"""The keywords of JSON schemas: which the library follows, and which bind nothing as they stand.
+
+Knows: keywords and their values. Does not know: where they are.
+"""
+
+from __future__ import annotations
+
+from engine.grammars.schemas.json_value import JsonObject, JsonValue
+
+FOLLOWED = {
+    *("type", "const", "enum", "$ref", "allOf", "anyOf", "oneOf"),
+    *("items", "additionalItems", "prefixItems", "minItems", "maxItems"),
+    *("properties", "patternProperties", "additionalProperties", "required"),
+    *("minProperties", "maxProperties"),
+    *("minLength", "maxLength", "pattern", "format"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+# What another part of the schema may refer to, or what the library reads beside.
+STRUCTURE = {"$defs", "definitions", "$id", "id", "$anchor", "$comment"}
+NOT_FOLLOWED = {
+    *("not", "if", "then", "else", "dependentSchemas", "dependentRequired", "dependencies"),
+    *("uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
+    *("unevaluatedProperties", "propertyNames", "$dynamicRef", "$recursiveRef"),
+}
+DATA = {"const", "enum", "default", "examples"}
+OF_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+COUNTS = {
+    *("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"),
+    *("minContains", "maxContains"),
+}
+FORMATS = {
+    *("date-time", "time", "date", "duration", "email", "hostname"),
+    *("ipv4", "ipv6", "uri", "uuid"),
+}
+# With these a property or an item may be evaluated elsewhere.
+_APPLICATORS = {
+    *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
+    *("if", "then", "else", "dependentSchemas"),
+}
+
+
+def binds(keyword: str, schema: JsonObject) -> bool:
+    """Whether a keyword that is not followed makes a difference to what `schema` allows."""
+    value = schema[keyword]
+    match keyword:
+        case "uniqueItems":
+            return value is not False and not _at_most(schema.get("maxItems"), 1)
+        case "propertyNames":
+            return not _allows_all_strings(value)
+        case "not":
+            return value is not False
+        case "if":
+            ways = [schema.get(name, True) for name in ("then", "else")]
+            return not all(map(allows_all, ways))
+        case "then" | "else":
+            return "if" in schema and not allows_all(value)
+        case "contains":
+            return schema.get("minContains") != 0 or "maxContains" in schema
+        case "minContains" | "maxContains":
+            return "contains" in schema and binds("contains", schema)
+        case "dependentRequired" | "dependentSchemas" | "dependencies":
+            return not isinstance(value, dict) or not all(map(_requires_nothing, value.values()))
+        case "unevaluatedProperties":
+            return not allows_all(value) and "additionalProperties" not in schema
+        case "unevaluatedItems":
+            return not allows_all(value) and not isinstance(schema.get("items"), dict | bool)
+    return True
+
+
+def allows_all(schema: JsonValue) -> bool:
+    """Whether every value is of the schema, for what its keywords show."""
+    if not isinstance(schema, dict):
+        return schema is True
+    known = FOLLOWED | NOT_FOLLOWED
+    return not any(name in known and value is not None for name, value in schema.items())
+
+
+def evaluates_elsewhere(schema: JsonObject) -> bool:
+    """Whether `unevaluated...` may be about less than what `schema` itself does not name."""
+    return not _APPLICATORS.isdisjoint(schema)
+
+
+def _allows_all_strings(schema: JsonValue) -> bool:
+    if not isinstance(schema, dict) or allows_all(schema):
+        return allows_all(schema)
+    kinds = schema.get("type")
+    may_be_text = "string" in kinds if isinstance(kinds, list) else kinds == "string"
+    return may_be_text and allows_all({**schema, "type": None})
+
+
+def _requires_nothing(value: JsonValue) -> bool:
+    return value == [] or allows_all(value)
+
+
+def _at_most(value: JsonValue, bound: int) -> bool:
+    return isinstance(value, int | float) and value <= bound

@@ -1,0 +1,115 @@
+"""What a text is that a pattern matches, with its anchors resolved.
+
+Knows: anchors. Does not know: how patterns are spelled (`pattern.py`).
+"""
+
+from __future__ import annotations
+
+from engine.grammars.syntax.expression import (
+    EMPTY,
+    MAX_CODE_POINT,
+    NOTHING,
+    All,
+    AnyOf,
+    Chars,
+    Expression,
+    Foreign,
+    Repeat,
+    UnsoundGrammar,
+    chars,
+    in_order,
+    one_of,
+    walk,
+)
+from engine.grammars.syntax.pattern import END, START, read_pattern
+
+_ANY_TEXT = Repeat(chars((0, MAX_CODE_POINT)), 0, None)
+
+
+def whole_text(pattern: str) -> Expression:
+    """What a text is that the pattern matches from end to end; raises UnsoundGrammar."""
+    return _resolved(read_pattern(pattern), is_start=True, is_end=True)
+
+
+def containing_text(pattern: str) -> Expression:
+    """What a text is in which the pattern matches somewhere; raises UnsoundGrammar."""
+    read = read_pattern(pattern)
+    found: list[Expression] = []
+    for is_start in (True, False):
+        for is_end in (True, False):
+            before = [] if is_start else [_ANY_TEXT]
+            after = [] if is_end else [_ANY_TEXT]
+            within = _resolved(read, is_start=is_start, is_end=is_end)
+            if within != NOTHING:
+                found.append(in_order([*before, within, *after]))
+    # The last lets anything stand around what has no anchor, so the others are of it.
+    return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
+
+
+def _has_anchor(expression: Expression) -> bool:
+    return any(part in (START, END) for part in walk(expression))
+
+
+def _resolved(expression: Expression, *, is_start: bool, is_end: bool) -> Expression:
+    """`expression` where the text's start is just before it, or its end just behind it.
+
+    An anchor is the empty text where it holds, and can never match elsewhere.
+    """
+    match expression:
+        case Foreign(lark):
+            return EMPTY if (is_start if lark == "^" else is_end) else NOTHING
+        case AnyOf(parts):
+            found = [_resolved(part, is_start=is_start, is_end=is_end) for part in parts]
+            return one_of([part for part in found if part != NOTHING])
+        case Repeat(part, least, most) if _has_anchor(part):
+            if most == 1 or least == most == 1:
+                once = _resolved(part, is_start=is_start, is_end=is_end)
+                return once if least else one_of([EMPTY, *([] if once == NOTHING else [once])])
+            raise UnsoundGrammar("an anchor (^ or $) within a repetition is not supported")
+        case All(parts):
+            return _resolved_in_order(parts, is_start=is_start, is_end=is_end)
+    return expression
+
+
+def _resolved_in_order(
+    parts: tuple[Expression, ...], *, is_start: bool, is_end: bool
+) -> Expression:
+    found: list[Expression] = []
+    for place, part in enumerate(parts):
+        before, after = parts[:place], parts[place + 1 :]
+        one = _resolved(
+            part,
+            is_start=is_start and _is_reached(before, part, START),
+            is_end=is_end and _is_reached(after, part, END),
+        )
+        if one == NOTHING:
+            return NOTHING
+        if one != EMPTY:
+            found.append(one)
+    return in_order(found)
+
+
+def _is_reached(between: tuple[Expression, ...], part: Expression, anchor: Foreign) -> bool:
+    """Whether nothing is between the part and the end of the sequence that `anchor` is about."""
+    if all(_is_anchor(other) for other in between):
+        return True
+    if any(one == anchor for one in walk(part)) and all(map(_may_be_empty, between)):
+        raise UnsoundGrammar("an anchor (^ or $) beside what may be empty is not supported")
+    return False
+
+
+def _is_anchor(expression: Expression) -> bool:
+    return expression in (START, END)
+
+
+def _may_be_empty(expression: Expression) -> bool:
+    match expression:
+        case Chars():
+            return False
+        case Repeat(part, least):
+            return least == 0 or _may_be_empty(part)
+        case AnyOf(parts):
+            return any(map(_may_be_empty, parts))
+        case All(parts):
+            return all(map(_may_be_empty, parts))
+    return True

@@ -1,0 +1,164 @@
+"""Expressions of a grammar: characters, and what is made of them.
+
+Knows: what an expression is made of. Does not know: how one is spelled, in GBNF or in Lark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]  # of code points, both ends included
+
+MAX_CODE_POINT = 0x10FFFF
+_SURROGATES = (0xD800, 0xDFFF)  # no text has them
+
+
+class UnsoundGrammar(ValueError):
+    """The text is no grammar of its kind; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of these. `spelled` says it as a regular expression, where ranges cannot.
+
+    Then `ranges` has at least the characters that are meant.
+    """
+
+    ranges: Ranges
+    spelled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """One part after the other; without any, the empty text."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """One of the parts; without any, nothing can be said."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`part` so many times; `most` is None without a bound."""
+
+    part: Expression
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the rule of this name has."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Something in Lark that is not made of characters here, such as a token or a JSON value."""
+
+    lark: str
+    first: Ranges = ()  # with which it may begin
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The terminal of this number."""
+
+    number: int
+
+
+Expression: TypeAlias = Chars | All | AnyOf | Repeat | Rule | Foreign | Terminal
+
+EMPTY = All(())
+NOTHING = AnyOf(())
+
+
+def chars(*ranges: tuple[int, int]) -> Chars:
+    """One character of any of the ranges."""
+    return Chars(_joined(_without_surrogates(ranges)))
+
+
+def other_than(ranges: Ranges) -> Chars:
+    """One character of none of the ranges."""
+    others, start = list[tuple[int, int]](), 0
+    for low, high in _joined(ranges):
+        if start < low:
+            others.append((start, low - 1))
+        start = high + 1
+    return chars(*others, *([(start, MAX_CODE_POINT)] if start <= MAX_CODE_POINT else []))
+
+
+def text(literal: str) -> Expression:
+    """Exactly these characters."""
+    return in_order([chars((ord(char), ord(char))) for char in literal])
+
+
+def in_order(parts: Iterable[Expression]) -> Expression:
+    """`parts` one after the other."""
+    flat = [one for part in parts for one in (part.parts if isinstance(part, All) else [part])]
+    return flat[0] if len(flat) == 1 else All(tuple(flat))
+
+
+def repeated(part: Expression, least: int, most: int | None) -> Expression:
+    """`part` so many times; `(x (x)?)?` is `x{0,2}`."""
+    match part:
+        case All((*before, Repeat(again, 0, int(more)))) if (least, most) == (0, 1):
+            if in_order(before) == again:
+                return Repeat(again, 0, more + 1)
+    return Repeat(part, least, most)
+
+
+def one_of(parts: Iterable[Expression]) -> Expression:
+    """One of `parts`, in which single characters are one set."""
+    flat = [one for part in parts for one in (part.parts if isinstance(part, AnyOf) else [part])]
+    single = [one for one in flat if isinstance(one, Chars) and not one.spelled]
+    others = list(dict.fromkeys(one for one in flat if one not in single))
+    if single:
+        others.insert(0, chars(*(pair for one in single for pair in one.ranges)))
+    return others[0] if len(others) == 1 else AnyOf(tuple(others))
+
+
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """What `expression` is directly made of."""
+    match expression:
+        case All(parts) | AnyOf(parts):
+            return parts
+        case Repeat(part):
+            return (part,)
+    return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """`expression` and all in it, but for what its rules have."""
+    waiting = [expression]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting.extend(parts_of(found))
+
+
+def _without_surrogates(ranges: Ranges) -> Iterator[tuple[int, int]]:
+    first, last = _SURROGATES
+    for low, high in ranges:
+        if low < first:
+            yield low, min(high, first - 1)
+        if high > last:
+            yield max(low, last + 1), high
+
+
+def _joined(ranges: Iterator[tuple[int, int]] | Ranges) -> Ranges:
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        elif low <= high:
+            joined.append((low, high))
+    return tuple(joined)

@@ -1,0 +1,113 @@
+"""Rules made simple: `ws ::= ([ \\t] ws)?` is `[ \\t]*`, and a name of one character is none.
+
+The library's parser keeps a place for each turn of a recursion to the right, and ends a long one.
+What is a repetition may be a part of a terminal, too.
+
+Knows: expressions. Does not know: terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.grammars.syntax.expression import (
+    EMPTY,
+    All,
+    AnyOf,
+    Chars,
+    Expression,
+    Foreign,
+    Repeat,
+    Rule,
+    in_order,
+    one_of,
+    repeated,
+    walk,
+)
+
+_Ways = tuple[list[Expression], list[Expression]]  # before itself again, and to its end
+
+
+def with_loops(name: str, body: Expression) -> Expression:
+    """`body` of the rule, in which recursion at its end, or else at its beginning, is a loop."""
+    for at_end in (True, False):
+        ways = _ways(Rule(name), body, at_end=at_end)
+        if ways is not None and all(ways):
+            loop, rest = Repeat(one_of(ways[0]), 0, None), one_of(ways[1])
+            return in_order([loop, rest] if at_end else [rest, loop])
+    return body
+
+
+def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
+    """The rules that are made of characters and of each other, without recursion."""
+    waiting = {
+        name: {part.name for part in walk(body) if isinstance(part, Rule)}
+        for name, body in rules.items()
+        if not any(isinstance(part, Foreign) for part in walk(body))
+    }
+    regular = set[str]()
+    while found := [name for name, used in waiting.items() if used <= regular]:
+        regular.update(found)
+        for name in found:
+            del waiting[name]
+    return regular
+
+
+def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
+    """The same rules, without names for single characters."""
+    single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
+    found = {name: _with(single, body) for name, body in rules.items()}
+    more = any(isinstance(body, Chars) and name not in single for name, body in found.items())
+    return simplified(found) if more else found
+
+
+def _with(single: Mapping[str, Expression], part: Expression) -> Expression:
+    match part:
+        case Rule(name):
+            return single.get(name, part)
+        case All(parts):
+            return in_order([_with(single, one) for one in parts])
+        case AnyOf(parts):
+            return one_of([_with(single, one) for one in parts])
+        case Repeat(inner, least, most):
+            return repeated(_with(single, inner), least, most)
+    return part
+
+
+def _ways(rule: Rule, body: Expression, *, at_end: bool) -> _Ways | None:
+    """How `body` comes to the rule again, and how it does without; None where it is elsewhere."""
+    if body == rule:
+        return [EMPTY], []
+    if rule not in walk(body):
+        return [], [body]
+    match body:
+        case AnyOf(parts):
+            return _either([_ways(rule, part, at_end=at_end) for part in parts])
+        case All(parts):
+            edge, others = (parts[-1], parts[:-1]) if at_end else (parts[0], parts[1:])
+            inner = None if rule in walk(All(others)) else _ways(rule, edge, at_end=at_end)
+            if inner is None:
+                return None
+            again, rest = inner
+            return (
+                [_beside(others, one, at_end=at_end) for one in again],
+                [_beside(others, one, at_end=at_end) for one in rest],
+            )
+        case Repeat(part, 0, 1):
+            inner = _ways(rule, part, at_end=at_end)
+            return None if inner is None else (inner[0], [*inner[1], EMPTY])
+    return None
+
+
+def _either(ways: list[_Ways | None]) -> _Ways | None:
+    again, rest = list[Expression](), list[Expression]()
+    for one in ways:
+        if one is None:
+            return None
+        again += one[0]
+        rest += one[1]
+    return again, rest
+
+
+def _beside(others: tuple[Expression, ...], edge: Expression, *, at_end: bool) -> Expression:
+    return All((*others, edge) if at_end else (edge, *others))

@@ -1,0 +1,202 @@
+"""Schemas: what binds nothing passes, what binds is followed or refused by name and place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.grammars.schemas.followable import followable
+from engine.grammars.schemas.json_value import JsonObject
+from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.vocabulary import Vocabulary
+from tests.engine.grammars.texts import Texts, refusal
+
+TEXT = {"type": "string"}
+OBJECT = {"type": "object"}
+LIST = {"type": "array", "items": {"type": "integer"}}
+
+BIND_NOTHING: dict[str, dict[str, Any]] = {
+    "names of zod's records": OBJECT | {"propertyNames": TEXT},
+    "any names": OBJECT | {"propertyNames": True},
+    "names with a description": OBJECT | {"propertyNames": {"description": "a name", **TEXT}},
+    "items that may be alike": LIST | {"uniqueItems": False},
+    "one item, which is unlike others": LIST | {"uniqueItems": True, "maxItems": 1},
+    "nothing depends on a name": OBJECT | {"dependentRequired": {}},
+    "a name requires nothing": OBJECT | {"dependentRequired": {"a": []}},
+    "schemas that depend on nothing": OBJECT | {"dependentSchemas": {"a": True, "b": {}}},
+    "of draft 7": OBJECT | {"dependencies": {"a": [], "b": {"title": "any"}}},
+    "anything else": OBJECT | {"unevaluatedProperties": True},
+    "any other items": LIST | {"unevaluatedItems": {}},
+    "all is named": LIST | {"unevaluatedItems": False},
+    "no fewer than none": OBJECT | {"minProperties": 0},
+    "as many as are required": {
+        **OBJECT,
+        "properties": {"a": TEXT, "b": TEXT},
+        "required": ["a"],
+        "minProperties": 1,
+    },
+    "not the impossible": TEXT | {"not": False},
+    "a condition without a consequence": TEXT | {"if": {"const": "a"}},
+    "a consequence without a condition": TEXT | {"then": {"const": "a"}, "else": False},
+    "consequences that allow all": TEXT | {"if": {"const": "a"}, "then": {}, "else": True},
+    "none need be contained": LIST | {"contains": {"const": 1}, "minContains": 0},
+    "counts of nothing": LIST | {"minContains": 3, "maxContains": 4},
+    "annotations": {
+        **TEXT,
+        **dict.fromkeys(("readOnly", "writeOnly", "deprecated", "nullable"), True),
+        **dict.fromkeys(("title", "description", "$comment", "contentMediaType"), "x"),
+        "contentSchema": {"not": {}},
+        "examples": [{"not": {}}],
+        "default": None,
+        "x-order": 3,
+        "discriminator": {"propertyName": "a"},
+    },
+    "an unknown draft": TEXT | {"$schema": "https://example.org/draft-x", "$id": "a.json"},
+    "an unknown format": TEXT | {"format": "color"},
+    "keywords without a value": TEXT | dict.fromkeys(("maxLength", "pattern", "enum"), None),
+    "a count that is written as a float": TEXT | {"minLength": 0.0, "maxLength": 100.0},
+    "a dynamic anchor": TEXT | {"$dynamicAnchor": "a", "$recursiveAnchor": True},
+    "definitions that nothing refers to": TEXT | {"$defs": {"a": {"not": TEXT}}},
+}
+
+
+@pytest.mark.parametrize("case", BIND_NOTHING)
+def test_what_binds_nothing_passes(vocabulary: Vocabulary, case: str) -> None:
+    schema = BIND_NOTHING[case]
+    texts = Texts(vocabulary, "json_schema", json.dumps(schema))
+    good = {"object": '{"a": "1", "bc": "2"}', "array": "[1, 1]", "string": '"a"'}
+    if case == "one item, which is unlike others":
+        good["array"] = "[1]"
+    assert good[schema["type"]] in texts
+    assert "null" not in texts
+
+
+# A schema, values that it has, and values that it has not.
+FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "true": (True, [1, {"a": None}, "x"], []),
+    "empty": ({}, [1, {"a": None}, "x"], []),
+    "a member that is true": (
+        {"properties": {"a": True, "b": False}, **OBJECT},
+        [{"a": 1}, {}],
+        [{"b": 1}],
+    ),
+    "names of an enum": (
+        OBJECT | {"propertyNames": {"enum": ["a", "b"]}, "additionalProperties": LIST},
+        [{"a": [1]}, {"a": [1], "b": []}, {}],
+        [{"c": [1]}, {"a": 1}],
+    ),
+    "names that are listed by reference": (
+        OBJECT | {"propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"]}}},
+        [{"a": 1}],
+        [{"b": 1}],
+    ),
+    "names of a pattern": (
+        OBJECT | {"propertyNames": {"pattern": "^x-"}, "additionalProperties": TEXT},
+        [{"x-a": "b"}],
+        [{"a": "b"}, {"x-a": 1}],
+    ),
+    "names of a length": (OBJECT | {"propertyNames": {"maxLength": 2}}, [{"ab": 1}], [{"abc": 1}]),
+    "nothing else": (
+        OBJECT | {"properties": {"a": TEXT}, "unevaluatedProperties": False},
+        [{"a": "b"}],
+        [{"b": 1}],
+    ),
+    "no other items": (
+        {"type": "array", "prefixItems": [TEXT], "unevaluatedItems": False},
+        [["a"]],
+        [["a", 1]],
+    ),
+    "a pattern as of ECMA 262": (
+        {**TEXT, "pattern": r"^[^()[\]]+@[^()[\]]+\/(?<n>\d)$"},
+        ["a@b/1"],
+        ["a[@b/1", "a@b/x"],
+    ),
+    "a pattern that is found somewhere": ({**TEXT, "pattern": "b+"}, ["abc"], ["a", ""]),
+    "names by a pattern as of ECMA 262": (
+        OBJECT | {"patternProperties": {r"^[\w[]+$": LIST}, "additionalProperties": False},
+        [{"a[": [1]}],
+        [{"a]": [1]}, {"a": 1}],
+    ),
+    "definitions elsewhere": (
+        {"$ref": "#/components/schemas/A", "components": {"schemas": {"A": LIST}}},
+        [[1]],
+        ["a"],
+    ),
+    "an anchor": ({"$ref": "#a", "$defs": {"x": {"$anchor": "a", **LIST}}}, [[1]], ["a"]),
+    "a pointer with escapes": (
+        {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": LIST}},
+        [[1]],
+        ["a"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_what_binds_is_followed(vocabulary: Vocabulary, case: str) -> None:
+    schema, good, bad = FOLLOWED[case]
+    texts = Texts(vocabulary, "json_schema", json.dumps(schema))
+    assert [value for value in good if json.dumps(value, ensure_ascii=False) not in texts] == []
+    assert [value for value in bad if json.dumps(value, ensure_ascii=False) in texts] == []
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "uniqueItems": (OBJECT | {"properties": {"a": LIST | {"uniqueItems": True}}}, "#/properties/a"),
+    "not": ({"anyOf": [TEXT, {"not": {}}]}, "`not` at #/anyOf/1"),
+    "propertyNames": (OBJECT | {"propertyNames": {"format": "uuid"}}, "`propertyNames` at #"),
+    "if": ({"if": TEXT, "then": {"const": "a"}}, "`if` at #"),
+    "contains": (LIST | {"contains": {"const": 1}}, "`contains` at #"),
+    "dependentRequired": ({"dependentRequired": {"a": ["b"]}}, "`dependentRequired` at #"),
+    "unevaluatedProperties": (
+        {"allOf": [OBJECT], "unevaluatedProperties": False},
+        "`unevaluatedProperties` at #",
+    ),
+    "a pattern": ({"items": {"pattern": "(?=a)b"}}, "the pattern at #/items/pattern: a look-ahead"),
+    "a name's pattern": ({"patternProperties": {"(a": TEXT}}, "unclosed group"),
+    "overlapping names": (
+        {"patternProperties": {"a": TEXT, "b": TEXT}},
+        "patternProperties whose patterns may match the same name",
+    ),
+    "no schema": ({"properties": {"a": 1}}, "a JSON schema is an object or a boolean"),
+    "false": (False, "allows nothing"),
+    "whose": ({"$comment": "tool a", "not": {}}, "tool a: the keyword `not`"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_binds_and_cannot_be_had_is_refused_by_name_and_place(case: str) -> None:
+    schema, why = REFUSED[case]
+    assert why in refusal("json_schema", json.dumps(schema))
+
+
+LENIENT: list[dict[str, Any]] = [
+    LIST | {"uniqueItems": True},
+    LIST | {"oneOf": [LIST, {"maxItems": 3}]},
+    {"items": {"$ref": "https://example.org/elsewhere"}, "type": "array"},
+    LIST | {"not": {"const": []}},
+    {"type": "array", "items": {"pattern": "(?=a)b", "type": "integer"}},
+]
+
+
+@pytest.mark.parametrize("schema", LENIENT, ids=json.dumps)
+def test_a_lenient_one_is_followed_as_far_as_can_be(
+    vocabulary: Vocabulary, schema: dict[str, Any]
+) -> None:
+    lark = f"start: %json {json.dumps(schema | {'x-guidance': {'lenient': True}})}"
+    texts = Texts(vocabulary, "lark", lark)
+    assert "[1, 2]" in texts
+    assert "{}" not in texts
+    assert refusal("lark", f"start: %json {json.dumps(schema)}")
+    whole = schema | {"x-guidance": {"lenient": True}}
+    assert refusal("json_schema", json.dumps(whole)), "a client's own wish changes nothing"
+
+
+def test_values_are_left_as_they_are() -> None:
+    schema: JsonObject = {"const": {"not": {"pattern": "[[]"}, "a": None}, "enum": [None, 1.0]}
+    assert followable(schema) | schema == followable(schema)
+
+
+def test_what_is_no_json_is_none() -> None:
+    with pytest.raises(UnsoundGrammar, match="neither"):
+        followable("a")

@@ -1,0 +1,31 @@
+"""Which texts a grammar has, as the library says once it was prepared and checked."""
+
+from __future__ import annotations
+
+from llguidance import LLMatcher
+
+from engine.grammars.check_process import checked
+from engine.grammars.limits import parser_limits
+from engine.grammars.vocabulary import Vocabulary
+from engine.link.messages import Grammar, GrammarKind
+
+
+class Texts:
+    """The texts of a grammar, over a vocabulary of single bytes."""
+
+    def __init__(self, vocabulary: Vocabulary, kind: GrammarKind, text: str) -> None:
+        """Fails for a grammar that is refused."""
+        found = checked(Grammar(kind, text))
+        assert not found.error, found.error
+        limits = parser_limits()
+        self._matcher = LLMatcher(vocabulary.tokens, found.text, log_level=0, limits=limits)
+        assert not self._matcher.is_error(), self._matcher.get_error()
+
+    def __contains__(self, text: str) -> bool:
+        matcher, ids = self._matcher.deep_copy(), list(text.encode())
+        return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
+
+
+def refusal(kind: GrammarKind, text: str) -> str:
+    """Why the grammar is refused; empty where it is not."""
+    return checked(Grammar(kind, text)).error
