@@ -1,0 +1,213 @@
+"""Calls that must come, strict tools and schemas, where marks are tokens: in each format of calls.
+
+The engine is a walk at random through the grammar that the gateway sends, over the family's
+tokens; so whatever a model says that is held to it comes back as what was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import openai
+import pytest
+
+from tests.zoo.families import family
+from tests.zoo.family import Family
+from tests.zoo.gateways import ZooGateway, welcome_of, zoo_gateway
+from tests.zoo.walks import Walker
+
+UNIT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "unit": {"enum": ["c", "f"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 40},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]+$", "maxLength": 6},
+        "exact": {"type": "boolean"},
+        "date": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]},
+    },
+    "required": ["unit", "days", "code"],
+    "additionalProperties": False,
+}
+OTHER: dict[str, Any] = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}
+OTHER |= {"$defs": {"n": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["n"]}
+OTHER |= {"additionalProperties": False}
+SCHEMAS = {"get_unit": UNIT, "get_number": OTHER}
+ASKED: Any = [{"role": "user", "content": "Which unit?"}]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A family, and the format that its calls are held to."""
+
+    family: Family
+    tool_format: str | None = None  # as --tool-format names it
+
+    def __str__(self) -> str:
+        return self.tool_format or str(self.family.tools)
+
+
+_V11 = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]")
+_FUNCTION = ("<start_function_call>", "<end_function_call>", "<escape>")
+FORMATS = (
+    Held(family("qwen3")),
+    Held(family("qwen3-coder")),
+    Held(family("llama3.1")),
+    Held(family("llama3.2"), "pythonic"),
+    Held(family("mistral-nemo")),
+    Held(replace(family("mistral-nemo"), special=_V11), "mistral_v11"),
+    Held(family("r1-distill-llama")),
+    Held(family("deepseek-v3.1")),
+    Held(family("gpt-oss")),
+    Held(family("gemma4")),
+    Held(replace(family("gemma3"), special=_FUNCTION), "functiongemma"),
+)
+QUICK = FORMATS[0]  # with the tokenizer as shipped, and in all dialects
+
+
+@contextmanager
+def walking(held: Held, directory: Path, *, real: bool) -> Iterator[ZooGateway]:
+    settings = {"tool_format": held.tool_format} if held.tool_format else {}
+    with zoo_gateway(held.family, directory, real=real, **settings) as zoo:
+        marks = [zoo.inner.token_to_id(mark.text) for mark in held.family.marks()]
+        known = [mark for mark in marks if mark is not None]
+        welcome = welcome_of(held.family, zoo.inner)
+        zoo.engine.script = Walker(directory / "model", welcome, known)
+        yield zoo
+
+
+def tools(*names: str, strict: bool = False) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function",
+            "function": {"name": name, "parameters": SCHEMAS[name], "description": "d"}
+            | ({"strict": True} if strict else {}),
+        }
+        for name in names
+    ]
+
+
+BOTH = tools(*SCHEMAS)
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "u", "schema": UNIT}}
+CALLS: dict[str, dict[str, Any]] = {
+    "required": {"tools": BOTH, "tool_choice": "required"},
+    "one": {"tools": BOTH, "tool_choice": "required", "parallel_tool_calls": False},
+    "strict and required": {"tools": tools("get_unit", strict=True), "tool_choice": "required"},
+    "named": {
+        "tools": BOTH,
+        "tool_choice": {"type": "function", "function": {"name": "get_number"}},
+    },
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "strict": {"tools": tools(*SCHEMAS, strict=True)},
+    "a schema": {"response_format": SCHEMA},
+    "a schema without reasoning": {
+        "response_format": SCHEMA,
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": False}},
+    },
+    "an object": {"response_format": {"type": "json_object"}, "max_tokens": 60},
+    "a schema and tools": {"response_format": SCHEMA, "tools": tools(*SCHEMAS, strict=True)},
+    "a pattern": {"extra_body": {"guided_regex": "[0-9]{3}"}},
+    "a choice": {"extra_body": {"guided_choice": ["yes", "no"]}},
+    "a grammar": {"extra_body": {"guided_grammar": 'root ::= "a" [0-9] "b"'}},
+}
+
+
+def asked(zoo: ZooGateway, **more: Any) -> Any:
+    [choice] = zoo.client.chat.completions.create(
+        model="tiny", messages=ASKED, **{"max_tokens": 4000, **more}
+    ).choices
+    return choice
+
+
+def check_calls(choice: Any, least: int) -> list[str]:
+    """Each call is of its tool's schema; their names."""
+    calls = choice.message.tool_calls or []
+    assert len(calls) >= least, choice
+    for call in calls:
+        jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[call.function.name])
+    return [call.function.name for call in calls]
+
+
+def check_text(choice: Any) -> None:
+    jsonschema.validate(json.loads(choice.message.content), UNIT)
+
+
+def check_all(zoo: ZooGateway) -> None:
+    """All that can be asked for, in chats."""
+    assert len(check_calls(asked(zoo, **CALLS["one"]), 1)) == 1
+    assert set(check_calls(asked(zoo, **CALLS["named"]), 1)) == {"get_number"}
+    check_calls(asked(zoo, **CALLS["required"]), 1)
+    check_calls(asked(zoo, **CALLS["strict and required"]), 1)
+    check_calls(asked(zoo, **OTHERS["strict"]), 0)
+    both = asked(zoo, **OTHERS["a schema and tools"])
+    check_calls(both, 1) if both.message.tool_calls else check_text(both)
+    check_text(asked(zoo, **OTHERS["a schema"]))
+    check_text(asked(zoo, **OTHERS["a schema without reasoning"]))
+    assert asked(zoo, **OTHERS["an object"]).message.content.startswith("{")
+    assert asked(zoo, **OTHERS["a pattern"]).message.content.isdigit()
+    assert asked(zoo, **OTHERS["a choice"]).message.content in ("yes", "no")
+    assert asked(zoo, **OTHERS["a grammar"]).message.content[::2] == "ab"
+
+
+def check_other_dialects(zoo: ZooGateway) -> None:
+    """Calls and schemas in Responses and Messages."""
+    client: Any = zoo.client
+    messages: Any = zoo.anthropic.messages
+    items = client.responses.create(
+        model="tiny",
+        input="Which unit?",
+        tools=[{"type": "function", **BOTH[0]["function"], "strict": True}],
+        tool_choice="required",
+    ).output
+    called = [json.loads(one.arguments) for one in items if one.type == "function_call"]
+    assert called
+    text = client.responses.create(
+        model="tiny",
+        input="Which unit?",
+        text={"format": {"type": "json_schema", "name": "u", "schema": UNIT, "strict": True}},
+    ).output_text
+    used = messages.create(
+        model="tiny",
+        max_tokens=4000,
+        messages=[{"role": "user", "content": "Which unit?"}],
+        tools=[{"name": "get_unit", "input_schema": UNIT, "description": "d"}],
+        tool_choice={"type": "any"},
+    ).content
+    called += [one.input for one in used if one.type == "tool_use"]
+    for value in [*called, json.loads(text)]:
+        jsonschema.validate(value, UNIT)
+
+
+@pytest.mark.parametrize("held", FORMATS, ids=str)
+def test_marks_of_each_format(held: Held, tmp_path: Path) -> None:
+    with walking(held, tmp_path, real=False) as zoo:
+        check_all(zoo)
+
+
+def test_marks_of_a_shipped_tokenizer(tmp_path: Path) -> None:
+    with walking(QUICK, tmp_path, real=True) as zoo:
+        check_all(zoo)
+        check_other_dialects(zoo)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("held", FORMATS, ids=str)
+def test_marks_of_all_shipped_tokenizers(held: Held, tmp_path: Path) -> None:
+    with walking(held, tmp_path, real=True) as zoo:
+        for _ in range(4):
+            check_all(zoo)
+            check_other_dialects(zoo)
+
+
+def test_what_cannot_be_held_is_refused_as_ever(tmp_path: Path) -> None:
+    with walking(QUICK, tmp_path, real=False) as zoo:
+        tool = tools("get_unit", strict=True)
+        tool[0]["function"]["parameters"] = {**UNIT, "not": {}}
+        with pytest.raises(openai.BadRequestError, match=r"tool get_unit: .*not"):
+            asked(zoo, tools=tool, tool_choice="required")

@@ -1,0 +1,59 @@
+"""Answers at random that follow their requests' grammars, as an engine holds a model to them.
+
+A walk takes any token that the grammar allows, marks and ends more often than others, so that it
+comes to an end.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+
+from engine.errors import InvalidGrammar
+from engine.grammars.check_process import checked
+from engine.grammars.token_mask import Compilation, GrammarConstraint, compiled
+from engine.grammars.vocabulary import read_vocabulary
+from engine.link.messages import Generate, Welcome
+
+_ENDS, _MARKS = 0.5, 0.7  # how likely one is where it is allowed
+
+
+class Walker:
+    """A script of `FakeEngine`: what a model with random weights says under a grammar."""
+
+    def __init__(self, model: Path, welcome: Welcome, marks: list[int]) -> None:
+        ends = list(welcome.eos_token_ids)
+        self._vocabulary = read_vocabulary(model, welcome.vocab_size, welcome.eos_token_ids)
+        self._ends = np.array(ends)
+        self._marks = np.array([mark for mark in marks if mark not in ends])
+        self._random = random.Random(0)
+
+    def __call__(self, request: Generate) -> list[int]:
+        """The tokens, without the end."""
+        grammar = request.sampling.grammar
+        assert grammar is not None, "a grammar was to hold this answer"
+        found = checked(grammar)
+        if found.error:
+            raise InvalidGrammar(found.error)
+        constraint = GrammarConstraint(Compilation(compiled(found.text, self._vocabulary)))
+        said: list[int] = []
+        while not constraint.is_over and len(said) < request.sampling.max_tokens:
+            token = self._next(constraint)
+            if token is None:
+                break
+            said.append(token)
+            constraint.advance(token)
+        return said
+
+    def _next(self, constraint: GrammarConstraint) -> int | None:
+        """A token that is allowed; None for an end."""
+        bits = np.unpackbits(constraint.allowed().view(np.uint8), bitorder="little")
+        assert constraint.error is None
+        if bits[self._ends].any() and self._random.random() < _ENDS:
+            return None
+        bits[self._ends] = 0
+        marks = self._marks[bits[self._marks] > 0]
+        allowed = marks if len(marks) and self._random.random() < _MARKS else np.flatnonzero(bits)
+        return int(self._random.choice(allowed)) if len(allowed) else None
