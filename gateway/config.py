@@ -106,6 +106,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     router: RouterName = "first-token"  # which of several engines a request is sent to
     share_all: bool = False  # one owner: all tenants share one namespace
     tool_format: str | None = None  # how the model writes calls of tools; None: by its template
+    default_chat_template_kwargs: str | None = None  # JSON of what a request's own come before
     # auto: a request that does not say is sampled as the model's generation_config.json has it
     generation_config: GenerationConfigSource = "auto"
     parse_special: bool = False  # whether special tokens in the text of a prompt are these tokens

@@ -17,7 +17,7 @@ from gateway.auth.private_file import PrivateFileError
 from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.chat_template import ChatTemplate, variables_in
 from gateway.prompts.sampling_defaults import (
     GenerationConfigBroken,
     SamplingDefaults,
@@ -77,7 +77,8 @@ def read_start_files(config: GatewayConfig) -> StartFiles:
     admin = key_digest(secrets.pepper, admin_key)
     scraping = key_digest(secrets.pepper, metrics_key(secrets.pepper, admin_key))
     tokenizer = Tokenizer.load(model_dir, parse_special=config.parse_special)
-    template = ChatTemplate.load(model_dir, tokenizer.control)
+    variables = variables_in(config.default_chat_template_kwargs)
+    template = ChatTemplate.load(model_dir, tokenizer.control, variables)
     forms = AnswerForms.of(template, tokenizer, config.tool_format)
     defaults = read_sampling_defaults(model_dir, config.generation_config)
     if given := in_words(defaults):

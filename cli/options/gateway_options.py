@@ -60,6 +60,11 @@ GATEWAY_FLAGS = {
         "[dim]\\[default: by its chat template][/dim]",
         show_default=False,
     ),
+    "default_chat_template_kwargs": gateway_flag(
+        "Variables of the chat template in every dialect where a request does not set them, as "
+        """JSON: '{"preserve_thinking": true}'. [dim]\\[default: none][/dim]""",
+        show_default=False,
+    ),
     "generation_config": gateway_flag(
         "auto: what a request leaves out of temperature, top_p, top_k, min_p, repetition_penalty "
         "and the longest answer is as in the model's generation_config.json. none: as in the "

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
@@ -20,6 +21,7 @@ from engine.models.shards import MOST_RANKS
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
+from gateway.prompts.chat_template import variables_in
 from gateway.turn_formats.choose import tool_format_names
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
@@ -67,6 +69,7 @@ def gateway_config(
     check_origins(flags.cors_origins)
     checked_redis_url(flags)
     check_tool_format(flags.tool_format)
+    check_variables(flags.default_chat_template_kwargs)
     return replace(
         flags,
         model_dir=str(source.directory),
@@ -132,6 +135,14 @@ def check_tool_format(name: str | None) -> None:
     names = tool_format_names()
     if name is not None and name not in names:
         raise BadSetting("--tool-format", f"{name!r} is none of {', '.join(names)}")
+
+
+def check_variables(spelled: str | None) -> None:
+    """BadSetting for defaults of the chat template's variables that are none."""
+    try:
+        variables_in(spelled)
+    except msgspec.DecodeError as error:
+        raise BadSetting("--default-chat-template-kwargs", str(error)) from error
 
 
 def checked_redis_url(flags: Shared) -> None:

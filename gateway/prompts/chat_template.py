@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from gateway.errors import BadRequest
 from gateway.prompts.content_marks import ContentMarks, Given, escaped
 from gateway.prompts.control_tokens import ControlTokens, Rendered
@@ -24,6 +26,11 @@ from gateway.prompts.templates.forms import Tool
 from gateway.turn_formats.choose import reasoning_format
 
 Scalar = str | int | float | bool | None
+
+
+def variables_in(spelled: str | None) -> dict[str, Scalar]:
+    """Variables for a template, of JSON; msgspec.DecodeError for what is no object of scalars."""
+    return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,13 @@ class ChatTemplate:
         tokens: Mapping[str, str],
         tool_use: str | None = None,
         control: ControlTokens | None = None,
+        variables: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """`tokens`: special tokens by name. `control`: those that only the template may write."""
+        """`tokens`: special tokens by name. `control`: those that only the template may write.
+
+        `variables`: those of every chat that does not set them.
+        """
+        self.variables = variables or {}
         self._control = control or ControlTokens()
         self._marks = ContentMarks(self._control)
         self._plain = FittedTemplate(source, tokens)
@@ -63,13 +75,18 @@ class ChatTemplate:
         self.reasoning = reasoning_format(self.shown)
 
     @classmethod
-    def load(cls, model_dir: Path, control: ControlTokens) -> ChatTemplate | None:
+    def load(
+        cls,
+        model_dir: Path,
+        control: ControlTokens,
+        variables: Mapping[str, Scalar] | None = None,
+    ) -> ChatTemplate | None:
         """The template of a model directory; None if it has none; raises ModelFileBroken."""
         sources = template_sources(model_dir)
         if DEFAULT not in sources:
             return None
         tokens = special_tokens(model_dir)
-        return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control)
+        return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
 
     def render(
         self,
@@ -86,7 +103,8 @@ class ChatTemplate:
         model continues it. `variables` cannot replace what every template is given.
         Whether and where the model sees `tools` is the template's decision.
         """
-        chat = _Chat(messages, tools or None, variables or {}, asks=add_generation_prompt)
+        asked = {**self.variables, **(variables or {})}
+        chat = _Chat(messages, tools or None, asked, asks=add_generation_prompt)
         return self._continued(chat) if continue_final_message else self._rendered(chat)
 
     def check(
@@ -98,9 +116,8 @@ class ChatTemplate:
         tools: Sequence[Tool] | None = None,
     ) -> None:
         """BadRequest that names the first message that would not be shown, or not in its place."""
-        self._of(tools).check(
-            messages, variables or {}, has_tools=bool(tools), asks=add_generation_prompt
-        )
+        asked = {**self.variables, **(variables or {})}
+        self._of(tools).check(messages, asked, has_tools=bool(tools), asks=add_generation_prompt)
 
     def _of(self, tools: Sequence[Tool] | None) -> FittedTemplate:
         return self._tool_use if tools else self._plain

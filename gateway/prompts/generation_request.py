@@ -9,7 +9,7 @@ needs neither the tokenizer nor the engine's limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -36,6 +36,8 @@ class ChatPrompt:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     variables: Mapping[str, Scalar] | None = None
+    # Variables of the dialect, where neither the request nor the operator sets them.
+    implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
     tools_size: int = 0  # characters in which they were sent
     later_tools: tuple[ToolSpec, ...] = ()  # that messages bring, and the template does not show

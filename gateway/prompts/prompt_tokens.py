@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.link.messages import Welcome
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.chat_template import ChatTemplate, Scalar
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
@@ -174,9 +174,16 @@ class PromptTokens:
         self._chats.check(
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
-            variables=chat.variables,
+            variables=self._variables(chat),
             tools=chat.tools,
         )
+
+    def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
+        """A chat's own variables, and those of its dialect that the operator does not set."""
+        set_by_operator = self._chats.variables
+        implied = chat.implied.items()
+        others = {name: value for name, value in implied if name not in set_by_operator}
+        return {**others, **(chat.variables or {})}
 
     @property
     def _chats(self) -> ChatTemplate:
@@ -191,7 +198,7 @@ class PromptTokens:
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
             continue_final_message=chat.continue_final_message,
-            variables=chat.variables,
+            variables=self._variables(chat),
             tools=chat.tools,
         )
 

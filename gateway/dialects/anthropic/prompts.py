@@ -19,6 +19,7 @@ from gateway.prompts.chat_template import Scalar
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt
 from gateway.prompts.messages import Message, Text
 
+_THINKS_NOT: dict[str, Scalar] = {"enable_thinking": False}
 _NOTHING = (Text(""),)
 
 
@@ -39,6 +40,7 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
         add_generation_prompt=not continues,
         continue_final_message=continues,
         variables=_variables(wire),
+        implied=_THINKS_NOT,
         tools=tools,
         tools_size=0 if tools is None else len(msgspec.json.encode(tools)),
     )
@@ -92,8 +94,9 @@ def _continues(messages: list[Message], last: int) -> bool:
 
 def _variables(wire: PromptRequest) -> dict[str, Scalar]:
     """Names that many templates have; others pass over them."""
-    thinks = wire.thinking is not None and wire.thinking.type != "disabled"
-    variables: dict[str, Scalar] = {"enable_thinking": thinks}
+    variables: dict[str, Scalar] = {}
+    if wire.thinking is not None:
+        variables["enable_thinking"] = wire.thinking.type != "disabled"
     effort = effort_of(wire.messages)
     if effort is None and wire.output_config is not None:
         effort = wire.output_config.effort

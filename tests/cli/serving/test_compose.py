@@ -184,6 +184,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         router="random",
         share_all=True,
         tool_format="hermes",
+        default_chat_template_kwargs='{"preserve_thinking": true}',
         generation_config="none",
         parse_special=True,
         cache_sharing="pooled",
@@ -336,6 +337,13 @@ def test_a_format_of_calls_is_one_that_there_is() -> None:
     with pytest.raises(BadSetting, match=r"^--tool-format: 'Hermes' is none of hermes, "):
         composed("Hermes")
     assert composed("hermes").tool_format == "hermes"
+
+
+@pytest.mark.parametrize("given", ["{", "[]", '{"a": {}}', "null"])
+def test_variables_of_the_template_are_an_object(given: str) -> None:
+    flags = gateway_flags(default_chat_template_kwargs=given)
+    with pytest.raises(BadSetting, match=r"^--default-chat-template-kwargs: "):
+        gateway_config(SOURCE, DATA_DIR, [SOCKET], flags, Bounds(), PriceFlags())
 
 
 def test_redis_urls_that_serve() -> None:
