@@ -1,0 +1,228 @@
+"""What models write comes back right in chats, Responses and Messages, streamed and whole alike.
+
+Each family writes calls in its own marks, over its own template; the engine says given tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tests.zoo.families import family
+from tests.zoo.gateways import ZooGateway, zoo_gateway
+
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "description": "c"},
+        "days": {"allOf": [{"$ref": "#/$defs/days"}], "description": "d"},
+    },
+    "$defs": {"days": {"type": "integer"}},
+}
+NAMES = ("get_weather", "get_time")
+ASKED = "Weather and time?"
+OSLO = ("get_weather", {"city": "Oslo", "days": 3})
+TIME: tuple[str, dict[str, Any]] = ("get_time", {})
+
+_SEP, _CALL = "<\uff5ctool\u2581sep\uff5c>", "<\uff5ctool\u2581call\u2581{}\uff5c>"
+_BEGIN, _END = _CALL.format("begin"), _CALL.format("end")
+_CALLS = "<\uff5ctool\u2581calls\u2581{}\uff5c>"
+_HEAD = "<|channel|>commentary to={} <|constrain|>json<|message|>"
+
+
+class Said(Struct, frozen=True):
+    """A turn as an answer tells it."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+BOTH = Said(calls=(OSLO, TIME))
+# By family: what is written, and what comes back.
+TURNS: dict[str, list[tuple[str, Said]]] = {
+    "qwen3": [
+        (
+            '<tool_call>\n{"name": "get_weather", "arguments": {\'city\': \'Oslo\', "days": 3}}}\n'
+            '</tool_call>,\n<tool_call>\n{"name": "get_time", "arguments": null}\n</tool_call>',
+            BOTH,
+        ),
+        (
+            '<think>\nHm.\n<tool_call>\n[{"name": "get_time", "arguments": ""}]\n</tool_call>',
+            Said(reasoning="Hm.", calls=(TIME,)),
+        ),
+        ("<think>\nHm.\n</think>\n\n<b>1 < 2</b>", Said("<b>1 < 2</b>", "Hm.")),
+    ],
+    "qwen3-coder": [
+        (
+            "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n<parameter=days>\n3\n"
+            "</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+            BOTH,
+        ),
+        (
+            "So.\n<tool_call>\n<function=get_weather>\n<parameter=days>\n3\n</parameter>\n"
+            "<parameter=city>\nOslo",
+            Said("So.", calls=(OSLO,)),
+        ),
+    ],
+    "llama3.1": [
+        (
+            '{"name": "get_weather", "parameters": {"city": "Oslo", "days": 3}}; '
+            '{"name": "get_time", "parameters": null}',
+            BOTH,
+        ),
+        ('```json\n{"name": "get_time", "parameters": {}}\n```', Said(calls=(TIME,))),
+        ('{"city": "Oslo"}', Said('{"city": "Oslo"}')),
+    ],
+    "mistral-nemo": [
+        (
+            '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Oslo", "days": 3}}, '
+            '{"name": "get_time", "arguments": "{}"}]',
+            BOTH,
+        ),
+    ],
+    "r1-distill-qwen": [
+        (
+            f"Hm.\n</think>\n\n{_CALLS.format('begin')}{_BEGIN}function{_SEP}get_weather\n```json\n"
+            f'{{"city": "Oslo", "days": 3}}\n```{_END}\n{_BEGIN}function{_SEP}get_time\n```json\n'
+            f"\n```{_END}{_CALLS.format('end')}",
+            Said("", "Hm.", (OSLO, TIME)),
+        ),
+    ],
+    "gpt-oss": [
+        (
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+            + _HEAD.format("get_weather")
+            + '{"city": "Oslo", "days": 3}',
+            Said("", "Hm.", (OSLO,)),
+        ),
+        (_HEAD.format("functions.get_time"), Said(calls=(TIME,))),
+        ("<|channel|>final<|message|>1 < 2", Said("1 < 2")),
+    ],
+    "gemma4": [
+        (
+            '<|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>'
+            "<|tool_call>call:get_time{}<tool_call|>",
+            BOTH,
+        ),
+    ],
+}
+
+
+def _tools(**more: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "description": "d", "parameters": PARAMETERS, **more} for name in NAMES]
+
+
+def chat(zoo: ZooGateway, **more: Any) -> Said:
+    client: Any = zoo.client.chat.completions
+    tools = [{"type": "function", "function": one} for one in _tools()]
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": ASKED}], "tools": tools}
+    message = client.create(**asked, **more).choices[0].message
+    calls = [(one.function.name, one.function.arguments) for one in message.tool_calls or ()]
+    thought = getattr(message, "reasoning_content", None)
+    return _said(message.content, thought, calls)
+
+
+def chat_streamed(zoo: ZooGateway, **more: Any) -> Said:
+    client: Any = zoo.client.chat.completions
+    tools = [{"type": "function", "function": one} for one in _tools()]
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": ASKED}], "tools": tools}
+    text, thought, calls = "", "", list[list[str]]()
+    for chunk in client.create(**asked, stream=True, **more):
+        for delta in (choice.delta for choice in chunk.choices):
+            text += delta.content or ""
+            thought += getattr(delta, "reasoning_content", None) or ""
+            for one in delta.tool_calls or ():
+                if one.function.name:
+                    calls.append([one.function.name, ""])
+                calls[one.index][1] += one.function.arguments or ""
+    return _said(text, thought, [(name, arguments) for name, arguments in calls])
+
+
+def responses(zoo: ZooGateway) -> Said:
+    client: Any = zoo.client.responses
+    return _of_items(client.create(model="tiny", input=ASKED, tools=_tools(type="function")))
+
+
+def responses_streamed(zoo: ZooGateway) -> Said:
+    client: Any = zoo.client.responses
+    asked = {"model": "tiny", "input": ASKED, "tools": _tools(type="function"), "stream": True}
+    done = [one.item for one in client.create(**asked) if one.type == "response.output_item.done"]
+    return _of_items(type("Done", (), {"output": done}))
+
+
+def messages(zoo: ZooGateway) -> Said:
+    client: Any = zoo.anthropic.messages
+    return _of_blocks(client.create(**_asked()).content)
+
+
+def messages_streamed(zoo: ZooGateway) -> Said:
+    client: Any = zoo.anthropic.messages
+    with client.stream(**_asked()) as stream:
+        return _of_blocks(stream.get_final_message().content)
+
+
+def _asked() -> dict[str, Any]:
+    tools = [{"name": name, "description": "d", "input_schema": PARAMETERS} for name in NAMES]
+    asked = [{"role": "user", "content": ASKED}]
+    return {"model": "tiny", "max_tokens": 1000, "messages": asked, "tools": tools}
+
+
+def _said(text: str | None, thought: str | None, calls: list[tuple[str, str]]) -> Said:
+    read = tuple((name, json.loads(arguments)) for name, arguments in calls)
+    return Said(text or "", thought or "", read)
+
+
+def _of_items(response: Any) -> Said:
+    texts = [one.content[0].text for one in response.output if one.type == "message"]
+    thoughts = [one.content[0].text for one in response.output if one.type == "reasoning"]
+    calls = [(one.name, one.arguments) for one in response.output if one.type == "function_call"]
+    return _said("".join(texts), "".join(thoughts), calls)
+
+
+def _of_blocks(blocks: Any) -> Said:
+    text = "".join(one.text for one in blocks if one.type == "text")
+    thought = "".join(one.thinking for one in blocks if one.type == "thinking")
+    return Said(
+        text, thought, tuple((one.name, one.input) for one in blocks if one.type == "tool_use")
+    )
+
+
+WAYS: dict[str, Callable[[ZooGateway], Said]] = {
+    "chat": chat,
+    "chat, streamed": chat_streamed,
+    "responses": responses,
+    "responses, streamed": responses_streamed,
+    "messages": messages,
+    "messages, streamed": messages_streamed,
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_turns_come_back_right_in_all_dialects(name: str, tmp_path: Path) -> None:
+    with zoo_gateway(family(name), tmp_path) as zoo:
+        for written, expected in TURNS[name]:
+            zoo.says(written)
+            for way, ask in WAYS.items():
+                assert ask(zoo) == expected, (way, written)
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_an_answer_that_is_cut_off_shows_no_mark(name: str, tmp_path: Path) -> None:
+    marks = [mark.text for mark in family(name).marks()]
+    with zoo_gateway(family(name), tmp_path) as zoo:
+        [(written, _), *_] = TURNS[name]
+        zoo.says(written)
+        for most in range(1, len(zoo.ids(written)), 7):
+            client: Any = zoo.client.chat.completions
+            tools = [{"type": "function", "function": one} for one in _tools()]
+            asked = {"model": "tiny", "messages": [{"role": "user", "content": ASKED}]}
+            [choice] = client.create(**asked, tools=tools, max_tokens=most).choices
+            assert choice.finish_reason == "length"
+            shown = choice.message.content or ""
+            assert not any(mark in shown for mark in marks), (most, shown)
