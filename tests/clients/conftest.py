@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.doubles.engine.fake_engine import FakeEngine, Script, prompt_of
 from tests.doubles.engine.tiny_model import write_tiny_model
-from tests.doubles.gateway.served import Served, config_of, serving
+from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.dialects.openai.calling.hermes import written
 
 TEMPLATE = Path(__file__).parents[1] / "gateway" / "templates" / "qwen3.jinja"
@@ -26,10 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @contextmanager
-def serving_qwen(places: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Served]:
+def serving_qwen(
+    places: pytest.TempPathFactory, engine: FakeEngine, name: str = MODEL
+) -> Iterator[Served]:
     """A gateway before `engine`, with Qwen3's template and a tokenizer of bytes."""
     model = write_tiny_model(places.mktemp("models") / "qwen", TEMPLATE.read_text())
-    with serving(config_of(model, places.mktemp("data")), engine) as gateway:
+    config = structs.replace(config_of(model, places.mktemp("data")), model_name=name)
+    with serving(config, engine) as gateway:
         yield gateway
 
 
