@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gateway.dialects.anthropic.foreign_blocks import Foreign
+from gateway.dialects.anthropic.tool_params import Added, Removed
 from gateway.prompts.chat_json import NULL, CacheControl
 
 
@@ -45,15 +46,42 @@ class ToolUseBlock(_Block, frozen=True, kw_only=True, tag="tool_use"):
     input: dict[str, Any]
 
 
+class ToolReferenceBlock(_Block, frozen=True, kw_only=True, tag="tool_reference"):
+    """A tool that the client's search has found; all tools are shown in any case."""
+
+    tool_name: str
+
+
 class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
     """What a call returned."""
 
     tool_use_id: str
-    content: str | list[TextBlock | Foreign] | None = None
+    content: str | list[TextBlock | ToolReferenceBlock | Foreign] | None = None
     is_error: bool | None = None
 
 
-Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock | Foreign
+class ToolAdditionBlock(_Block, frozen=True, kw_only=True, tag="tool_addition"):
+    """A tool that may be called from here on; in a system message."""
+
+    tool: Added
+
+
+class ToolRemovalBlock(_Block, frozen=True, kw_only=True, tag="tool_removal"):
+    """A tool that may be called no more; in a system message."""
+
+    tool: Removed
+
+
+Block = (
+    TextBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | ToolAdditionBlock
+    | ToolRemovalBlock
+    | Foreign
+)
 
 
 class TurnConfig(Struct, frozen=True, kw_only=True):

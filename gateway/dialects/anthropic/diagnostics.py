@@ -32,6 +32,7 @@ from gateway.dialects.anthropic.blocks import (
 from gateway.dialects.anthropic.replies import CacheMissReason, Diagnostics
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
+from gateway.prompts.offered_tools import PassedOver
 from gateway.usage.request_metrics import Usage
 
 
@@ -57,9 +58,9 @@ class CacheQuestions:
         miss = usage.cache_miss
         return None if miss is None or not self.has_previous else _diagnostics(miss)
 
-    def ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
+    def ratoon(self, usage: Usage, ignored: tuple[PassedOver, ...]) -> RatoonReply | UnsetType:
         """Our field."""
-        return ratoon_reply(usage) if self.wants_ratoon else UNSET
+        return ratoon_reply(usage if self.wants_ratoon else None, ignored)
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:

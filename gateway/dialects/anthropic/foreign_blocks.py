@@ -56,10 +56,6 @@ class ToolSearchBlock(ForeignBlock, frozen=True, tag="tool_search_tool_result"):
     """What it returned."""
 
 
-class ToolReferenceBlock(ForeignBlock, frozen=True, tag="tool_reference"):
-    """A tool that a search of tools found."""
-
-
 class McpToolUseBlock(ForeignBlock, frozen=True, tag="mcp_tool_use"):
     """A call that a hosted client of MCP made."""
 
@@ -84,7 +80,6 @@ Foreign = (
     | BashBlock
     | TextEditorBlock
     | ToolSearchBlock
-    | ToolReferenceBlock
     | McpToolUseBlock
     | McpToolResultBlock
     | CompactionBlock

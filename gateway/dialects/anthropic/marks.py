@@ -26,7 +26,7 @@ from gateway.dialects.anthropic.blocks import (
 from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
 from gateway.dialects.anthropic.prompts import system_of
 from gateway.dialects.anthropic.schema import PromptRequest
-from gateway.dialects.anthropic.tools import template_forms
+from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.dialects.cache_control import Marked, check, check_text, seconds_of
 from gateway.errors import BadRequest
@@ -127,6 +127,6 @@ def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatProm
         cut: InputMessage = msgspec.structs.replace(turn, content=turn.content[: place.blocks])
         turns = [*wire.messages[: place.turn], cut]
         return replace(prompt, messages=(*system_of(wire.system), *messages_of(turns)))
-    tools = template_forms((wire.tools or [])[: place.tools])
+    tools = RequestTools.of(wire).forms(place.tools)
     system = wire.system if isinstance(wire.system, str) else (wire.system or [])[: place.system]
     return replace(prompt, messages=tuple(system_of(system)), tools=tools)

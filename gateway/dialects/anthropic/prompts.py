@@ -8,10 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from gateway.diagnosis.volatile import without_billing_header
+from gateway.dialects.anthropic.answer_form import answer_form
 from gateway.dialects.anthropic.blocks import TextBlock
 from gateway.dialects.anthropic.schema import PromptRequest
 from gateway.dialects.anthropic.shown_turns import effort_of
-from gateway.dialects.anthropic.tools import answer_form, template_forms, tools_of
+from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import asks_something, refuse_unsupported
@@ -29,20 +30,22 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
     refuse_unsupported(wire)
     if len(wire.messages) > max_messages:
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
-    form = answer_form(wire, tools_of(wire))
+    tools = RequestTools.of(wire)
+    form = answer_form(wire, tools.in_force)
     messages = [*system_of(wire.system), *messages_of(wire.messages)]
     if not messages:
         raise BadRequest("there is nothing to answer", param="messages")
     continues = _continues(messages, last=len(wire.messages) - 1)
-    tools = template_forms(wire.tools or ())
+    forms = tools.forms()
     prompt = ChatPrompt(
         messages=tuple(messages),
         add_generation_prompt=not continues,
         continue_final_message=continues,
         variables=_variables(wire),
         implied=_THINKS_NOT,
-        tools=tools,
-        tools_size=0 if tools is None else len(msgspec.json.encode(tools)),
+        tools=forms,
+        tools_size=0 if forms is None else len(msgspec.json.encode(forms)),
+        later_tools=tools.later,
     )
     return prompt, form
 

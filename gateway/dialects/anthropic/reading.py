@@ -21,6 +21,7 @@ from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
 from gateway.dialects.anthropic.shown_turns import with_shown_turns
+from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.keep_alive import KeepAlive
@@ -30,6 +31,7 @@ from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
+from gateway.prompts.offered_tools import PassedOver
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
 T = TypeVar("T")
@@ -51,15 +53,19 @@ class MessagesReader:
         wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
         self.card.check(wire.model)
         request_id = request_id_of(request.scope)
-        wanted = await self._off_the_loop(
-            permit, lambda: generation_request(wire, request_id, self.bounds, self.card.defaults)
-        )
+
+        def understand() -> tuple[GenerationRequest, tuple[PassedOver, ...]]:
+            wanted = generation_request(wire, request_id, self.bounds, self.card.defaults)
+            return wanted, RequestTools.of(wire).passed_over
+
+        wanted, passed_over = await self._off_the_loop(permit, understand)
         rendering = MessageRendering(
             request_id,
             self.card.name,
             wire.max_tokens,
             thinking_is_shown(wire),
             CacheQuestions.of(wire),
+            passed_over,
         )
         pings = KeepAlive(PING, self.bounds.keep_alive_s)
         return DialectRequest(wanted, rendering, request, permit, pings), bool(wire.stream)

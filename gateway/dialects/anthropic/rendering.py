@@ -47,6 +47,7 @@ from gateway.dialects.cache_control import AN_HOUR, FIVE_MINUTES
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.limits.limits import RateStatus
+from gateway.prompts.offered_tools import PassedOver
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 from gateway.usage.request_metrics import Usage
 
@@ -64,6 +65,7 @@ class MessageRendering:
     max_tokens: int  # that were asked for: the context may have less room
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
+    ignored: tuple[PassedOver, ...] = ()  # of the request
     is_open: type[Piece] | None = None  # what the open block is of
     blocks: int = 0  # begun
     calls: int = 0
@@ -108,7 +110,7 @@ class MessageRendering:
             stop_sequence=None if end is None else _stop_sequence(end),
             usage=self._usage(usage),
             diagnostics=self.asked.diagnostics(usage),
-            ratoon=self.asked.ratoon(usage),
+            ratoon=self.asked.ratoon(usage, self.ignored),
         )
 
     def _content(self, piece: TextPiece | ReasoningPiece | FinishedCall) -> Content:

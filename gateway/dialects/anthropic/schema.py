@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.anthropic.blocks import TextBlock, Turn
+from gateway.dialects.anthropic.tool_params import ToolParam
 from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chat_json import CacheControl
 
@@ -21,17 +22,6 @@ Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # of an answer; 0 computes th
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 MAX_TOOLS = 512  # agents with many MCP servers have hundreds
-
-
-class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool that the caller runs. Hosted ones have a `type` of their own, and no schema."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
-    type: str | None = None
-    description: str | None = None
-    input_schema: dict[str, Any] | None = None
-    strict: bool | None = None
-    cache_control: CacheControl | None = None
 
 
 class ToolChoice(Struct, frozen=True, kw_only=True):
@@ -88,7 +78,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     cache_control: CacheControl | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None  # an older place of the one in `output_config`
-    mcp_servers: Raw = field(default_factory=Raw)
+    mcp_servers: list[dict[str, Any]] | None = None
     container: Raw = field(default_factory=Raw)
     inference_geo: Raw = field(default_factory=Raw)
     thread: Raw = field(default_factory=Raw)

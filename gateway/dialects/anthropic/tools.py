@@ -1,44 +1,106 @@
-"""From Anthropic's tools to what a template shows, and to what an answer may be.
+"""From Anthropic's tools to what a template shows, and to what may be called.
 
-Knows: `tools`, `tool_choice` and the schema of an answer. Does not know: how a model writes calls
-(`gateway/turn_formats`).
+A request declares tools, and system messages in the conversation make some come and go. The
+template shows those that are declared, whatever became of them later, so the prompt stays as it
+was. A change is a text where it happens, and what is in force at the end may be called.
+
+Knows: `tools`, and their changes. Does not know: `tool_choice` (`answer_form.py`), or how a model
+writes calls (`gateway/turn_formats`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import msgspec
-
-from engine.link.messages import Grammar
-from gateway.dialects.anthropic.schema import OutputFormat, PromptRequest, ToolChoice, ToolParam
-from gateway.dialects.tool_choice import must_call, only
+from gateway.dialects.anthropic.blocks import ToolAdditionBlock, ToolRemovalBlock
+from gateway.dialects.anthropic.known_tools import described
+from gateway.dialects.anthropic.schema import MAX_TOOLS, PromptRequest
+from gateway.dialects.anthropic.tool_params import (
+    McpToolReference,
+    McpToolsetReference,
+    ToolDefinition,
+    ToolParam,
+    ToolReference,
+)
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import unsupported
-from gateway.prompts.generation_request import AnswerForm
+from gateway.prompts.chat_tools import NOT_RUN
+from gateway.prompts.offered_tools import PassedOver, added_text
 from gateway.prompts.templates.forms import Tool
 from gateway.turn_formats.turn_format import ToolSpec
 
-_OWN = (None, "custom")  # types of tools that the caller runs and describes
+Change = ToolAdditionBlock | ToolRemovalBlock
 
 
-def tools_of(wire: PromptRequest) -> list[ToolSpec]:
-    """The tools that may be called; BadRequest for hosted, nameless and equally named ones."""
-    names: set[str] = set()
-    specs = []
-    for place, tool in enumerate(wire.tools or ()):
+@dataclass(frozen=True, slots=True)
+class RequestTools:
+    """The tools of a request."""
+
+    declared: tuple[tuple[int, ToolParam], ...]  # that the model is shown, with their places
+    in_force: tuple[ToolSpec, ...]  # that may be called
+    later: tuple[ToolSpec, ...]  # that the conversation has defined
+    passed_over: tuple[PassedOver, ...]
+
+    @classmethod
+    def of(cls, wire: PromptRequest) -> RequestTools:
+        """Those of `wire`; BadRequest for nameless, equally named and unknown ones."""
+        shown, passed_over = [], [*_servers(wire)]
+        for place, tool in enumerate(wire.tools or ()):
+            found = described(tool)
+            if found is None:
+                kind = (tool.type or "")[:64]
+                passed_over.append(PassedOver(f"tools[{place}]", kind, NOT_RUN))
+            else:
+                shown.append((place, found))
+        changes = _Changes(_specs(shown))
+        for where, block in _changes_in(wire):
+            changes.apply(block, where)
+        passed_over += changes.passed_over
+        in_force = tuple(changes.in_force.values())
+        return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
+
+    def forms(self, before: int | None = None) -> list[Tool] | None:
+        """As chat templates take them, of the first `before` of the request's; None for none."""
+        tools = [one for place, one in self.declared if before is None or place < before]
+        return [form_of(one) for one in tools] or None
+
+
+def form_of(tool: ToolParam) -> Tool:
+    """A tool as chat templates, which know OpenAI's form, take it."""
+    function = {"name": tool.name, "description": tool.description or ""}
+    return {"type": "function", "function": {**function, "parameters": tool.input_schema}}
+
+
+def change_text(block: Change) -> str | None:
+    """What the model is told of a change; None where it is of a tool that nothing here runs."""
+    match block.tool:
+        case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
+            return f'The tool "{name}" is available from here on.'
+        case ToolReference(name=name):
+            return f'The tool "{name}" is no longer available.'
+        case ToolDefinition(definition=tool):
+            found = described(tool)
+            return None if found is None else added_text([form_of(found)])
+        case McpToolReference() | McpToolsetReference():
+            return None
+
+
+def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
+    if wire.mcp_servers:
+        yield PassedOver("mcp_servers", "mcp", NOT_RUN)
+
+
+def _specs(tools: Sequence[tuple[int, ToolParam]]) -> dict[str, ToolSpec]:
+    specs: dict[str, ToolSpec] = {}
+    for place, tool in tools:
         spec = _spec(tool, f"tools[{place}]")
-        if spec.name in names:
+        if spec.name in specs:
             raise BadRequest("another tool has this name", param=f"tools[{place}].name")
-        names.add(spec.name)
-        specs.append(spec)
+        specs[spec.name] = spec
     return specs
 
 
 def _spec(tool: ToolParam, where: str) -> ToolSpec:
-    if tool.type not in _OWN:
-        raise unsupported(f"{where}.type", unless='it is "custom": hosted tools do not run here')
     if tool.name is None:
         raise _missing(f"{where}.name")
     if tool.input_schema is None:
@@ -50,43 +112,52 @@ def _missing(param: str) -> BadRequest:
     return BadRequest(f"`{param}` is missing", code="missing_required_parameter", param=param)
 
 
-def template_forms(tools: Sequence[ToolParam]) -> list[Tool] | None:
-    """Tools as chat templates, which know OpenAI's form, take them; None for none."""
-    return [{"type": "function", "function": _function(tool)} for tool in tools] or None
+def _changes_in(wire: PromptRequest) -> Iterator[tuple[str, Change]]:
+    for place, turn in enumerate(wire.messages):
+        for number, block in enumerate(turn.content if isinstance(turn.content, list) else ()):
+            if isinstance(block, ToolAdditionBlock | ToolRemovalBlock):
+                yield f"messages[{place}].content[{number}].tool", block
 
 
-def _function(tool: ToolParam) -> Tool:
-    described = {"name": tool.name, "description": tool.description or ""}
-    return {**described, "parameters": tool.input_schema}
+class _Changes:
+    """What changes make of the tools that were declared."""
 
+    def __init__(self, declared: dict[str, ToolSpec]) -> None:
+        self.known = dict(declared)
+        self.in_force = dict(declared)
+        self.defined: list[ToolSpec] = []
+        self.passed_over: list[PassedOver] = []
 
-def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
-    """What may answer `wire`, whose tools are `specs`; BadRequest for what contradicts itself."""
-    choice = wire.tool_choice or ToolChoice(type="auto")
-    format_, field = _format(wire)
-    form = AnswerForm(
-        tuple(specs),
-        most_calls=1 if choice.disable_parallel_tool_use else None,
-        text=None if format_ is None else _grammar(format_),
-        text_param=field,
-    )
-    match choice.type:
-        case "auto":
-            return form
-        case "none":
-            return replace(form, most_calls=0)
-        case "any":
-            return must_call(form)
-        case "tool":
-            return only(form, [choice.name or ""], least_calls=1)
+    def apply(self, block: Change, where: str) -> None:
+        """BadRequest for a tool that nobody has defined, and for too many."""
+        match block.tool:
+            case ToolReference(name=name):
+                if name not in self.known:
+                    raise BadRequest(
+                        "no tool of this name is defined before it",
+                        code="tool_reference_unresolved",
+                        param=f"{where}.name",
+                    )
+                if isinstance(block, ToolRemovalBlock):
+                    self.in_force.pop(name, None)
+                else:
+                    self.in_force[name] = self.known[name]
+            case ToolDefinition(definition=tool):
+                self._define(tool, f"{where}.definition")
+            case McpToolReference() | McpToolsetReference():
+                self.passed_over.append(PassedOver(where, "mcp", NOT_RUN))
+        if len(self.in_force) > MAX_TOOLS:
+            raise BadRequest(
+                f"there are more than {MAX_TOOLS} tools",
+                code="available_tools_limit_exceeded",
+                param=where,
+            )
 
-
-def _format(wire: PromptRequest) -> tuple[OutputFormat | None, str]:
-    """The schema of the answer's text, and the field that it is in."""
-    if wire.output_config is not None and wire.output_config.format is not None:
-        return wire.output_config.format, "output_config.format"
-    return wire.output_format, "output_format"
-
-
-def _grammar(format_: OutputFormat) -> Grammar:
-    return Grammar("json_schema", msgspec.json.encode(format_.schema).decode())
+    def _define(self, tool: ToolParam, where: str) -> None:
+        found = described(tool)
+        if found is None:
+            self.passed_over.append(PassedOver(where, (tool.type or "")[:64], NOT_RUN))
+            return
+        spec = _spec(found, where)
+        self.known[spec.name] = self.in_force[spec.name] = spec
+        self.defined.append(spec)

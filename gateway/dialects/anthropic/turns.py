@@ -18,10 +18,14 @@ from gateway.dialects.anthropic.blocks import (
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
+    ToolAdditionBlock,
+    ToolReferenceBlock,
+    ToolRemovalBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
 from gateway.dialects.anthropic.foreign_blocks import Foreign, ForeignBlock
+from gateway.dialects.anthropic.tools import change_text
 from gateway.errors import BadRequest
 from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -90,6 +94,9 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
         match block:
             case TextBlock():
                 texts.append(block)
+            case ToolAdditionBlock() | ToolRemovalBlock() if role == "system":
+                told = change_text(block)
+                texts += [] if told is None else [TextBlock(text=told)]
             case ToolResultBlock() if role == "user":
                 if texts:
                     yield Message(role, (Text(joined(texts)),), param=param)
@@ -112,6 +119,8 @@ def _result(block: ToolResultBlock, where: str) -> str:
     if not isinstance(content, str):
         texts = []
         for place, part in enumerate(content):
+            if isinstance(part, ToolReferenceBlock):
+                part = TextBlock(text=f'The tool "{part.tool_name}" is available from here on.')
             if not isinstance(part, TextBlock):
                 raise _misplaced(part, f"{where}.content[{place}]", "a result")
             texts.append(part)

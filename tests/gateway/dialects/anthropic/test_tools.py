@@ -211,15 +211,21 @@ def test_a_control_token_in_a_result_is_text(
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
-    "hosted": (
-        {"tools": [CLOCK, {"type": "web_search_20250305", "name": "web_search"}]},
-        "tools[1].type",
-        "unsupported_parameter",
+    "a choice of a hosted one": (
+        {
+            "tools": [CLOCK, {"type": "web_search_20250305", "name": "web_search"}],
+            "tool_choice": {"type": "tool", "name": "web_search"},
+        },
+        "tool_choice",
+        "invalid_value",
     ),
-    "nameless and hosted": (
-        {"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]},
-        "tools[0].type",
-        "unsupported_parameter",
+    "any of hosted ones": (
+        {
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            "tool_choice": {"type": "any"},
+        },
+        "tool_choice",
+        "invalid_value",
     ),
     "nameless": (
         {"tools": [{"input_schema": {}}]},

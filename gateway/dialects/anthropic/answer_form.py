@@ -1,0 +1,49 @@
+"""What may answer: which tools may or must be called, and the schema of the text.
+
+Knows: `tool_choice` and the schema of an answer. Does not know: what a tool is (`tools.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from engine.link.messages import Grammar
+from gateway.dialects.anthropic.schema import OutputFormat, PromptRequest, ToolChoice
+from gateway.dialects.tool_choice import must_call, only
+from gateway.prompts.generation_request import AnswerForm
+from gateway.turn_formats.turn_format import ToolSpec
+
+
+def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
+    """What may answer `wire`, whose tools are `specs`; BadRequest for what contradicts itself."""
+    choice = wire.tool_choice or ToolChoice(type="auto")
+    format_, field = _format(wire)
+    form = AnswerForm(
+        tuple(specs),
+        most_calls=1 if choice.disable_parallel_tool_use else None,
+        text=None if format_ is None else _grammar(format_),
+        text_param=field,
+    )
+    match choice.type:
+        case "auto":
+            return form
+        case "none":
+            return replace(form, most_calls=0)
+        case "any":
+            return must_call(form)
+        case "tool":
+            return only(form, [choice.name or ""], least_calls=1)
+
+
+def _format(wire: PromptRequest) -> tuple[OutputFormat | None, str]:
+    """The schema of the answer's text, and the field that it is in."""
+    if wire.output_config is not None and wire.output_config.format is not None:
+        return wire.output_config.format, "output_config.format"
+    return wire.output_format, "output_format"
+
+
+def _grammar(format_: OutputFormat) -> Grammar:
+    return Grammar("json_schema", msgspec.json.encode(format_.schema).decode())

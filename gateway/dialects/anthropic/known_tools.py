@@ -1,0 +1,82 @@
+"""Anthropic's own tools that the client runs: a shell, an editor, a memory.
+
+A request names one by its type alone, since Anthropic's models know them. Other models are shown
+what Anthropic documents of them.
+
+Knows: types, names and schemas. Does not know: which tools a request has (`tools.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.dialects.anthropic.tool_params import ToolParam
+
+OWN = (None, "custom")  # types of tools that the caller describes itself
+_VERSIONED = re.compile(r"(bash|text_editor|memory)_\d{8}")
+_TEXT = {"type": "string"}
+_LINES = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+
+
+def _schema(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*required]}
+
+
+def _commands(*names: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [*names]}
+
+
+_EDITED: dict[str, dict[str, Any]] = {
+    "path": _TEXT,
+    "view_range": _LINES,
+    "file_text": _TEXT,
+    "old_str": _TEXT,
+    "new_str": _TEXT,
+    "insert_line": {"type": "integer"},
+    "insert_text": _TEXT,
+}
+_KNOWN: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bash": (
+        "bash",
+        "Runs a command in a shell that stays open between calls. `restart` begins a new one.",
+        _schema((), command=_TEXT, restart={"type": "boolean"}),
+    ),
+    "text_editor": (
+        "str_replace_based_edit_tool",
+        "Views and edits files. `view` shows a file, or its lines in `view_range`, or what is in a"
+        " directory; `create` writes `file_text`; `str_replace` replaces `old_str`, which must be"
+        " there once, by `new_str`; `insert` puts `insert_text` behind the line `insert_line`.",
+        _schema(
+            ("command", "path"),
+            command=_commands("view", "create", "str_replace", "insert"),
+            **_EDITED,
+        ),
+    ),
+    "memory": (
+        "memory",
+        "Keeps files below /memories from one conversation to the next. `view`, `create`,"
+        " `str_replace` and `insert` work on the file or directory `path`; `delete` removes it,"
+        " `rename` gives `old_path` the name `new_path`.",
+        _schema(
+            ("command",),
+            command=_commands("view", "create", "str_replace", "insert", "delete", "rename"),
+            **_EDITED,
+            old_path=_TEXT,
+            new_path=_TEXT,
+        ),
+    ),
+}
+
+
+def described(tool: ToolParam) -> ToolParam | None:
+    """`tool` with a name and a schema; None for one that the client does not run."""
+    if tool.type in OWN:
+        return tool
+    found = _VERSIONED.fullmatch(tool.type or "")
+    if found is None:
+        return None
+    name, description, schema = _KNOWN[found[1]]
+    return replace(tool, name=tool.name or name, description=description, input_schema=schema)
