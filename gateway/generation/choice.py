@@ -27,7 +27,7 @@ _MAX_AT_ONCE = 16
 
 
 class ScoredPrompt(Struct, frozen=True):
-    """A prompt, and how likely each of its tokens but the first was."""
+    """A prompt, and how likely each of its tokens but the first was, if that was asked."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
@@ -140,7 +140,8 @@ class Choice:
         self._parser = parser
         self._reasons = False
         self._reasoning_tokens = 0
-        self._prompt = b"" if generate.sampling.prompt_logprobs is None else generate.token_ids
+        shows_prompt = rules.shows_prompt_ids or generate.sampling.prompt_logprobs is not None
+        self._prompt = generate.token_ids if shows_prompt else None  # until it was told
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
         """What `event` adds, and the end if it completes a stop string, or the turn is over."""
@@ -174,9 +175,10 @@ class Choice:
         )
 
     def _scored(self, logprobs: tuple[TokenLogprobs, ...] | None) -> ScoredPrompt | None:
-        if logprobs is None:
+        prompt, self._prompt = self._prompt, None
+        if prompt is None:
             return None
-        return ScoredPrompt(tuple(np.frombuffer(self._prompt, "<i4").tolist()), logprobs)
+        return ScoredPrompt(tuple(np.frombuffer(prompt, "<i4").tolist()), logprobs or ())
 
     @property
     def _is_over(self) -> bool:

@@ -70,6 +70,7 @@ class TextRules:
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
+    shows_prompt_ids: bool = False  # the first event of a choice has its prompt's tokens
 
 
 @dataclass(frozen=True, slots=True)

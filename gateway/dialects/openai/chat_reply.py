@@ -50,10 +50,13 @@ class ChatReply(ReplyFormat):
     free: frozenset[str] = frozenset()  # names of tools that take text
     calls: dict[int, int] = field(default_factory=dict)  # begun so far, by choice
     texts: dict[int, FreeInput] = field(default_factory=dict)  # of the calls that take text
+    prompt: list[int] | UnsetType = UNSET  # its tokens, for the next chunk
     told: set[int] = field(default_factory=set)  # choices of which tokens were told
 
     def frame(self, event: Event) -> bytes | None:
         """The chunks for `event` as bytes; None when there is nothing to send."""
+        if self.prompt_ids(event):
+            self.prompt = self.prompt_ids(event)
         if isinstance(event, Delta) and event.pieces is not None:
             return b"".join(map(self._chunk, self._parsed(event))) or None
         rest = () if isinstance(event, Delta) else self._rest_of_text(event.index)
@@ -64,19 +67,23 @@ class ChatReply(ReplyFormat):
     def piece(self, event: Event) -> ChatChunkChoice | None:
         """What `event` adds to its message."""
         if not isinstance(event, Delta):
-            return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event))
+            ids = self.token_ids(event)
+            return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event), ids)
         first = event.index not in self.begun
-        if not (first or event.text or event.logprobs):
+        ids = self.token_ids(event)
+        if not (first or event.text or event.logprobs or ids):
             return None
         self.begun.add(event.index)
         delta = MessageDelta("assistant", event.text) if first else MessageDelta(content=event.text)
-        return ChatChunkChoice(event.index, delta, self._logprobs(event))
+        return ChatChunkChoice(event.index, delta, self._logprobs(event), token_ids=ids)
 
     def reply(
         self, choices: list[ChatChunkChoice], usage: UsageReply | UnsetType | None
     ) -> ChatChunk:
         """A chunk of the answer."""
+        prompt, self.prompt = self.prompt, UNSET
         return ChatChunk(
+            prompt_token_ids=prompt,
             id=self.id,
             created=self.created,
             model=self.model,
@@ -96,21 +103,24 @@ class ChatReply(ReplyFormat):
             prompt_logprobs=prompt_logprobs(
                 self.tokenizer, choices[0].prompt, self.prompt_logprobs
             ),
+            prompt_token_ids=self.prompt_ids(choices[0]),
             service_tier=self.service_tier,
             ratoon=ratoon_reply(usage, self.ignored),
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """A chunk for each piece of the turn; log-probabilities are in the first."""
+        """A chunk for each piece of the turn; log-probabilities and ids are in the first."""
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)
             deltas.insert(0, MessageDelta("assistant", ""))
-        logprobs = self._logprobs(event)
-        if logprobs is not None and not deltas:
+        logprobs, ids = self._logprobs(event), self.token_ids(event)
+        if (logprobs is not None or ids) and not deltas:
             deltas = [MessageDelta(content="")]
         for place, delta in enumerate(deltas):
-            yield ChatChunkChoice(event.index, delta, None if place else logprobs)
+            if place:
+                logprobs, ids = None, UNSET
+            yield ChatChunkChoice(event.index, delta, logprobs, token_ids=ids)
 
     def _deltas(self, index: int, piece: Piece) -> Iterator[MessageDelta]:
         if not isinstance(piece, CallArguments):
@@ -159,7 +169,13 @@ class ChatReply(ReplyFormat):
             reasoning=choice.reasoning or UNSET,
             tool_calls=calls or UNSET,
         )
-        return ChatChoice(choice.index, message, self._logprobs(choice), self._reason(choice.end))
+        return ChatChoice(
+            choice.index,
+            message,
+            self._logprobs(choice),
+            self._reason(choice.end),
+            self.token_ids(choice),
+        )
 
     def _call(self, call: FinishedCall, call_id: str) -> FunctionCall | CustomCall:
         if call.name in self.free:

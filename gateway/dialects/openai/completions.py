@@ -84,13 +84,15 @@ class CompletionReply(ReplyFormat):
     def piece(self, event: Event) -> CompletionChoice | None:
         """What `event` adds to its text."""
         if not isinstance(event, Delta):
-            return CompletionChoice(event.index, "", None, event.reason)
+            ids = self.token_ids(event)
+            return CompletionChoice(event.index, "", None, event.reason, token_ids=ids)
         text = event.text if event.index in self.begun else self._echo(event.index) + event.text
         self.begun.add(event.index)
         logprobs = self._logprobs(event)
-        if not (text or logprobs):
+        ids, prompt = self.token_ids(event), self.prompt_ids(event)
+        if not (text or logprobs or ids or prompt):
             return None
-        return CompletionChoice(event.index, text, logprobs)
+        return CompletionChoice(event.index, text, logprobs, prompt_token_ids=prompt, token_ids=ids)
 
     def reply(
         self, choices: list[CompletionChoice], usage: UsageReply | UnsetType | None
@@ -112,6 +114,8 @@ class CompletionReply(ReplyFormat):
             self._logprobs(choice),
             choice.end.reason,
             prompt_logprobs=prompt_logprobs(self.tokenizer, choice.prompt, self.prompt_logprobs),
+            prompt_token_ids=self.prompt_ids(choice),
+            token_ids=self.token_ids(choice),
         )
 
     def _echo(self, index: int) -> str:

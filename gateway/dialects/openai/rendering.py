@@ -18,7 +18,7 @@ from gateway.dialects.openai.replies import (
     UsageReply,
 )
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
-from gateway.generation.choice import Event
+from gateway.generation.choice import ChoiceEnded, Event
 from gateway.limits.limits import RateStatus
 from gateway.prompts.offered_tools import PassedOver
 from gateway.prompts.tokenizer import Tokenizer
@@ -37,6 +37,7 @@ class ReplyFormat(ABC):
     include_usage: bool
     tokenizer: Tokenizer
     ignored: tuple[PassedOver, ...] = ()  # of the request
+    shows_ids: bool = False  # of the prompt's tokens and the answer's
     begun: set[int] = field(default_factory=set)  # choices of which a chunk was sent
     ratoon: RatoonReply | msgspec.UnsetType = UNSET  # for the next chunk
 
@@ -66,6 +67,20 @@ class ReplyFormat(ABC):
             reply = msgspec.structs.replace(reply, ratoon=self.ratoon)
             self.ratoon = UNSET
         return sse(reply)
+
+    def token_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
+        """Those of a piece or of a whole choice, with the one that ended it, if they are shown."""
+        if not self.shows_ids:
+            return UNSET
+        end = told.end if isinstance(told, FinishedChoice) else told
+        last = end.stopped_by if isinstance(end, ChoiceEnded) else None
+        ids = () if isinstance(told, ChoiceEnded) else told.token_ids
+        return [*ids, *([last] if isinstance(last, int) else [])]
+
+    def prompt_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
+        """Those of the prompt, where they come with it and are shown."""
+        prompt = None if isinstance(told, ChoiceEnded) else told.prompt
+        return [*prompt.token_ids] if self.shows_ids and prompt is not None else UNSET
 
     @abstractmethod
     def piece(self, event: Event) -> msgspec.Struct | None:

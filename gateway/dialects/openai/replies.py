@@ -116,6 +116,7 @@ class ChatChoice(Struct, frozen=True):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class PromptLogprob(Struct, frozen=True):
@@ -140,6 +141,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     choices: list[ChatChoice]
     usage: UsageReply
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
     service_tier: ServedTier | UnsetType = UNSET  # where the request names one
     ratoon: RatoonReply | UnsetType = UNSET
 
@@ -185,6 +187,7 @@ class ChatChunkChoice(Struct, frozen=True):
     delta: MessageDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatChunk(Struct, frozen=True, kw_only=True):
@@ -196,6 +199,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET  # with the first piece
     service_tier: ServedTier | UnsetType = UNSET
     ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
 
@@ -217,6 +221,8 @@ class CompletionChoice(Struct, frozen=True):
     logprobs: CompletionLogprobs | None = None
     finish_reason: EndReason | None = None
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET  # in a stream with the first piece
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class Completion(Struct, frozen=True, kw_only=True):

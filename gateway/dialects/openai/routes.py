@@ -172,6 +172,7 @@ class Reader:
             "model": self.card.name,
             "include_usage": options is not None and options.include_usage is True,
             "tokenizer": self.admission.tokenizer,
+            "shows_ids": bool(wire.return_token_ids),
         }
 
 

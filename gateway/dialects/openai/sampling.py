@@ -134,6 +134,7 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
         stops=tuple(dict.fromkeys(stops)),
         include_stop=bool(wire.include_stop_str_in_output),
         skip_special_tokens=wire.skip_special_tokens is not False,
+        shows_prompt_ids=bool(wire.return_token_ids),
     )
 
 

@@ -171,6 +171,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     json_schema: SchemaText = field(default_factory=Raw)
     # vLLM's, for evaluations and training: so many alternatives for each token of the prompt.
     prompt_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    return_token_ids: bool | None = None  # vLLM's, for training: those of prompt and answer
     # Known, with an effect on the answer, but not supported.
     allowed_token_ids: Raw = field(default_factory=Raw)
     bad_words: Raw = field(default_factory=Raw)
@@ -178,7 +179,6 @@ class Generating(Struct, frozen=True, kw_only=True):
     use_beam_search: Raw = field(default_factory=Raw)
     guided_whitespace_pattern: Raw = field(default_factory=Raw)
     logits_processors: Raw = field(default_factory=Raw)
-    return_token_ids: Raw = field(default_factory=Raw)
 
 
 Messages = Annotated[list[SaidMessage], Meta(min_length=1)]
