@@ -44,7 +44,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
     """A schema that the text of the answer follows."""
 
     type: Literal["json_schema"]
-    schema: dict[str, Any]
+    schema: dict[str, Any] | bool
 
 
 class OutputConfig(Struct, frozen=True, kw_only=True):

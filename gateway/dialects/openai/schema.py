@@ -39,7 +39,8 @@ SchemaText = Annotated[
 ]
 ObjectText = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 ListText = Annotated[Raw, Meta(extra_json_schema={"type": ["array", "null"]})]
-FORMATS = ["text", "json_object", "json_schema", "structural_tag"]
+NamedText = SchemaText
+FORMATS = ["text", "json_object", "json_schema", "json", "regex", "grammar", "structural_tag"]
 _FUNCTION_CHOICE = {
     "type": "object",
     "properties": {
@@ -93,12 +94,16 @@ class NamedSchema(Struct, frozen=True, kw_only=True):
 class ResponseFormat(Struct, frozen=True):
     """The form the answer must have; `text` is any.
 
-    `schema` is where llama.cpp's clients put the schema. The rest is of a structural tag.
+    `schema` and `value` are where other servers' clients put the schema. The types `json`, `regex`
+    and `grammar` are theirs. The rest is of a structural tag.
     """
 
     type: Annotated[str, Meta(extra_json_schema={"enum": FORMATS})]
-    json_schema: NamedSchema | None = None
+    json_schema: NamedText = field(default_factory=Raw)  # a `NamedSchema`, or the schema itself
     schema: SchemaText = field(default_factory=Raw)
+    value: SchemaText = field(default_factory=Raw)
+    grammar: str | None = None  # GBNF or Lark
+    pattern: str | None = None
     format: ObjectText = field(default_factory=Raw)
     structures: ListText = field(default_factory=Raw)
     triggers: ListText = field(default_factory=Raw)
@@ -111,7 +116,7 @@ class StructuredOutputs(Struct, frozen=True, kw_only=True):
     json_object: bool | None = None
     regex: str | None = None
     choice: list[str] | None = None
-    grammar: str | None = None  # EBNF, from its rule `root`
+    grammar: str | None = None  # GBNF or EBNF, from its rule `root`, or Lark
     structural_tag: SchemaText = field(default_factory=Raw)
     # Known, with an effect on the answer, but not supported.
     whitespace_pattern: Raw = field(default_factory=Raw)

@@ -2,7 +2,7 @@
 
 `response_format` is OpenAI's, `structured_outputs` vLLM's and `guided_*` its older names; `regex`,
 `ebnf` and `json_schema` are SGLang's, `grammar` and `json_schema` llama.cpp's. A request may use
-one of them.
+several that say the same.
 
 Knows: fields. Does not know: which schemas can be followed (the engine compiles them).
 """
@@ -14,23 +14,32 @@ from collections.abc import Iterator
 
 import msgspec
 
-from engine.link.messages import Grammar, GrammarKind
+from engine.grammars.schemas.json_value import canonical
+from engine.link.messages import Grammar
+from gateway.dialects.openai.response_format import (
+    OBJECT,
+    grammar_of,
+    missing,
+    other_than_json,
+    schema_of,
+    schemas_of,
+    spelled_json,
+)
 from gateway.dialects.openai.schema import Generating, ResponseFormat, StructuredOutputs
 from gateway.errors import BadRequest
-from gateway.http.body import check_inner, parse_part
-from gateway.prompts.chat_json import refuse_unsupported, unsupported
+from gateway.http.body import parse_part
+from gateway.prompts.chat_json import refuse_unsupported
 from gateway.prompts.generation_request import AnswerForm, TextGrammar
 from gateway.turn_formats.structural_tag import StructuralTag
 
 Asked = Iterator[tuple[str, TextGrammar]]  # with the name of its field
 
-_OBJECT = Grammar("json_schema", '{"type": "object"}')
 _TAG = msgspec.json.Decoder(StructuralTag)
 
 
 def text_form(wire: Generating) -> AnswerForm:
     """The form of an answer of text; BadRequest for several grammars, or for one with a mistake."""
-    asked = list(_grammars(wire))
+    asked = _different(list(_grammars(wire)))
     if len(asked) > 1:
         names = " and ".join(f"`{param}`" for param, _ in asked)
         raise BadRequest(f"{names} exclude each other", param=asked[1][0])
@@ -40,84 +49,82 @@ def text_form(wire: Generating) -> AnswerForm:
     return AnswerForm(text=grammar, text_param=param)
 
 
+def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGrammar]]:
+    """The grammars without repetitions, and without one that another has in it."""
+    if len(asked) < 2:
+        return asked
+    found = {_compared(grammar): (param, grammar) for param, grammar in reversed(asked)}
+    any_object = _compared(OBJECT)
+    if any(_is_of_objects(grammar) for key, (_, grammar) in found.items() if key != any_object):
+        found.pop(any_object, None)
+    return [one for one in asked if one in found.values()]
+
+
+def _compared(grammar: TextGrammar) -> object:
+    """What equal grammars share."""
+    if isinstance(grammar, Grammar) and grammar.kind == "json_schema":
+        return canonical(json.loads(grammar.text))
+    return msgspec.json.encode(grammar)
+
+
+def _is_of_objects(grammar: TextGrammar) -> bool:
+    if not isinstance(grammar, Grammar) or grammar.kind != "json_schema":
+        return False
+    schema = json.loads(grammar.text)
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
 def _grammars(wire: Generating) -> Asked:
     if wire.response_format is not None:
         yield from _of_format("response_format", wire.response_format)
     if wire.structured_outputs is not None:
         yield from _of_outputs("structured_outputs", wire.structured_outputs)
     for param, schema in (("guided_json", wire.guided_json), ("json_schema", wire.json_schema)):
-        yield from _of_json(param, schema)
+        yield from schema_of(param, schema)
     for param, regex in (("guided_regex", wire.guided_regex), ("regex", wire.regex)):
-        yield from _of_text(param, "regex", regex)
+        yield from _of_regex(param, regex)
     yield from _of_choice("guided_choice", wire.guided_choice)
-    yield from _of_text("guided_grammar", "gbnf", wire.guided_grammar)
-    yield from _of_text("ebnf", "gbnf", wire.ebnf)
-    yield from _of_text("grammar", "gbnf", wire.grammar)
+    for param in ("guided_grammar", "ebnf", "grammar"):
+        yield from _of_grammar(param, getattr(wire, param))
 
 
 def _of_format(where: str, asked: ResponseFormat) -> Asked:
     match asked.type:
         case "text":
             return
-        case "json_object":
-            # Some clients send the schema with it.
-            yield from list(_of_json(f"{where}.schema", asked.schema)) or [(where, _OBJECT)]
+        case "json_object" | "json":
+            yield from list(schemas_of(where, asked)) or [(where, OBJECT)]
         case "json_schema":
-            yield _of_named_schema(where, asked)
+            found = list(schemas_of(where, asked))
+            if not found:
+                raise missing(where, "json_schema", "json_schema.schema")
+            yield from found
         case "structural_tag":
             parts = {name: getattr(asked, name) for name in StructuralTag.__struct_fields__}
             sent = {name: raw for name, raw in parts.items() if bytes(raw) not in (b"", b"null")}
             yield where, _tag(where, msgspec.json.encode(sent))
         case _:
-            raise unsupported(f"{where}.type")
-
-
-def _of_named_schema(where: str, asked: ResponseFormat) -> tuple[str, TextGrammar]:
-    param = f"{where}.json_schema.schema"
-    found = list(_of_json(f"{where}.schema", asked.schema))
-    if asked.json_schema is not None:
-        found = [*_of_json(param, asked.json_schema.schema), *found]
-    if found:
-        return found[0]
-    raise BadRequest(
-        "`response_format` of type `json_schema` has no `json_schema.schema`",
-        code="missing_required_parameter",
-        param=param,
-    )
+            yield other_than_json(where, asked)
 
 
 def _of_outputs(where: str, asked: StructuredOutputs) -> Asked:
     refuse_unsupported(asked, f"{where}.")
     found = [
-        *_of_json(f"{where}.json", asked.json),
-        *_of_text(f"{where}.regex", "regex", asked.regex),
+        *schema_of(f"{where}.json", asked.json),
+        *_of_regex(f"{where}.regex", asked.regex),
         *_of_choice(f"{where}.choice", asked.choice),
-        *_of_text(f"{where}.grammar", "gbnf", asked.grammar),
+        *_of_grammar(f"{where}.grammar", asked.grammar),
         *_of_tag(f"{where}.structural_tag", asked.structural_tag),
     ]
     if asked.json_object:
-        found.append((f"{where}.json_object", _OBJECT))
+        found.append((f"{where}.json_object", OBJECT))
     if not found:
         raise BadRequest(f"`{where}` says nothing that is to be followed", param=where)
     yield from found
 
 
-def _of_json(param: str, asked: msgspec.Raw) -> Asked:
-    """A JSON schema: an object, true or false, or a text that holds one."""
-    spelled = _spelled(param, asked)
-    if not spelled:
-        return
-    try:
-        is_schema = isinstance(msgspec.json.decode(spelled), dict | bool)
-    except msgspec.DecodeError:
-        is_schema = False
-    if not is_schema:
-        raise BadRequest(f"`{param}` is not a JSON schema", param=param)
-    yield param, Grammar("json_schema", spelled.decode())
-
-
 def _of_tag(param: str, asked: msgspec.Raw) -> Asked:
-    spelled = _spelled(param, asked)
+    spelled = spelled_json(param, asked)
     if spelled:
         yield param, _tag(param, spelled)
 
@@ -134,24 +141,14 @@ def _tag(param: str, spelled: bytes) -> StructuralTag:
     return tag
 
 
-def _spelled(param: str, asked: msgspec.Raw) -> bytes:
-    """The JSON that was sent, or that a text holds; empty where there is none."""
-    spelled = bytes(asked)
-    if spelled in (b"", b"null"):
-        return b""
-    if not spelled.startswith(b'"'):
-        return spelled
-    try:
-        spelled = msgspec.json.decode(spelled, type=str).encode()
-    except msgspec.DecodeError:  # half of a surrogate pair
-        raise BadRequest(f"`{param}` is not valid JSON", param=param) from None
-    check_inner(spelled, param)
-    return spelled
-
-
-def _of_text(param: str, kind: GrammarKind, text: str | None) -> Asked:
+def _of_regex(param: str, text: str | None) -> Asked:
     if text is not None:
-        yield param, Grammar(kind, text)
+        yield param, Grammar("regex", text)
+
+
+def _of_grammar(param: str, text: str | None) -> Asked:
+    if text is not None:
+        yield param, grammar_of(text)
 
 
 def _of_choice(param: str, choices: list[str] | None) -> Asked:

@@ -119,7 +119,7 @@ def _grammar(asked: TextFormat) -> Grammar | None:
             raise unsupported("text.format.type")
 
 
-def _of_schema(schema: dict[str, Any] | None) -> Grammar:
+def _of_schema(schema: dict[str, Any] | bool | None) -> Grammar:
     if schema is None:
         raise BadRequest(
             "`text.format` of type `json_schema` has no `schema`",

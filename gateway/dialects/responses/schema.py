@@ -70,7 +70,7 @@ class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: Annotated[str, Meta(extra_json_schema={"enum": ["text", "json_object", "json_schema"]})]
     name: str | None = None
     description: str | None = None
-    schema: dict[str, Any] | None = None
+    schema: dict[str, Any] | bool | None = None
     strict: bool | None = None
 
 

@@ -20,6 +20,8 @@ SCHEMA = {"type": "object", "properties": {"ä": {"type": "integer"}}}
 TEXT = json.dumps(SCHEMA, ensure_ascii=False, separators=(",", ":"))  # as clients send it
 ANY = {"type": "object"}
 GBNF = 'root ::= "a"'
+LARK = 'start: WORD "!"  # no ::= here\nWORD: /[a-z]+/'
+OPTIONS = "%llguidance {}\n"
 
 
 def named(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
@@ -72,6 +74,59 @@ ALIKE: dict[str, tuple[dict[str, Any], str]] = {
     "of SGLang: json_schema": ({"json_schema": TEXT}, part("json_schema", TEXT)),
     "of llama.cpp: json_schema": ({"json_schema": SCHEMA}, part("json_schema", TEXT)),
     "of llama.cpp: grammar": ({"grammar": GBNF}, part("gbnf", GBNF)),
+    "a flat schema": (
+        {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
+        part("json_schema", TEXT),
+    ),
+    "a text of a flat schema": (
+        {"response_format": {"type": "json_schema", "json_schema": TEXT}},
+        part("json_schema", TEXT),
+    ),
+    "an object with a named schema": (
+        {"response_format": {"type": "json_object", "json_schema": {"schema": SCHEMA}}},
+        part("json_schema", TEXT),
+    ),
+    "of Hugging Face": (
+        {"response_format": {"type": "json_object", "value": SCHEMA}},
+        part("json_schema", TEXT),
+    ),
+    "of Hugging Face: json": (
+        {"response_format": {"type": "json", "value": SCHEMA}},
+        part("json_schema", TEXT),
+    ),
+    "of Hugging Face: json_schema": (
+        {"response_format": {"type": "json_schema", "value": {"name": "a", "schema": SCHEMA}}},
+        part("json_schema", TEXT),
+    ),
+    "of Hugging Face: regex": (
+        {"response_format": {"type": "regex", "value": "a+"}},
+        part("regex", "a+"),
+    ),
+    "of Together: regex": (
+        {"response_format": {"type": "regex", "pattern": "a+"}},
+        part("regex", "a+"),
+    ),
+    "of Fireworks: grammar": (
+        {"response_format": {"type": "grammar", "grammar": GBNF}},
+        part("gbnf", GBNF),
+    ),
+    "true": ({"response_format": named(True)}, part("json_schema", "true")),
+    "guided_json: true": ({"guided_json": True}, part("json_schema", "true")),
+    "Lark": ({"guided_grammar": LARK}, 'WORD "!"'),
+    "Lark with options": ({"structured_outputs": {"grammar": OPTIONS + LARK}}, 'WORD "!"'),
+    "one schema under two names": (
+        {"response_format": named(), "guided_json": json.dumps(SCHEMA)},
+        part("json_schema", TEXT),
+    ),
+    "one regex under two names": ({"guided_regex": "a+", "regex": "a+"}, part("regex", "a+")),
+    "any object, and which": (
+        {"response_format": {"type": "json_object"}, "guided_json": SCHEMA},
+        part("json_schema", TEXT),
+    ),
+    "any object twice": (
+        {"response_format": {"type": "json_object"}, "guided_json": ANY},
+        part("json_schema", json.dumps(ANY)),
+    ),
 }
 
 
@@ -101,6 +156,30 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "two": ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice"),
     "two fields": ({"response_format": named(), "guided_regex": "a"}, "guided_regex"),
     "two of others": ({"regex": "a", "ebnf": GBNF}, "ebnf"),
+    "two schemas": (
+        {"response_format": named(), "guided_json": ANY | {"required": ["a"]}},
+        "guided_json",
+    ),
+    "two schemas in one": (
+        {"response_format": {**named(), "value": {"type": "array"}}},
+        "response_format.value",
+    ),
+    "a list, and any object": (
+        {"response_format": {"type": "json_object"}, "guided_json": {"type": "array"}},
+        "guided_json",
+    ),
+    "a name that is none": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": 1, "schema": {}}}},
+        "response_format.json_schema.name",
+    ),
+    "a format without its regex": (
+        {"response_format": {"type": "regex"}},
+        "response_format.pattern",
+    ),
+    "a format without its grammar": (
+        {"response_format": {"type": "grammar"}},
+        "response_format.grammar",
+    ),
     "no choice": ({"guided_choice": []}, "guided_choice"),
     "an empty choice": ({"guided_choice": ["a", ""]}, "guided_choice"),
     "no JSON": ({"guided_json": "{"}, "guided_json"),

@@ -1,0 +1,126 @@
+"""`response_format` in the forms in which servers' clients send it.
+
+OpenAI's has `json_schema: {"name": ..., "schema": {...}}`; there a schema may also stand flat.
+llama.cpp's, Together's and Fireworks' clients put it in `schema`, Hugging Face's in `value`.
+Fireworks' ask for a `grammar`, Together's for a `regex` with a `pattern`.
+
+Knows: the fields. Does not know: which grammars exclude each other (`structured_outputs.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Raw
+
+from engine.link.messages import Grammar
+from gateway.dialects.openai.schema import NamedSchema, ResponseFormat
+from gateway.errors import BadRequest
+from gateway.http.body import check_inner, parse_part
+from gateway.prompts.chat_json import unsupported
+
+OBJECT = Grammar("json_schema", '{"type": "object"}')
+Found = Iterator[tuple[str, Grammar]]  # with the name of its field
+
+_NAMED = set(NamedSchema.__struct_fields__)
+_NAMED_SCHEMA = msgspec.json.Decoder(NamedSchema)
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+_LARK_RULE = re.compile(r"^\s*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
+
+
+def schemas_of(where: str, asked: ResponseFormat) -> Found:
+    """Each schema that the format has, one for each place."""
+    yield from _named(f"{where}.json_schema", asked.json_schema)
+    yield from schema_of(f"{where}.schema", asked.schema)
+    yield from _named(f"{where}.value", asked.value)
+
+
+def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
+    """The grammar or regular expression; BadRequest without one, and for a type there is not."""
+    match asked.type:
+        case "grammar":
+            fields = {"grammar": asked.grammar}
+        case "regex":
+            fields = {"pattern": asked.pattern, "value": _text(asked.value)}
+        case _:
+            raise unsupported(f"{where}.type")
+    for name, text in fields.items():
+        if text is not None:
+            is_grammar = asked.type == "grammar"
+            return f"{where}.{name}", grammar_of(text) if is_grammar else Grammar("regex", text)
+    raise missing(where, asked.type, next(iter(fields)))
+
+
+def missing(where: str, kind: str, field: str) -> BadRequest:
+    """The error of a format without what its type needs."""
+    return BadRequest(
+        f"`{where}` of type `{kind}` has no `{field}`",
+        code="missing_required_parameter",
+        param=f"{where}.{field}",
+    )
+
+
+def grammar_of(text: str) -> Grammar:
+    """A grammar by what its rules look like: GBNF, which others call EBNF, or Lark."""
+    is_lark = not _GBNF_RULE.search(text) and _LARK_RULE.search(text)
+    return Grammar("lark" if is_lark else "gbnf", text)
+
+
+def schema_of(param: str, asked: Raw) -> Found:
+    """A JSON schema: an object, true or false, or a text that holds one; nothing for null."""
+    spelled = spelled_json(param, asked)
+    if not spelled:
+        return
+    try:
+        is_schema = isinstance(msgspec.json.decode(spelled), dict | bool)
+    except msgspec.DecodeError:
+        is_schema = False
+    if not is_schema:
+        raise BadRequest(f"`{param}` is not a JSON schema", param=param)
+    yield param, Grammar("json_schema", spelled.decode())
+
+
+def spelled_json(param: str, asked: Raw) -> bytes:
+    """The JSON that was sent, or that a text holds; empty where there is none."""
+    spelled = bytes(asked)
+    if spelled in (b"", b"null"):
+        return b""
+    if not spelled.startswith(b'"'):
+        return spelled
+    try:
+        spelled = msgspec.json.decode(spelled, type=str).encode()
+    except msgspec.DecodeError:  # half of a surrogate pair
+        raise BadRequest(f"`{param}` is not valid JSON", param=param) from None
+    check_inner(spelled, param)
+    return spelled
+
+
+def _named(param: str, asked: Raw) -> Found:
+    """A schema with its name beside it, or flat."""
+    spelled = spelled_json(param, asked)
+    try:
+        fields = _FIELDS.decode(spelled) if spelled else {}
+    except msgspec.DecodeError:  # a boolean, or no schema
+        fields = {"": asked}
+    if not fields.keys() <= _NAMED:
+        yield from schema_of(param, asked)
+    elif fields:
+        yield from schema_of(f"{param}.schema", _parsed(param, spelled).schema)
+
+
+def _parsed(param: str, spelled: bytes) -> NamedSchema:
+    try:
+        return parse_part(_NAMED_SCHEMA, spelled)
+    except BadRequest as error:
+        at = f"{param}.{error.param}" if error.param else param
+        raise BadRequest(f"`{at}`: {error.message}", code=error.code, param=at) from None
+
+
+def _text(asked: Raw) -> str | None:
+    try:
+        return msgspec.json.decode(asked, type=str | None) if bytes(asked) else None
+    except msgspec.DecodeError:
+        return None
