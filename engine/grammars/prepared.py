@@ -16,15 +16,15 @@ import msgspec
 
 from engine.grammars.schemas.followable import followable, schema_of
 from engine.grammars.schemas.json_value import JsonValue
-from engine.grammars.syntax.anchors import whole_text
+from engine.grammars.syntax.anchors import containing_text, whole_text
 from engine.grammars.syntax.expression import Expression, Foreign, Rule, UnsoundGrammar
 from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
-from engine.grammars.syntax.lark import lark_of
+from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.link.messages import Grammar
 
 # What may hold "%json" in Lark without being a schema: strings, regular expressions, comments.
 _LARK = re.compile(
-    r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar)\s*'
+    r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\s*'
 )
 _JSON_BEGINS = tuple((ord(char), ord(char)) for char in '"-0123456789[fnt{')
 
@@ -82,7 +82,8 @@ class _Preparation:
     def _with_parts(self, lark: str) -> str:
         """The same grammar; each schema in it (`%json {...}`) is one that can be followed.
 
-        A part of another kind (`%grammar [...]`) becomes a name.
+        A part of another kind (`%grammar [...]`) becomes a name, and a pattern (`%pattern "..."`)
+        the regular expression of the texts in which it is found, for terminals to be made of.
         """
         pieces, end, decoder = list[str](), 0, json.JSONDecoder()
         while (found := _LARK.search(lark, end)) is not None:
@@ -94,9 +95,18 @@ class _Preparation:
                     value, end = decoder.raw_decode(lark, end)
                 except ValueError as error:
                     raise UnsoundGrammar(f"what follows %{what} is no JSON: {error}") from error
-                is_grammar = what == "grammar"
-                pieces.append(self._named(_grammar(value)) if is_grammar else _inline(value))
+                pieces.append(self._part(what, value))
         return "".join((*pieces, lark[end:]))
+
+    def _part(self, what: str, value: JsonValue) -> str:
+        match what, value:
+            case "grammar", _:
+                return self._named(_grammar(value))
+            case "pattern", str():
+                return "/" + regex_of(containing_text(value)).replace("/", r"\/") + "/"
+            case "pattern", _:
+                raise UnsoundGrammar("what follows %pattern is no text")
+        return _inline(value)
 
     def _named(self, grammar: Grammar) -> str:
         part: _Library = {"name": f"part_{len(self._parts)}"}

@@ -58,15 +58,15 @@ class GrammarText:
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
         """Any text up to the first `marker`, and that.
 
-        `bounds` are regular expressions, all of which match the whole text.
+        `bounds` are terminals, of all of which the text must be.
         """
         token = self._token(marker)
-        bodies = [_regex(bound) for bound in bounds] or [ANY_TEXT]
+        bodies = list(bounds) or [ANY_TEXT]
         if token:
             text = self.rule("TEXT", " & ".join(bodies)) if bounds else ANY_TEXT
             return f"{text} {token}"
         if bounds:
-            bodies.append(f"~{_regex(f'(?s:.*{_exactly(marker)}.*)')}")
+            bodies.append(f"~/(?s:.*{_exactly(marker)}.*)/")
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
@@ -107,16 +107,7 @@ def quoted(text: str) -> str:
 
 def _exactly(text: str) -> str:
     """A regular expression of `text` alone."""
-    return re.escape(text).replace("\\\n", "\\n")
-
-
-def _regex(text: str) -> str:
-    """A regular expression as a literal."""
-    return "/" + re.sub(r"\\.|/", _escaped, text.replace("\n", r"\n"), flags=re.DOTALL) + "/"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return r"\/" if found[0] == "/" else found[0]
+    return re.escape(text).replace("\\\n", "\\n").replace("/", "\\/")
 
 
 def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> str:

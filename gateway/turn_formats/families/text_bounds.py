@@ -1,11 +1,11 @@
-"""What a schema says of a text, as regular expressions that all match it whole.
+"""What a schema says of a text, as terminals in Lark of all of which it must be.
 
 The `format`s are those that llguidance knows in JSON. Others describe, and bind nothing.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator
 
 from gateway.turn_formats.turn_format import Schema
@@ -49,41 +49,16 @@ _FORMATS = {
 
 
 def bounds_of(schema: Schema) -> list[str]:
-    """Regular expressions of the whole text; none for any text."""
+    """Terminals of the whole text; none for any text."""
     return list(_bounds(schema))
 
 
 def _bounds(schema: Schema) -> Iterator[str]:
     least, most = schema.get("minLength"), schema.get("maxLength")
     if isinstance(least, int) or isinstance(most, int):
-        yield f"(?s:.{{{least or 0},{'' if most is None else most}}})"
+        yield f"/(?s:.{{{least or 0},{'' if most is None else most}}})/"
     pattern, kind = schema.get("pattern"), schema.get("format")
     if isinstance(pattern, str):
-        yield "|".join(f"({_searched(way)})" for way in _ways(pattern))
+        yield f"%pattern {json.dumps(pattern)}"
     if isinstance(kind, str) and kind in _FORMATS:
-        yield _FORMATS[kind]
-
-
-def _searched(pattern: str) -> str:
-    """The texts in which `pattern` is found, which has no alternatives outside of brackets."""
-    begin, end = "(?s:.*)", "(?s:.*)"
-    if pattern.startswith("^"):
-        begin, pattern = "", pattern[1:]
-    if re.search(r"(?<!\\)(\\\\)*\$\Z", pattern):
-        end, pattern = "", pattern[:-1]
-    return f"{begin}({pattern}){end}"
-
-
-def _ways(pattern: str) -> Iterator[str]:
-    """The alternatives of a regular expression."""
-    begin, depth, is_class = 0, 0, False
-    for found in re.finditer(r"\\.|[\[\]()|]", pattern, re.DOTALL):
-        char = found[0]
-        if is_class or char in "[]":
-            is_class = char == "[" or (is_class and char != "]")
-        elif char == "|" and not depth:
-            yield pattern[begin : found.start()]
-            begin = found.end()
-        else:
-            depth += {"(": 1, ")": -1}.get(char, 0)
-    yield pattern[begin:]
+        yield "/" + _FORMATS[kind].replace("/", r"\/") + "/"

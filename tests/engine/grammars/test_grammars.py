@@ -74,6 +74,12 @@ SAID: dict[str, tuple[GrammarKind, str, str, str]] = {
         'let me<call>{"x": 1}</call>',
         "<call>[]",
     ),
+    "pattern in a terminal": (
+        "lark",
+        'start: "<" T ">"\nT: %pattern "^[^()[\\\\]]/" & /.{0,3}/',
+        "<a/b>",
+        "<[/",
+    ),
     "regex as a part": ("lark", 'start: "<" %grammar ["regex", "a/+|b"] ">"', "<a//>", "<c"),
     "gbnf as a part": ("lark", 'start: "x" %grammar ["gbnf", "root ::= [0-9]"]', "x7", "xx"),
     "parts": (
@@ -220,6 +226,7 @@ UNSOUND: dict[str, tuple[GrammarKind, str, str]] = {
     "no such token": ("lark", f"start: <[{VOCAB_SIZE}]>", "too large: 300"),
     "no such name of a token": ("lark", "start: <|unknown|>", "unknown"),
     "keyword beside a token": ("lark", f'start: <[{TURN}]> %json {{"not": {{}}}}', "not"),
+    "no pattern": ("lark", "start: T\nT: %pattern 1", "no text"),
     "no JSON in a part": ("lark", 'start: %grammar ["regex"', "%grammar"),
 }
 

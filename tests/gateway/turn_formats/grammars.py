@@ -7,6 +7,9 @@ from types import ModuleType
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from engine.grammars.prepared import prepared
+from engine.link.messages import Grammar
+
 _EOS = "<eos>"
 
 
@@ -29,12 +32,16 @@ class Bytes:
 
     def error(self, grammar: str) -> str:
         """Why llguidance refuses the grammar; empty where it does not."""
-        grammar = self._matcher.grammar_from_lark(grammar)
-        return str(self._matcher.validate_grammar(grammar, self._vocabulary))
+        return str(self._matcher.validate_grammar(_prepared(grammar), self._vocabulary))
 
     def accepts(self, grammar: str, written: str) -> bool:
         """Whether `written` is a whole turn of the grammar."""
-        matcher = self._matcher(self._vocabulary, self._matcher.grammar_from_lark(grammar))
+        matcher = self._matcher(self._vocabulary, _prepared(grammar))
         assert not matcher.is_error(), matcher.get_error()
         ids = self._tokenizer.encode(written).ids
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
+
+
+def _prepared(lark: str) -> str:
+    """As the engine gives it to the library."""
+    return prepared(Grammar("lark", lark))

@@ -72,7 +72,7 @@ def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> Non
 
 
 @formats
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=80)
 @given(st.data())
 def test_calls_are_of_tools_and_have_an_object_of_arguments(name: str, data: st.DataObject) -> None:
     pieces = read(FORMATS[name].parser(TOOLS), data.draw(texts(name)))

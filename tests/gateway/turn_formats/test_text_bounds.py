@@ -31,6 +31,11 @@ BOUNDS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         ["ax", "xb", "c$d"],
         ["xa", "bx", "cd"],
     ),
+    "as in JavaScript": (
+        {"type": "string", "pattern": r"^[^<>()[\]]+@\d+(?:\/x)?$"},
+        ["a@12", "b@1/x"],
+        ["[@1", "a@", "a@1/"],
+    ),
     "both": (
         {"type": "string", "pattern": "^[a-z]+$", "maxLength": 3, "minLength": 2},
         ["abc", "ab"],
