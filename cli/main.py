@@ -19,10 +19,12 @@ from cli.commands import COMMANDS, CommandGroup, Commands
 from cli.help_page import HelpPage
 from cli.listing import CommandList
 from cli.options.flags import flattened
+from engine.core_dumps import prevent_core_dumps
 
 
 def main() -> None:
-    """Entry point of the `ratoon` script."""
+    """Entry point of the `ratoon` script. Any command may hold keys or prompts."""
+    prevent_core_dumps()
     build_app(_words())()
 
 

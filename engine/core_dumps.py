@@ -1,4 +1,4 @@
-"""Keeps prompts and keys out of core dumps, of the gateway's processes as of the engine's."""
+"""Keeps prompts and keys out of core dumps, of all processes and commands."""
 
 from __future__ import annotations
 

@@ -89,6 +89,7 @@ def _locked(directory: Path) -> int | None:
     try:
         if os.fstat(descriptor).st_uid == os.geteuid():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.set_inheritable(descriptor, True)  # for a process that becomes another program
             return descriptor
     except OSError:
         pass

@@ -15,12 +15,13 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
+from cli.serving.lines import write_line
 from gateway.auth.private_file import PrivateFileDamaged, PrivateFileError, require_private
 
 ADDRESS_FILE = "server.json"
@@ -51,6 +52,26 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     path.unlink()
         file.close()
+
+
+@contextmanager
+def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
+    """Commands that name this data directory find the server, also after `become`.
+
+    One that cannot write there, on a full disk, serves all the same; so does a second one.
+    """
+    with suppress(PrivateFileError):  # what cannot be trusted is replaced
+        if other := running_server(data_dir):
+            words = f"ratoon: a server runs in {data_dir} already, at {other.url}: from now on "
+            words += f"commands find this one, and that one with --url {other.url}"
+            write_line(words)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(address_told(data_dir, address))
+        except OSError as error:
+            words = f"ratoon: commands will need --url {address.url}: {error}"
+            write_line(words)
+        yield
 
 
 def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:

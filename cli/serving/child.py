@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import cli
 from cli.serving import parent_death
 from engine.process import DRAIN_SIGNAL
 
+_KEY = re.compile(r"RATOON_([A-Z0-9]+_)?KEY")  # the operator's, or of those that keys.env exports
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
 _LAST_OUTPUT_S = 1.0
@@ -28,11 +30,15 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def python_environment() -> dict[str, str]:
-    """The environment for `python_command`: where its module is, and unbuffered output."""
+    """The environment for `python_command`: where its module is, and unbuffered output.
+
+    Keys are not in it: no module reads one from there.
+    """
     root = str(Path(cli.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    given = {name: value for name, value in os.environ.items() if not _KEY.fullmatch(name)}
+    return {**given, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 class Child:

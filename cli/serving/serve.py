@@ -1,17 +1,14 @@
 """`ratoon serve`: gateway and engine together; `ratoon gateway` and `ratoon engine`: one alone.
 
-Alone, a process is under a supervisor of one's own: the command composes its config and becomes it
-(exec), so that signals and exit status go straight to the parent process.
+A command composes the configs, makes what is missing, and becomes what runs (exec): the supervisor
+of both (`supervise.py`), or one process alone, which is under a supervisor of one's own, so that
+signals and exit status go straight to the parent process. Keys that the command has read or made
+are not in the memory of what it becomes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from pathlib import Path
 
 import msgspec
 import typer
@@ -22,14 +19,14 @@ from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, LoneEngineFlags, RegisterFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
-from cli.serving.address import ServerAddress, address_told, running_server
+from cli.serving.address import ServerAddress, found_by_commands
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, check_role, engine_config, gateway_config
+from cli.serving.greeting import greeting
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
 from cli.serving.link_key import key_of_found_engines, link_key_file, with_node_key
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
-from cli.serving.readiness import probe
 from cli.serving.replicas import (
     Machine,
     check_one_engine,
@@ -40,12 +37,10 @@ from cli.serving.replicas import (
     sockets,
     with_roles,
 )
-from cli.serving.screen import StderrScreen, greeting
 from cli.serving.serving_state import GATEWAY, ChildName, ChildPatience, Policy
-from cli.serving.watch import Watch, WatchedChild
+from cli.serving.supervise import Supervised, become_supervisor
 from engine.config import EngineConfig
 from engine.link.address import host_and_port, is_tcp
-from gateway.auth.private_file import PrivateFileError
 from gateway.config import GatewayConfig
 
 _STOP_MARGIN_S = 5.0
@@ -96,19 +91,21 @@ def serve(
         alone = with_node_key(alone, None, model.data_dir)
         lines = commands(alone, config, count, machine(), prefill=replicas.prefill_replicas)
         made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
-        watched = WatchedChild(
-            commands=lines,
-            probe=partial(probe, readiness_url(gateway), child_names(count)),
-            policy=patience(gateway, engine),
-        )
         page = f"{address.admin_url}/admin/ui" if gateway.page else None
-        hello = greeting(address.url, source.name, made.keys_file, page, created=made.created)
-        screen = StderrScreen(f"loading {source.name}", hello)
-        try:
-            with found_by_commands(model.data_dir, address):
-                asyncio.run(Watch(watched, screen).run())
-        finally:
-            screen.close()
+        become_supervisor(
+            Supervised(
+                commands=lines,
+                readiness_url=readiness_url(gateway),
+                policy=patience(gateway, engine),
+                loading=f"loading {source.name}",
+                greeting=greeting(
+                    address.url, source.name, made.keys_file, page, created=made.created
+                ),
+                data_dir=str(model.data_dir),
+                address=address,
+                directory=str(directory),
+            )
+        )
 
 
 def gateway(
@@ -228,26 +225,6 @@ def address_of(gateway: GatewayFlags) -> ServerAddress:
     url = base_url(gateway.host, gateway.port)
     admin = admin_url(gateway.host, gateway.port, gateway.admin_host, gateway.admin_port)
     return ServerAddress(url=url, admin_url=admin, pid=os.getpid())
-
-
-@contextmanager
-def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Commands that name this data directory find the server, also after `become`.
-
-    One that cannot write there, on a full disk, serves all the same; so does a second one.
-    """
-    with suppress(PrivateFileError):  # what cannot be trusted is replaced
-        if other := running_server(data_dir):
-            words = f"ratoon: a server runs in {data_dir} already, at {other.url}: from now on "
-            words += f"commands find this one, and that one with --url {other.url}"
-            typer.echo(words, err=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(address_told(data_dir, address))
-        except OSError as error:
-            words = f"ratoon: commands will need --url {address.url}: {error}"
-            typer.echo(words, err=True)
-        yield
 
 
 def readiness_url(gateway: GatewayFlags) -> str:

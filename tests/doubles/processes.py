@@ -20,6 +20,20 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def memory_of(pid: int) -> dict[str, bytes]:
+    """All that a process has in memory, by where it lies, its arguments and environment too."""
+    found = {}
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, rights, _, _, _, *name = line.split(maxsplit=5)
+            begin, end = (int(one, 16) for one in place.split("-"))
+            if rights.startswith("r"):
+                with suppress(OSError, ValueError):  # of the kernel's own, or not there any more
+                    memory.seek(begin)
+                    found[f"{pid} {place} {' '.join(name)}"] = memory.read(end - begin)
+    return found
+
+
 def busy_seconds(pid: int) -> float:
     """Processor time of a process's threads so far, to the nanosecond.
 

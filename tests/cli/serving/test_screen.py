@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from cli.serving.greeting import HANDBOOK, HANDBOOK_QUESTIONS, chat, greeting
 from cli.serving.installation import first_start
-from cli.serving.screen import HANDBOOK, HANDBOOK_QUESTIONS, StderrScreen, chat, greeting
+from cli.serving.screen import StderrScreen
 
 URL = "http://127.0.0.1:8000"
 NOTING_CURL = """#!/bin/sh

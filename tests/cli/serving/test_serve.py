@@ -13,14 +13,13 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import ModelFlags, SocketFlags
-from cli.serving.address import ServerAddress, running_server
+from cli.serving.address import ServerAddress, found_by_commands, running_server
 from cli.serving.child import python_environment
 from cli.serving.readiness import probe
 from cli.serving.replicas import Machine, child_names
 from cli.serving.serve import (
     check_ports,
     commands,
-    found_by_commands,
     meeting_place,
     readiness_url,
 )

@@ -1,0 +1,103 @@
+"""`python -m cli.serving.supervise DESCRIPTOR`: what `ratoon serve` becomes when all is prepared.
+
+It is executed anew, so that its memory, environment and arguments have nothing of the keys that the
+preparation has read or made: the operator's, the demo tenants', the link's. What it is told is in a
+file without a name, which is open under that descriptor.
+
+Knows: what to run, where it says how it is, and what to show. Does not know: flags, models, keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from cli.errors import CliError
+from cli.serving.address import ServerAddress, found_by_commands
+from cli.serving.child import python_command, python_environment
+from cli.serving.lines import write_line
+from cli.serving.readiness import probe
+from cli.serving.screen import StderrScreen
+from cli.serving.serving_state import GATEWAY, ChildName, Policy
+from cli.serving.watch import Watch, WatchedChild
+from engine.core_dumps import prevent_core_dumps
+
+
+class Supervised(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run, and how it is watched. No secret is in it."""
+
+    commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
+    readiness_url: str
+    policy: Policy
+    loading: str  # what is shown meanwhile
+    greeting: str
+    data_dir: str
+    address: ServerAddress
+    directory: str  # for sockets; locked by a descriptor of this process, and removed at the end
+
+
+def become_supervisor(supervised: Supervised) -> NoReturn:
+    """Replace this process by one that supervises; it keeps its id."""
+    with tempfile.TemporaryFile() as file:
+        file.write(msgspec.json.encode(supervised))
+        file.flush()
+        os.set_inheritable(file.fileno(), True)
+        command = python_command("cli.serving.supervise", str(file.fileno()))
+        os.execve(command[0], command, python_environment())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Supervise until a signal ends it; the exit status."""
+    prevent_core_dumps()
+    supervised = _told(int(arguments[0]))
+    with _removed_at_end(supervised.directory):
+        try:
+            _supervise(supervised)
+        except CliError as error:
+            if error.message:
+                write_line(f"ratoon: {error.message}")
+            return error.exit_code
+    return 0
+
+
+def _told(descriptor: int) -> Supervised:
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(0)
+        return msgspec.json.decode(file.read(), type=Supervised)
+
+
+@contextmanager
+def _removed_at_end(directory: str) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _supervise(supervised: Supervised) -> None:
+    engines = [name for name in supervised.commands if name != GATEWAY]
+    watched = WatchedChild(
+        commands=supervised.commands,
+        probe=partial(probe, supervised.readiness_url, engines),
+        policy=supervised.policy,
+    )
+    screen = StderrScreen(supervised.loading, supervised.greeting)
+    try:
+        with found_by_commands(Path(supervised.data_dir), supervised.address):
+            asyncio.run(Watch(watched, screen).run())
+    finally:
+        screen.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

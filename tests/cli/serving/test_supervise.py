@@ -1,0 +1,85 @@
+"""What `ratoon serve` becomes: light, and told everything by a file without a name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.serving.address import ServerAddress, running_server
+from cli.serving.child import python_environment
+from cli.serving.serving_state import Policy
+from cli.serving.supervise import Supervised
+
+LIBRARIES = {"typer", "rich", "rich.console", "numpy", "fastapi", "zmq"}
+LIMIT_S = 60
+BECOME = """
+import os, sys
+import msgspec
+from cli.serving.supervise import Supervised, become_supervisor
+
+print(os.getpid(), flush=True)
+become_supervisor(msgspec.json.decode(sys.argv[1], type=Supervised))
+"""
+
+
+def loaded_with(module: str) -> set[str]:
+    code = f"import {module}, sys; print(*sys.modules)"
+    run = (sys.executable, "-c", code)
+    return set(subprocess.check_output(run, text=True, timeout=LIMIT_S).split())
+
+
+def test_it_loads_no_library_of_the_command_line() -> None:
+    assert not LIBRARIES & loaded_with("cli.serving.supervise")
+    assert {"typer", "zmq"} <= loaded_with("cli.serving.serve"), "the control"
+
+
+def test_a_child_that_cannot_start_ends_it_and_nothing_is_left(tmp_path: Path) -> None:
+    """One that says so by its status: 2, and no run that was ready before."""
+    directory, data_dir = tmp_path / "sockets", tmp_path / "data"
+    directory.mkdir()
+    data_dir.mkdir()
+    (directory / "engine.sock").touch()
+    fails = [sys.executable, "-c", "import os; print('pid', os.getppid()); raise SystemExit(2)"]
+    waits = [sys.executable, "-c", "import time; time.sleep(60)"]
+    url = "http://127.0.0.1:1"
+    supervised = Supervised(
+        commands={"gateway": waits, "engine": fails},
+        readiness_url=f"{url}/readyz",
+        policy=Policy(),
+        loading="loading nothing",
+        greeting="hello",
+        data_dir=str(data_dir),
+        address=ServerAddress(url=url, admin_url=url, pid=1),
+        directory=str(directory),
+    )
+    told = msgspec.json.encode(supervised).decode()
+    ran = subprocess.run(
+        [sys.executable, "-c", BECOME, told],
+        env={**python_environment(), "RATOON_ADMIN_KEY": "x" * 16},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ran.returncode == 1
+    pid = ran.stdout.split()[0]
+    assert f"engine| pid {pid}\n" in ran.stderr, "it is the same process"
+    assert "ratoon: loading nothing\n" in ran.stderr
+    assert ran.stderr.endswith("the engine cannot start; its own words are above\n")
+    assert not directory.exists()
+    assert running_server(data_dir) is None
+    assert not list(data_dir.iterdir())
+
+
+def test_no_key_is_passed_on_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"RATOON_ADMIN_KEY", "RATOON_DEMO2_KEY", "RATOON_METRICS_KEY", "RATOON_KEY"}
+    others = {"RATOON_LINK_KEY_FILE", "RATOON_PORT", "KEY", "MY_RATOON_KEY"}
+    for name in keys | others:
+        monkeypatch.setenv(name, "x")
+    given = python_environment()
+    assert others <= set(given)
+    assert not keys & set(given)
