@@ -134,6 +134,7 @@ class Choice:
         self._text = Detokenizer(decoder, skip_special_tokens=rules.skip_special_tokens)
         self._stops = StopScanner(rules.stops, include_stop=rules.include_stop)
         self._has_stops = bool(rules.stops)
+        self._hidden_stops = rules.hidden_stops
         self._min_tokens = generate.sampling.min_tokens
         self._tokens = 0
         self._reused = Reused()
@@ -211,7 +212,7 @@ class Choice:
             if self._tokens <= self._min_tokens:  # too early to stop: no stop string begins here
                 pieces.append(self._stops.flush() + piece)
                 continue
-            pieces.append(self._stops.feed(piece))
+            pieces.append(self._stops.feed(piece + self._hidden_stops.get(token_id, "")))
             if self._stops.stopped_by is not None:
                 return "".join(pieces), count
         return "".join(pieces), len(token_ids)

@@ -41,6 +41,7 @@ from gateway.prompts.generation_request import (
     GenerationRequest,
     Origin,
     Prompt,
+    TextRules,
     size_of,
 )
 from gateway.prompts.mark_places import placed_marks
@@ -157,7 +158,7 @@ class Admission:
             generates,
             wanted.choices,
             prompt_tokens,
-            wanted.text,
+            self._with_hidden_stops(wanted.text),
             parser,
             origin,
             self._forms.grammar_param(wanted.form),
@@ -166,6 +167,12 @@ class Admission:
             wanted.explain is not None,
             wanted.max_tokens_may_shrink,
         )
+
+    def _with_hidden_stops(self, rules: TextRules) -> TextRules:
+        """The same; stop strings that are special tokens are told by these tokens."""
+        if not rules.stops:
+            return rules
+        return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))
 
     def computed(self, admitted: AdmittedRequest) -> None:
         """Remember a prompt that the engine has computed, to compare the next ones with it."""

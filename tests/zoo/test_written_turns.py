@@ -226,3 +226,25 @@ def test_an_answer_that_is_cut_off_shows_no_mark(name: str, tmp_path: Path) -> N
             assert choice.finish_reason == "length"
             shown = choice.message.content or ""
             assert not any(mark in shown for mark in marks), (most, shown)
+
+
+@pytest.mark.parametrize(
+    ("stop", "shown", "thought"),
+    [
+        ("<|im_start|>", "It is cold.", "Hm."),  # a special token, which no text has
+        ("<tool_call>", "It is cold.", "Hm."),  # a mark, which is one token
+        ("</think>", "", "Hm."),
+        ("cold", "It is ", "Hm."),
+    ],
+)
+def test_a_stop_string_may_be_a_marks_text(
+    stop: str, shown: str, thought: str, tmp_path: Path
+) -> None:
+    call = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    with zoo_gateway(family("qwen3"), tmp_path) as zoo:
+        zoo.says(f"<think>\nHm.\n</think>\n\nIt is cold.\n{call}<|im_start|>user\nSo?")
+        for ask in (chat, chat_streamed):
+            said = ask(zoo, stop=[stop])
+            assert (said.text.strip(), said.reasoning.strip()) == (shown.strip(), thought)
+            assert said.calls == ((TIME,) if stop == "<|im_start|>" else ())
+            assert "user" in ask(zoo).text, "without it the answer goes on"
