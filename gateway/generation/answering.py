@@ -73,7 +73,10 @@ class Answering:
         """
         caller = permit.caller
         tracing = self._tracing
-        trace = tracing.begin(generation_request, route, running) if tracing else UNTRACED
+        trace = UNTRACED
+        if tracing:
+            streams = not is_whole
+            trace = tracing.begin(generation_request, route, running, is_stream=streams)
         with trace.running():
             permit.choose(len(generation_request.prompts) * generation_request.choices)
             writer = self._aggregator.writer(caller)

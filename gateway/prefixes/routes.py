@@ -70,7 +70,9 @@ def _add_prompts(
 
         async def computed() -> CacheWarmed:
             running = running_request(scope)
-            async with answering.answer(wanted, scope["route"].path, running, permit) as answer:
+            async with answering.answer(
+                wanted, scope["route"].path, running, permit, is_whole=True
+            ) as answer:
                 await gather(answer.events)
                 used = answer.request_metrics.usage()
             return CacheWarmed(

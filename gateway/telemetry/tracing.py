@@ -23,6 +23,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -45,11 +46,14 @@ TEMPERATURE = "gen_ai.request.temperature"
 TOP_P = "gen_ai.request.top_p"
 TOP_K = "gen_ai.request.top_k"
 CHOICES = "gen_ai.request.choice.count"
+STREAM = "gen_ai.request.stream"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+WRITTEN_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
 ROUTE = "http.route"
 ERROR = "error.type"
 CLIENT_ID = "http.request.header.x-request-id"
@@ -57,6 +61,16 @@ CLIENT_ID = "http.request.header.x-request-id"
 _PARENT = TraceContextTextMapPropagator()
 _FINISHED = ("stop", "length")
 _NOT_OUR_FAULT = (*_FINISHED, "cancelled")
+
+
+class TracedUse(NamedTuple):
+    """Tokens of a request; `written` are those that it put into the cache for its marks."""
+
+    prompt: int
+    cached: int
+    written: int
+    generated: int
+    reasoning: int
 
 
 class RequestTracing:
@@ -72,9 +86,7 @@ class RequestTracing:
     def first_token(self, timing: Timing | None) -> None:
         """Its first token has come; `timing` is the engine's part of the time, if reported."""
 
-    def used(
-        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
-    ) -> None:
+    def used(self, outcome: str, tokens: TracedUse) -> None:
         """How an admitted request ended: a finish reason or an error's code, and its tokens."""
 
 
@@ -129,16 +141,16 @@ class RequestTrace(RequestTracing):
             self._phase(name, begin, begin + seconds)
             begin += seconds
 
-    def used(
-        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
-    ) -> None:
+    def used(self, outcome: str, tokens: TracedUse) -> None:
         """Record the outcome and the token counts."""
         self._outcome = outcome
         self._span.set_attributes(
             {
-                INPUT_TOKENS: prompt_tokens,
-                CACHED_TOKENS: cached_tokens,
-                OUTPUT_TOKENS: generated_tokens,
+                INPUT_TOKENS: tokens.prompt,
+                CACHED_TOKENS: tokens.cached,
+                WRITTEN_TOKENS: tokens.written,
+                OUTPUT_TOKENS: tokens.generated,
+                REASONING_TOKENS: tokens.reasoning,
             }
         )
 
@@ -167,7 +179,12 @@ class Tracing:
         self._model = model
 
     def begin(
-        self, generation_request: GenerationRequest, route: str, running: RunningRequest
+        self,
+        generation_request: GenerationRequest,
+        route: str,
+        running: RunningRequest,
+        *,
+        is_stream: bool,
     ) -> RequestTrace:
         """Open the span of a request on `route`, under the caller's if `running` names one.
 
@@ -186,6 +203,7 @@ class Tracing:
                 REQUEST_MODEL: self._model,
                 RESPONSE_MODEL: self._model,
                 ROUTE: route,
+                STREAM: is_stream,
                 **({} if running.client_id is None else {CLIENT_ID: [running.client_id]}),
                 **_settings(generation_request),
             },

@@ -17,7 +17,7 @@ from gateway.http.request_head import RequestUse
 from gateway.limits.limits import TokenCounts
 from gateway.prompts.generation_request import AdmittedRequest
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.tracing import UNTRACED, RequestTracing
+from gateway.telemetry.tracing import UNTRACED, RequestTracing, TracedUse
 
 _CANCELLED = "cancelled"
 _TOKEN_BYTES = 4
@@ -199,12 +199,14 @@ class RequestMetrics:
     def _report(self) -> None:
         usage = self.usage()
         self._hand_on_gaps()
-        self._trace.used(
-            self._outcome,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            generated_tokens=usage.completion_tokens,
+        used = TracedUse(
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            sum(usage.written),
+            usage.completion_tokens,
+            usage.reasoning_tokens,
         )
+        self._trace.used(self._outcome, used)
         self._metrics.ended(
             self._route,
             self._outcome,

@@ -45,6 +45,7 @@ def test_a_request_is_one_trace_with_a_span_for_every_phase(traced: Traced, stre
     assert root.name == f"chat {MODEL}"
     assert root.kind == Span.SPAN_KIND_SERVER
     assert [span.name for span in phases] == PHASES
+    assert attributes(root)["gen_ai.request.stream"] is stream
     assert {span.trace_id for span in found} == {root.trace_id}
     assert {span.parent_span_id for span in phases} == {root.span_id}
     told = [seconds(span) for span in phases[1:5]]
@@ -56,8 +57,14 @@ def test_a_request_is_one_trace_with_a_span_for_every_phase(traced: Traced, stre
 
 
 def test_the_root_tells_the_numbers_in_the_conventions_words(traced: Traced) -> None:
-    found = traced.run(lambda _, client: client.post("/v1/chat/completions", json=CHAT))
+    body = CHAT | {"prompt_cache_options": {}}
+    found = traced.run(lambda _, client: client.post("/v1/chat/completions", json=body))
     told = attributes(root_of(found))
+    assert told["gen_ai.request.stream"] is False
+    written = told["gen_ai.usage.cache_creation.input_tokens"]
+    assert isinstance(written, int)
+    assert written > 0
+    assert told["gen_ai.usage.reasoning.output_tokens"] == 0
     assert told["gen_ai.operation.name"] == "chat"
     assert told["gen_ai.request.model"] == told["gen_ai.response.model"] == MODEL
     assert told["gen_ai.request.max_tokens"] == 4

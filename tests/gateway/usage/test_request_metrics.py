@@ -18,7 +18,7 @@ from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import TooManyRequests
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.tracing import RequestTracing
+from gateway.telemetry.tracing import RequestTracing, TracedUse
 from gateway.usage.request_metrics import RequestMetrics, Usage
 from tests.gateway.support.admitted import admitted
 from tests.gateway.support.manual_clock import ManualClock
@@ -46,10 +46,8 @@ class RecordingTrace(RequestTracing):
     def first_token(self, timing: Timing | None) -> None:
         self.firsts.append(timing)
 
-    def used(
-        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
-    ) -> None:
-        self.uses.append((outcome, prompt_tokens, cached_tokens, generated_tokens))
+    def used(self, outcome: str, tokens: TracedUse) -> None:
+        self.uses.append((outcome, tokens.prompt, tokens.cached, tokens.generated))
 
 
 class Bench:
