@@ -70,9 +70,7 @@ class TextRules:
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
-    hidden_stops: Mapping[int, str] = field(
-        default_factory=dict
-    )  # `stops` that are no text: tokens
+    hidden_stops: Mapping[int, str] = field(default_factory=dict)  # special tokens among `stops`
     shows_prompt_ids: bool = False  # the first event of a choice has its prompt's tokens
 
 
