@@ -17,7 +17,13 @@ import msgspec
 from engine.grammars.schemas.followable import followable, schema_of
 from engine.grammars.schemas.json_value import JsonValue
 from engine.grammars.syntax.anchors import containing_text, whole_text
-from engine.grammars.syntax.expression import Expression, Foreign, Rule, UnsoundGrammar
+from engine.grammars.syntax.expression import (
+    Expression,
+    Foreign,
+    Ranges,
+    Rule,
+    UnsoundGrammar,
+)
 from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
 from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.link.messages import Grammar
@@ -26,7 +32,14 @@ from engine.link.messages import Grammar
 _LARK = re.compile(
     r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\s*'
 )
-_JSON_BEGINS = tuple((ord(char), ord(char)) for char in '"-0123456789[fnt{')
+_BEGINS = {
+    **dict.fromkeys(("integer", "number"), "-0123456789"),
+    "string": '"',
+    "array": "[",
+    "object": "{",
+    "boolean": "ft",
+    "null": "n",
+}
 
 _Library = dict[str, object]  # a grammar in the library's own form
 
@@ -75,7 +88,8 @@ class _Preparation:
                 rules |= renamed(self._rules(grammar.text), names)
                 return Rule(names + ROOT)
             case "json_schema":
-                return Foreign(_inline(json.loads(grammar.text)), _JSON_BEGINS)
+                schema = schema_of(grammar.text)
+                return Foreign(_inline(schema), _beginnings(schema))
             case "lark":
                 return Foreign(self._named(grammar))
 
@@ -126,6 +140,13 @@ def _of_regex(regex: str) -> Expression:
     if not regex:
         raise UnsoundGrammar("the regular expression is empty")
     return whole_text(regex)
+
+
+def _beginnings(schema: JsonValue) -> Ranges:
+    """The characters with which a value of the schema may begin."""
+    kinds = schema.get("type") if isinstance(schema, dict) else None
+    begins = _BEGINS.get(kinds) if isinstance(kinds, str) else None
+    return tuple((ord(char), ord(char)) for char in begins or "".join(_BEGINS.values()))
 
 
 def _inline(schema: JsonValue) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
@@ -37,10 +37,10 @@ class GrammarText:
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
 
-    def spelled(self, text: str) -> str:
+    def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
         """Exactly `text`, in which markers are tokens where the tokenizer has them so."""
         parts = [part for part in self._tokens.split(text) if part]
-        return " ".join(self._token(part) or quoted(part) for part in parts)
+        return " ".join(self._token(part) or (quote or quoted)(part) for part in parts)
 
     def _token(self, text: str) -> str:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
@@ -103,6 +103,12 @@ def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
 def quoted(text: str) -> str:
     """`text` as a literal."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def quoted_in_gbnf(text: str) -> str:
+    """`text` as a literal of GBNF."""
+    escaped = re.sub(r'[\x00-\x1f"\\]', lambda found: f"\\x{ord(found[0]):02x}", text)
+    return f'"{escaped}"'
 
 
 def _exactly(text: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, repeated
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, quoted_in_gbnf, repeated
 
 
 class _Part(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -161,7 +162,7 @@ def _body(grammar: GrammarText, part: Format) -> str:
         case AnyText():
             return ANY_TEXT
         case Sequence_(elements):
-            return grammar.rule("all", " ".join(_body(grammar, one) for one in elements))
+            return grammar.rule("all", _in_order(grammar, elements))
         case Or(elements):
             return grammar.one_of("one", [_body(grammar, one) for one in elements])
         case Tag(begin):
@@ -179,7 +180,66 @@ def _rest(grammar: GrammarText, tag: Tag) -> str:
     """What follows the beginning of a tag."""
     if isinstance(tag.content, AnyText):
         return grammar.up_to(tag.end)
-    return f"{_body(grammar, tag.content)} {grammar.spelled(tag.end)}"
+    return _in_order(grammar, [tag.content, ConstString(tag.end)])
+
+
+def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
+    """One after the other; a part of many lengths ends where the next begins, as in GBNF.
+
+    Any text before a constant, with more than texts behind that, ends where the constant first is.
+    """
+    for n, (one, mark) in enumerate(pairwise(parts)):
+        if not isinstance(one, AnyText) or not isinstance(mark, ConstString) or not mark.value:
+            continue
+        if not all(map(_is_text, parts[n + 2 :])):
+            texts = [_in_order(grammar, parts[:n]), grammar.up_to(mark.value)]
+            return " ".join(filter(None, [*texts, _in_order(grammar, parts[n + 2 :])]))
+    bodies: list[str] = []
+    for is_gbnf, run in groupby(parts, lambda part: _gbnf(grammar, part) is not None):
+        found = list(run)
+        if is_gbnf and len(found) > 1 and any(map(_may_be_longer, found)):
+            rule = " ".join(filter(None, (_gbnf(grammar, part) for part in found)))
+            bodies.append(f"%grammar {json.dumps(['gbnf', f'root ::= {rule}'])}")
+        else:
+            bodies.extend(_body(grammar, part) for part in found)
+    return " ".join(bodies)
+
+
+def _is_text(part: Format) -> bool:
+    match part:
+        case Sequence_(elements) | Or(elements):
+            return all(map(_is_text, elements))
+    return isinstance(part, ConstString | Regex | Ebnf | AnyText)
+
+
+def _may_be_longer(part: Format) -> bool:
+    """Whether the part's texts may have several lengths, and end where the part does not say."""
+    match part:
+        case Regex() | Ebnf() | AnyText():
+            return True
+        case Sequence_(elements) | Or(elements):
+            return any(map(_may_be_longer, elements))
+    return False
+
+
+def _gbnf(grammar: GrammarText, part: Format) -> str | None:
+    """The part in GBNF; None where it is none of texts and JSON alone."""
+    match part:
+        case ConstString(value):
+            return grammar.spelled(value, quoted_in_gbnf) or '""'
+        case JsonSchema(schema):
+            return f"%grammar {json.dumps(['json_schema', json.dumps(schema)])}"
+        case Regex(pattern):
+            return f"%grammar {json.dumps(['regex', pattern])}"
+        case Ebnf(text):
+            return f"%grammar {json.dumps(['gbnf', text])}"
+        case AnyText():
+            return ".*"
+        case Sequence_(elements) | Or(elements):
+            found = [_gbnf(grammar, one) for one in elements]
+            between = " " if isinstance(part, Sequence_) else " | "
+            return None if None in found else f"({between.join(filter(None, found))})"
+    return None
 
 
 def _triggered(grammar: GrammarText, part: TriggeredTags) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.link.messages import Grammar
 from gateway.turn_formats.structural_tag import StructuralTag
 from tests.gateway.turn_formats.grammars import Bytes
 
@@ -65,6 +66,58 @@ def test_a_tree(llguidance: ModuleType, case: str, special: tuple[str, ...]) -> 
     grammar = tag.lark(vocabulary.special_tokens)
     assert [text for text in good if not vocabulary.accepts(grammar, text)] == []
     assert [text for text in bad if vocabulary.accepts(grammar, text)] == []
+
+
+WORDS = {"type": "regex", "pattern": "[a-z ]+"}
+ANSWER = {"type": "const_string", "value": 'end: \n"\\'}
+# Parts of many lengths, what they have together, and what they have not.
+MEETING: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
+    "a regex before what it has": (
+        [WORDS, ANSWER],
+        ['send: \n"\\', 'the end end: \n"\\'],
+        ['end: \n"\\', "the end"],
+    ),
+    "any text before a constant": (
+        [{"type": "any_text"}, ANSWER, {"type": "or", "elements": [WORDS, NUMBER]}],
+        ['x\nend: \n"\\yes', 'end: \n"\\12'],
+        ["x", 'end: \n"\\'],
+    ),
+    "a grammar before a grammar": (
+        [{"type": "grammar", "grammar": 'root ::= x\nx ::= "a" "b"?'}] * 2 + [ANSWER],
+        ['aabend: \n"\\'],
+        ["aab"],
+    ),
+    "a tag of a regex": (
+        [
+            {
+                "type": "tag",
+                "begin": "<w>",
+                "content": {"type": "regex", "pattern": ".*"},
+                "end": ".",
+            }
+        ],
+        ["<w>a.b.", "<w>."],
+        ["<w>a"],
+    ),
+    "a schema behind a regex": ([WORDS, NUMBER], ["ab12"], ["12", "ab"]),
+}
+
+
+@pytest.mark.parametrize("case", MEETING)
+def test_a_part_ends_where_the_next_begins(llguidance: ModuleType, case: str) -> None:
+    elements, good, bad = MEETING[case]
+    tag = msgspec.convert({"format": {"type": "sequence", "elements": elements}}, StructuralTag)
+    vocabulary, grammar = Bytes(llguidance), tag.lark({})
+    assert [text for text in good if not vocabulary.accepts(grammar, text)] == []
+    assert [text for text in bad if vocabulary.accepts(grammar, text)] == []
+
+
+def test_text_that_may_go_on_in_a_schema_is_refused(llguidance: ModuleType) -> None:
+    from engine.grammars.check_process import checked
+
+    elements = [{"type": "any_text"}, NUMBER]
+    tag = msgspec.convert({"format": {"type": "sequence", "elements": elements}}, StructuralTag)
+    assert "could go on" in checked(Grammar("lark", tag.lark({}))).error
 
 
 def test_the_older_spelling(llguidance: ModuleType) -> None:
