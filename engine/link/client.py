@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from functools import partial
 
 import zmq
@@ -57,6 +58,9 @@ _log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 HANDSHAKE_RETRY_S = 0.5  # after one that failed
+LEAVE_S = (
+    10.0  # for the end of a request that was cancelled: a step, of an engine that does not stand
+)
 
 
 class EngineClient(EngineQueries):
@@ -165,8 +169,10 @@ class EngineClient(EngineQueries):
         finally:
             # Still registered: the caller left before the engine was done.
             if self._requests.get(request.request_id) is event_queue:
-                del self._requests[request.request_id]
                 self._send(Cancel(request.request_id))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LEAVE_S):
+                        await event_queue.ended()
 
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel it in the engine.

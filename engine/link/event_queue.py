@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from engine.errors import EngineError
-from engine.link.messages import Event
+from engine.link.messages import Event, Tokens
 
 
 class EventQueue:
-    """Events of one request that were not taken yet. `asyncio.Queue` costs three times as much."""
+    """Events of one request that were not taken yet. `asyncio.Queue` costs three times as much.
+
+    It has no bound: whoever takes them waits for no client (`gateway.http.backlog`).
+    """
 
     __slots__ = ("_events", "_waiter")
 
@@ -37,3 +40,8 @@ class EventQueue:
             await self._waiter
         events, self._events = self._events, []
         return events
+
+    async def ended(self) -> None:
+        """Drop what comes until the request's end, or its error, has come."""
+        while all(isinstance(event, Tokens) for event in await self.take()):
+            pass

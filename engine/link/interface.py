@@ -86,8 +86,9 @@ class Engine(Protocol):
         """Yield `Tokens` as they come, then one `Finished`.
 
         Raises a subclass of `EngineError` in place of the rest when the request failed. Closing the
-        generator early cancels the request in the engine. `on_end` is called however the request
-        ends, perhaps after the generator was closed, but not if the engine dies before.
+        generator early cancels the request in the engine, and waits until that has ended it or is
+        gone. `on_end` is called however the request ends, but not if the engine dies before: before
+        the generator is closed, unless the engine stands still or the closing is cancelled.
         """
         ...
 

@@ -284,7 +284,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     stop_token_id: int | None = None  # the token that stopped it, which Tokens does not repeat
     prompt_tokens: int
     reused: Reused = Reused()
-    completion_tokens: int
+    computed_tokens: int = 0  # of the prompt, for this sequence; what is computed anew counts once
+    completion_tokens: int  # all that were sampled, also those that no Tokens told any more
     engine_seconds: float = 0.0  # its share, by tokens, of the steps that it took part in
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # where no Tokens came before
@@ -297,6 +298,9 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     retry_after_s: float | None = None
+    reused: Reused | None = None  # the rest as in `Finished`; None: it had not begun
+    computed_tokens: int = 0
+    completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()
 
 

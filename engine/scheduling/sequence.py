@@ -51,6 +51,7 @@ class Sequence:
     use_cache: bool = True
     is_counted: bool = True  # its prompt, as looked up
     num_computed: int = 0
+    prompt_end: int = 0  # tokens of the prompt up to the last one that a settled step has computed
     loads: Loads = "auto"  # whether lower blocks are loaded for it
     constraint: TokenConstraint | None = None  # has been given every generated token
     # Tokens of the prompt that the cache had at its first start.
@@ -110,6 +111,11 @@ class Sequence:
     def fetched(self) -> int:
         """Tokens of its prompt that another engine sent."""
         return max(self.fetched_end - self.found.total, 0)
+
+    @property
+    def prompt_computed(self) -> int:
+        """Tokens of its prompt that were computed for it; each counts once."""
+        return max(self.prompt_end - self.found.total - self.fetched, 0)
 
     @property
     def awaits_mask(self) -> bool:

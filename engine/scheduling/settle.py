@@ -166,12 +166,15 @@ class Settler:
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
         """End a sequence that the engine cannot go on with."""
         self._scheduler.active.stop(sequence, now)
-        return _failed(sequence, error)
+        return self._failed(sequence, error)
 
     def _advance(self, row: ScheduledRow, now: float) -> None:
         self._uncommitted.append(row)
-        if row.start < row.sequence.prompt_len:
-            self._counters.computed(min(row.end, row.sequence.prompt_len) - row.start, now)
+        sequence = row.sequence
+        if row.start < sequence.prompt_len:
+            end = min(row.end, sequence.prompt_len)
+            self._counters.computed(end - row.start, now)
+            sequence.prompt_end = max(sequence.prompt_end, end)
 
     def _score(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
@@ -255,6 +258,7 @@ class Settler:
             stop_token_id=stop_token_id,
             prompt_tokens=sequence.prompt_len,
             reused=self._reused(sequence),
+            computed_tokens=sequence.prompt_computed,
             completion_tokens=min(sequence.num_output, sequence.sampling.max_tokens),
             engine_seconds=sequence.engine_seconds,
             cache=_written_and_read(sequence),
@@ -265,11 +269,23 @@ class Settler:
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
         self.commit(now)  # while it has its lease
         if value.is_ruled_out:
-            error = None if sequence.constraint is None else sequence.constraint.error
+            why = None if sequence.constraint is None else sequence.constraint.error
             nothing = ConstraintUnsatisfied("the request's constraint allows no token here")
-            return self.fail(sequence, error or nothing, now)
+            return self.fail(sequence, why or nothing, now)
         self._scheduler.active.expel(sequence, now)
-        return _failed(sequence, NumericFailure("the model produced numbers that are not finite"))
+        error = NumericFailure("the model produced numbers that are not finite")
+        return self._failed(sequence, error)
+
+    def _failed(self, sequence: Sequence, error: EngineError) -> AddressedEvent:
+        client, event = failed(sequence.client, sequence.request_id, error)
+        told = structs.replace(
+            event,
+            reused=self._reused(sequence),
+            computed_tokens=sequence.prompt_computed,
+            completion_tokens=sequence.num_output,
+            cache=_written_and_read(sequence),
+        )
+        return AddressedEvent(client, told)
 
     def _tokens(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
@@ -294,25 +310,15 @@ class Settler:
         return Reused(found, saved, written, fetched)
 
 
-def failed(
-    client: bytes,
-    request_id: str,
-    error: EngineError,
-    cache: WrittenAndRead | None = None,
-) -> AddressedEvent:
-    """The reply that ends a request with an error."""
+def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent:
+    """The reply that ends a request with an error; nothing was computed for it."""
     event = Failed(
         request_id=request_id,
         code=error.code,
         message=error.message,
         retry_after_s=error.retry_after_s,
-        cache=cache or WrittenAndRead(),
     )
     return AddressedEvent(client, event)
-
-
-def _failed(sequence: Sequence, error: EngineError) -> AddressedEvent:
-    return failed(sequence.client, sequence.request_id, error, _written_and_read(sequence))
 
 
 def _scores(sequence: Sequence) -> PromptLogprobs:

@@ -10,8 +10,6 @@ from functools import partial
 
 from engine.errors import InvalidGrammar
 from engine.link.interface import Engine
-from engine.link.messages import Failed, Finished
-from gateway.auth.caller import Caller
 from gateway.diagnosis.misses import LastMisses
 from gateway.generation.choice import Event
 from gateway.generation.generation import generating
@@ -20,10 +18,10 @@ from gateway.http.request_head import RunningRequest
 from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
 from gateway.prompts.generation_request import AdmittedRequest, GenerationRequest
-from gateway.state.records import Counters
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.tracing import UNTRACED, Tracing
 from gateway.usage.aggregator import UsageAggregator
+from gateway.usage.request_charge import RequestCharge
 from gateway.usage.request_metrics import RequestMetrics
 
 
@@ -89,12 +87,12 @@ class Answering:
             )
             permit.settles(request_metrics.worked)
             try:
-                with self._charged(caller, request_metrics, running), request_metrics.measured():
+                charge = RequestCharge(self._aggregator, caller, writer, request_metrics)
+                with self._charged(charge, request_metrics, running), request_metrics.measured():
                     decoder = self.admission.decoder(admitted)
-                    on_end = partial(self._count_end, caller, writer)
                     see = self._seeing(admitted, request_metrics)
                     async with generating(
-                        self._engine, admitted, decoder, see, on_end, is_whole=is_whole
+                        self._engine, admitted, decoder, see, charge.end, is_whole=is_whole
                     ) as events:
                         yield Answer(events, request_metrics)
             except InvalidGrammar as error:
@@ -125,30 +123,14 @@ class Answering:
 
     @contextmanager
     def _charged(
-        self, caller: Caller, request_metrics: RequestMetrics, running: RunningRequest
+        self, charge: RequestCharge, request_metrics: RequestMetrics, running: RunningRequest
     ) -> Iterator[None]:
         """Add what the request used to its caller's usage, however it ends."""
         try:
             yield
         finally:
             running.used = request_metrics.use()
-            used = request_metrics.worked()
             missed = request_metrics.missed()
             if self._misses is not None and missed is not None:
-                self._misses.add(caller.tenant_id, running.shown_id, missed)
-            self._aggregator.add(
-                caller,
-                Counters(
-                    requests=1,
-                    computed_tokens=used.computed,
-                    cached_tokens=used.cached,
-                    generated_tokens=used.generated,
-                    saved_ms=request_metrics.saved_ms(),
-                ),
-            )
-
-    def _count_end(self, caller: Caller, writer: str, end: Finished | Failed) -> None:
-        """Add the engine's counts of a choice at its end, which may come after the answer's end."""
-        if isinstance(end, Finished):
-            self._aggregator.add(caller, Counters(engine_ms=end.engine_seconds * 1000))
-        self._aggregator.add_cache(writer, end.cache)
+                self._misses.add(charge.caller.tenant_id, running.shown_id, missed)
+            charge.over()

@@ -53,8 +53,7 @@ class ChoiceEnded(Struct, frozen=True):
 
     index: int
     reason: EndReason
-    completion_tokens: int
-    reused: Reused
+    completion_tokens: int  # up to this end; the engine may have computed some beyond a stop string
     stopped_by: str | int | None = None  # a stop string, or else the id of a token that ends
     reasoning_tokens: int = 0  # of the completion's
     is_all_shown: bool = True  # no token was generated that is no part of what was shown
@@ -71,8 +70,9 @@ async def run_choice(
     """Any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
 
     `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
-    string is met, the engine's stream is closed, which cancels the request there, before
-    `ChoiceEnded` is yielded. Likewise when the turn is over before the engine's stream is.
+    string is met, the engine's stream is closed before `ChoiceEnded` is yielded: the request is
+    cancelled there, and how much of it was computed is known. Likewise when the turn is over before
+    the engine's stream is.
     """
     ended: ChoiceEnded | None = None
     told = 0
@@ -137,7 +137,6 @@ class Choice:
         self._hidden_stops = rules.hidden_stops
         self._min_tokens = generate.sampling.min_tokens
         self._tokens = 0
-        self._reused = Reused()
         self._parser = parser
         self._reasons = False
         self._reasoning_tokens = 0
@@ -146,8 +145,6 @@ class Choice:
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
         """What `event` adds, and the end if it completes a stop string, or the turn is over."""
-        if event.reused is not None:
-            self._reused = event.reused
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         token_ids = event.token_ids[:count]
@@ -169,7 +166,6 @@ class Choice:
             self.index,
             "stop",
             self._tokens,
-            self._reused,
             stop,
             self._reasoning_tokens,
             is_all_shown=False,
@@ -236,7 +232,6 @@ class Choice:
             self.index,
             reason,
             event.completion_tokens,
-            event.reused,
             stopped_by,
             self._reasoning_tokens,
             is_all_shown=stop is None and not self._is_over,

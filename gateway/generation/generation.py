@@ -13,7 +13,8 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 from engine.errors import EngineUnavailable
-from engine.link.interface import Engine, OnEnd
+from engine.link.interface import Engine
+from engine.link.messages import Failed, Finished
 from gateway.generation.choice import Choice, Event, run_choice, run_whole_choice
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.prompts.generation_request import AdmittedRequest
@@ -23,6 +24,7 @@ _MAX_WAITING = 64
 
 
 _Told = Event | BaseException | None  # None: a choice has ended and its engine stream is closed
+OnChoiceEnd = Callable[[int, Finished | Failed], None]
 
 
 @asynccontextmanager
@@ -31,20 +33,21 @@ async def generating(
     admitted: AdmittedRequest,
     decoder: TokenDecoder,
     see: Callable[[Event], None] = lambda _: None,
-    on_end: OnEnd | None = None,
+    on_end: OnChoiceEnd = lambda _, __: None,
     *,
     is_whole: bool = False,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
     """Run all choices of `admitted`; the generator yields their events as they come.
 
-    `see` is called with every event when it comes, whether or not anybody reads on. `on_end` is
-    called with the engine's end of every choice, of one that was cancelled here perhaps after all
-    else. `is_whole`: nothing is shown before all of it is there. A single choice needs no task of
-    its own, which saves its tokens a turn of the event loop.
+    `see` is called with every event before it is yielded. `on_end` is called with a choice's index
+    and the engine's end of it, also of one that is cancelled here, before this context is left: as
+    `Engine.generate` has it. `is_whole`: nothing is shown before all of it is there. A single
+    choice needs no task of its own, which saves its tokens a turn of the event loop.
     """
     choices = []
     for index, generate in enumerate(admitted.generates):
-        told, new = engine.generate(generate, on_end), partial(_new, admitted, decoder, index)
+        told = engine.generate(generate, partial(on_end, index))
+        new = partial(_new, admitted, decoder, index)
         choices.append(
             run_whole_choice(told, new, see) if is_whole else run_choice(told, new(), see)
         )

@@ -96,6 +96,7 @@ class Attempts:
     left: set[str] = field(default_factory=set)  # replicas that it was taken away from
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
+    _unbegun: Finished | Failed | None = None  # an end that waits for what `remote` has computed
 
     @property
     def tokens(self) -> int:
@@ -119,13 +120,23 @@ class Attempts:
 
     def told(self, event: E) -> E:
         """An event as it is passed on: what was computed for this request was not cached."""
-        if self.remote is None or isinstance(event, Failed) or event.reused is None:
+        if self.remote is None or event.reused is None:
             return event
-        reused = self.remote.own_reuse(event.reused)
         if isinstance(event, Tokens):
-            return replace(event, reused=reused)
-        seconds = event.engine_seconds + self.remote.engine_seconds
-        return replace(event, reused=reused, engine_seconds=seconds)
+            return replace(event, reused=self.remote.own_reuse(event.reused))
+        return self.remote.own_end(event)
+
+    async def end_remote(self) -> None:
+        """Cancel what still runs of its prompt; an end without a token tells what was computed."""
+        if self.remote is None:
+            return
+        self.remote.stop()
+        if self._unbegun is None:
+            return
+        try:
+            await self.remote.over()
+        finally:
+            self._pass_on(self._unbegun)
 
     def candidates(self, ready: list[str]) -> list[str]:
         """Those of `ready` that may be tried, if possible none that was left before."""
@@ -153,6 +164,12 @@ class Attempts:
         return isinstance(error, EngineUnavailable)
 
     def _ended(self, end: Finished | Failed) -> None:
+        if self.remote is None or self.remote.is_over or end.completion_tokens:
+            self._pass_on(end)
+        else:
+            self._unbegun = end
+
+    def _pass_on(self, end: Finished | Failed) -> None:
         if self.on_end is not None:
             self.on_end(self.told(end))
 

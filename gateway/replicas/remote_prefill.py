@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -39,6 +40,7 @@ from gateway.routing.remote_prefill import prefill_id
 _PROMPT_ALONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 _LOG = logging.getLogger(__name__)
 
+End = TypeVar("End", Finished, Failed, Finished | Failed)
 OnBegin = Callable[[Tokens], None]
 
 
@@ -58,7 +60,8 @@ class RemotePrefill:
         )
         self.error: EngineError | None = None
         self.says_it_stops = False  # its engine
-        self.engine_seconds = 0.0  # that its engine has spent on it, once it is over
+        self._engine_seconds = 0.0  # that its engine has spent on it, once it is over
+        self._computed = 0  # tokens, likewise
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -72,10 +75,35 @@ class RemotePrefill:
         self._running = asyncio.create_task(self._run(engine, on_begin), name="remote-prefill")
         self._running.add_done_callback(lambda task: _over(task, on_over))
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its engine has ended it, or is gone."""
+        return self._running is None or self._running.done()
+
     def stop(self) -> None:
         """Cancel what still runs of it in its engine."""
         if self._running is not None:
             self._running.cancel()
+
+    async def over(self) -> None:
+        """Return once it is."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    def own_end(self, end: End) -> End:
+        """The answering engine's end, with what was computed for the request on both.
+
+        Before the first token that may be here alone. Then, what was not waited for is nobody's.
+        """
+        before = end.reused or Reused()
+        reused = self.own_reuse(before)
+        computed = end.computed_tokens + before.tokens - reused.tokens
+        if not end.completion_tokens and self._computed > computed:
+            reused, computed = self._reused or Reused(), self._computed
+        end = replace(end, reused=reused, computed_tokens=computed)
+        if isinstance(end, Failed):
+            return end
+        return replace(end, engine_seconds=end.engine_seconds + self._engine_seconds)
 
     def own_reuse(self, reused: Reused) -> Reused:
         """Of what the answering engine has not computed, what this one had not computed either."""
@@ -98,13 +126,15 @@ class RemotePrefill:
                     if isinstance(event, Tokens) and event.reused is not None:
                         self._reused = event.reused
                         on_begin(event)
-                    elif isinstance(event, Finished):
-                        self._reused, self.engine_seconds = event.reused, event.engine_seconds
         except EngineError as error:
             self.error = error
 
     def _ended(self, end: Finished | Failed) -> None:
-        self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
+        self._reused, self._computed = end.reused or self._reused, end.computed_tokens
+        if isinstance(end, Finished):
+            self._engine_seconds = end.engine_seconds
+        else:
+            self.says_it_stops = end.code == EngineUnavailable.code
 
 
 def _over(task: asyncio.Task[None], on_over: Callable[[], None]) -> None:

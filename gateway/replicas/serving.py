@@ -77,8 +77,7 @@ class Serving:
                 finally:
                     self._note_end(attempt)
         finally:
-            if attempts.remote is not None:
-                attempts.remote.stop()
+            await attempts.end_remote()
 
     def rescue(self) -> None:
         """Take what has not begun away from replicas that do not answer, if another one does."""

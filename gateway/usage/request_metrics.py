@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from engine.errors import EngineError
-from engine.link.messages import Reused
+from engine.link.messages import Failed, Finished, Reused
 from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
@@ -52,7 +52,11 @@ class Usage:
 
 
 class RequestMetrics:
-    """Sees every event of one request."""
+    """Sees every event of one request, and hears how the engine has ended each of its choices.
+
+    What it is charged is what the engine's ends say, which may be more than anybody was told. Of a
+    choice that no end comes of, since its engine has died, it is what has come.
+    """
 
     def __init__(
         self,
@@ -70,8 +74,9 @@ class RequestMetrics:
         self._clock = clock
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
-        self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
+        self._told: dict[int, int] = {}  # tokens by choice, as far as it has come
         self._reused: dict[int, Reused] = {}  # by choice
+        self._ends: dict[int, Finished | Failed] = {}  # the engine's, by choice
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         self._first_token_s: float | None = None  # since it arrived
@@ -85,24 +90,32 @@ class RequestMetrics:
                 self._restart(event.index)
             if event.token_ids:
                 index = event.index
-                self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
+                self._told[index] = self._told.get(index, 0) + len(event.token_ids)
                 self._time(event)
             if event.reused is not None:
                 self._reuse(event.index, event.reused)
             return
-        self._streamed[event.index] = event.completion_tokens
-        self._reuse(event.index, event.reused)
+        self._told[event.index] = self._generated(event.index)
         self._reasoning_tokens += event.reasoning_tokens
         self._outcome = event.reason
 
+    def end(self, index: int, end: Finished | Failed) -> None:
+        """Note what the engine has computed for a choice that it has ended, whoever is told."""
+        self._ends[index] = end
+        if end.reused is not None and end.computed_tokens:
+            self._reuse(index, end.reused)
+
     def usage(self) -> Usage:
-        """What has been used so far; each prompt counts once, however many choices it has."""
-        reused = self._by_prompt().values()
+        """What has been told so far; each prompt counts once, however many choices it has.
+
+        Once all choices have ended, it is what the request is charged.
+        """
+        reused = self._reused_by_prompt()
         cached = sum(one.tokens for one in reused)
         return Usage(
             prompt_tokens=self._admitted.prompt_tokens,
             cached_tokens=cached,
-            completion_tokens=sum(self._streamed.values()),
+            completion_tokens=sum(self._told.values()),
             tiers=sum((one.by_tier for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
             cache_miss=self._cache_miss(cached) if self._admitted.explains else None,
@@ -111,39 +124,33 @@ class RequestMetrics:
         )
 
     def worked(self) -> TokenCounts:
-        """What was computed, as far as is known, for limits to count.
-
-        A prompt that the engine failed or refused before its first token was not computed. One
-        that its client abandoned counts: it may well have been, and would else be free.
-        """
-        reused = self._by_prompt()
-        begun = range(self._prompts()) if self._outcome == _CANCELLED else list(reused)
-        cached = sum(one.tokens for one in reused.values())
+        """What the engine has computed, as far as is known, for usage and limits to count."""
+        begun = self._by_prompt().values()
         return TokenCounts(
-            computed=sum(map(self._length, begun)) - cached,
-            cached=cached,
-            generated=sum(self._streamed.values()),
+            computed=sum(map(self._computed, begun)),
+            cached=sum(self._reused[index].tokens for index in begun),
+            generated=sum(map(self._generated, self._told.keys() | self._ends.keys())),
         )
 
     def missed(self) -> CacheMiss | None:
         """Why it missed; None unless it was compared and begun."""
-        reused = self._by_prompt().values()
+        reused = self._reused_by_prompt()
         return self._cache_miss(sum(one.tokens for one in reused)) if reused else None
 
     def saved_ms(self) -> float | None:
         """The engine's time that the cache has saved; None: nothing has been measured."""
-        saved = [one.saved_seconds for one in self._by_prompt().values()]
+        saved = [one.saved_seconds for one in self._reused_by_prompt()]
         known = [seconds for seconds in saved if seconds is not None]
         return sum(known) * 1000 if known else None
 
     def use(self) -> RequestUse:
         """How it ended, or stands; for the access log."""
-        usage = self.usage()
+        used = self.worked()
         return RequestUse(
             self._outcome,
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.completion_tokens,
+            self._admitted.prompt_tokens,
+            used.cached,
+            used.generated,
             self._first_token_s,
         )
 
@@ -162,14 +169,23 @@ class RequestMetrics:
         finally:
             self._report()
 
-    def _length(self, prompt: int) -> int:
-        """The tokens of a prompt, which its first choice bears as int32."""
-        generate = self._admitted.generates[prompt * self._admitted.choices]
-        return len(generate.token_ids) // _TOKEN_BYTES
+    def _generated(self, index: int) -> int:
+        """By a choice: more than was told where it was ended after that."""
+        end, told = self._ends.get(index), self._told.get(index, 0)
+        return told if end is None else max(told, end.completion_tokens)
+
+    def _computed(self, index: int) -> int:
+        """Of its prompt, by a choice that has begun."""
+        end = self._ends.get(index)
+        if end is not None and end.computed_tokens:
+            return end.computed_tokens
+        prompt_tokens = len(self._admitted.generates[index].token_ids) // _TOKEN_BYTES
+        return prompt_tokens - self._reused[index].tokens
 
     def _restart(self, index: int) -> None:
         """What the choice had used is nobody's; what the prompt's other choices used remains."""
-        self._streamed.pop(index, None)
+        self._told.pop(index, None)
+        self._ends.pop(index, None)
         self._last_token_at.pop(index, None)  # what comes next ends no gap between tokens
         self._reused.pop(index, None)
         self._prefill_s = None
@@ -177,13 +193,18 @@ class RequestMetrics:
     def _reuse(self, index: int, reused: Reused) -> None:
         self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
-    def _by_prompt(self) -> dict[int, Reused]:
-        """The choices of a prompt share it: what one of them computed was not cached."""
-        found: dict[int, Reused] = {}
-        for index, reused in self._reused.items():
-            prompt = index // self._admitted.choices
-            found[prompt] = min(reused, found.get(prompt, reused), key=_num_tokens)
+    def _by_prompt(self) -> dict[int, int]:
+        """Of each prompt's choices that have begun the one that computed the most of it.
+
+        The choices of a prompt share it: what one of them computed was not cached.
+        """
+        found: dict[int, int] = {}
+        for index in sorted(self._reused, key=self._computed):
+            found[index // self._admitted.choices] = index
         return found
+
+    def _reused_by_prompt(self) -> list[Reused]:
+        return [self._reused[index] for index in self._by_prompt().values()]
 
     def _cache_miss(self, cached: int) -> CacheMiss | None:
         compared = self._admitted.comparison
@@ -193,26 +214,23 @@ class RequestMetrics:
         rate = None if self._prefill_s is None else self._prefill_s / max(1, computed)
         return cache_miss(compared, cached, rate)
 
-    def _prompts(self) -> int:
-        return len(self._admitted.generates) // self._admitted.choices
-
     def _report(self) -> None:
-        usage = self.usage()
+        usage, used = self.usage(), self.use()
         self._hand_on_gaps()
-        used = TracedUse(
-            usage.prompt_tokens,
-            usage.cached_tokens,
+        traced = TracedUse(
+            used.prompt_tokens,
+            used.cached_tokens,
             sum(usage.written),
-            usage.completion_tokens,
+            used.generated_tokens,
             usage.reasoning_tokens,
         )
-        self._trace.used(self._outcome, used)
+        self._trace.used(used.outcome, traced)
         self._metrics.ended(
             self._route,
-            self._outcome,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            generated_tokens=usage.completion_tokens,
+            used.outcome,
+            prompt_tokens=used.prompt_tokens,
+            cached_tokens=used.cached_tokens,
+            generated_tokens=used.generated_tokens,
             seconds=self._clock() - self._arrived,
         )
 

@@ -15,9 +15,10 @@ from itertools import takewhile
 import msgspec
 import numpy as np
 
-from engine.errors import EngineError
+from engine.errors import EngineDied, EngineError
 from engine.link.interface import OnEnd, PinnedPrefix, ReplicaHealth
 from engine.link.messages import (
+    Failed,
     Finished,
     FlowQuota,
     Generate,
@@ -146,19 +147,19 @@ class FakeEngine:
     ) -> AsyncGenerator[Tokens | Finished, None]:
         """Tell the scripted tokens up to `max_tokens`, then how it ended."""
         self.requests.append(request)
+        cached, cache = self._look_up(request)
+        ended, told = False, 0
         self._count(running=1)
-        ended, cache = False, WrittenAndRead()
         try:
-            cached, cache = self._look_up(request)
             written = self._mark(request, cached)
-            told = 0
             script = list(self.script(request))
             planned = script[: request.sampling.max_tokens]
             while told < len(planned):
                 await self.pace(request, told)
                 step = tuple(planned[told : told + self.per_step])
-                yield _tokens(request, step, cached if told == 0 else None, written)
+                first = cached if told == 0 else None
                 told += len(step)
+                yield _tokens(request, step, first, written)
             await self.pace(request, told)
             ended = True
             if self.caches_answers:
@@ -170,6 +171,7 @@ class FakeEngine:
                 stop_token_id=EOS if stopped else None,
                 prompt_tokens=len(prompt_of(request)),
                 reused=Reused(TierTokens(cached), written=written),
+                computed_tokens=len(prompt_of(request)) - cached,
                 completion_tokens=told + stopped,
                 engine_seconds=ENGINE_SECONDS,
                 cache=cache,
@@ -177,13 +179,15 @@ class FakeEngine:
             if on_end is not None:
                 on_end(end)
             yield end
-        except EngineError:
+        except EngineError as error:
             ended = True
             self._count(failed=1)
+            if on_end is not None and not isinstance(error, EngineDied):
+                on_end(_failed(request, error, cached, told))
             raise
         finally:
             if not ended and on_end is not None:
-                on_end(_cancelled(request, cache))
+                on_end(_cancelled(request, cached, told, cache))
             self._count(running=-1, cancelled=not ended, finished=ended)
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
@@ -348,14 +352,30 @@ class FakeEngine:
             self._changed.notify_all()
 
 
-def _cancelled(request: Generate, cache: WrittenAndRead) -> Finished:
+def _cancelled(request: Generate, cached: int, told: int, cache: WrittenAndRead) -> Finished:
+    """Its prompt was computed at once, before the first token."""
+    prompt_tokens = len(prompt_of(request))
     return Finished(
         request_id=request.request_id,
         reason="cancelled",
-        prompt_tokens=len(prompt_of(request)),
-        completion_tokens=0,
+        prompt_tokens=prompt_tokens,
+        reused=Reused(TierTokens(cached)),
+        computed_tokens=prompt_tokens - cached,
+        completion_tokens=told,
         engine_seconds=ENGINE_SECONDS,
         cache=cache,
+    )
+
+
+def _failed(request: Generate, error: EngineError, cached: int, told: int) -> Failed:
+    """Without a token it was refused."""
+    return Failed(
+        request_id=request.request_id,
+        code=error.code,
+        message=error.message,
+        reused=Reused(TierTokens(cached)) if told else None,
+        computed_tokens=len(prompt_of(request)) - cached if told else 0,
+        completion_tokens=told,
     )
 
 

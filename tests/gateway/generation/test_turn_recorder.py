@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from engine.link.messages import Reused
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.generation.turn_recorder import TurnRecorder
 from gateway.turn_formats.pieces import Piece, ReasoningPiece, TextPiece
 
 
 def ended(index: int, stopped_by: int | None, reason: EndReason = "stop") -> ChoiceEnded:
-    return ChoiceEnded(index, reason, 2, Reused(), stopped_by)
+    return ChoiceEnded(index, reason, 2, stopped_by)
 
 
 def recorded(*events: Delta | ChoiceEnded) -> list[tuple[list[Piece], list[int]]]:

@@ -16,11 +16,13 @@ from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import TooManyRequests
-from gateway.generation.choice import ChoiceEnded, Delta, EndReason
+from gateway.generation.choice import Delta, EndReason
+from gateway.limits.limits import TokenCounts
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.tracing import RequestTracing, TracedUse
 from gateway.usage.request_metrics import RequestMetrics, Usage
 from tests.gateway.support.admitted import admitted
+from tests.gateway.support.ended import end_choice
 from tests.gateway.support.manual_clock import ManualClock
 
 ROUTE = "/v1/completions"
@@ -54,6 +56,7 @@ class Bench:
     """One request under a meter, by a clock that a test moves."""
 
     def __init__(self, *prompts: int, choices: int = 1) -> None:
+        self._prompt_tokens = prompts[0]
         self.clock = ManualClock(500.0)
         self.metrics = GatewayMetrics()
         self.trace = RecordingTrace()
@@ -71,6 +74,17 @@ class Bench:
             reused = Reused(TierTokens(device=int(cached)))
             timing = replace(TIMING, queue=first.get("queue", TIMING.queue))
         self.request_metrics.see(Delta(index, "x" * count, (7,) * count, None, reused, timing))
+
+    def end(self, index: int, reason: EndReason, generated: int, cached: int = 0) -> None:
+        """A choice of the first prompt ends."""
+        end_choice(
+            self.request_metrics,
+            index,
+            reason,
+            generated,
+            prompt_tokens=self._prompt_tokens,
+            reused=Reused(TierTokens(cached)),
+        )
 
     def seen(self) -> dict[str, float]:
         """Every sample that is not 0, by name and labels; bounds of buckets and times left out."""
@@ -102,7 +116,7 @@ def test_a_request_that_is_answered(reason: EndReason) -> None:
         bench.token(after=0.5)
         bench.token(after=1.0, count=2)
         bench.clock.advance(2.0)
-        bench.request_metrics.see(ChoiceEnded(0, reason, 5, Reused(TierTokens(64))))
+        bench.end(0, reason, 5, cached=64)
     assert bench.seen() == {
         f"requests_total {reason} {ROUTE}": 1,
         "prompt_tokens_total": 100,
@@ -179,15 +193,14 @@ def test_a_request_that_ended_before_its_first_token(error: BaseException, outco
     }
     assert bench.trace.firsts == []
     assert bench.trace.uses == [(outcome, 100, 0, 0)]
-    # What a client abandoned may have been computed, and counts; what failed here does not.
-    assert bench.request_metrics.worked().computed == (100 if outcome == "cancelled" else 0)
+    assert bench.request_metrics.worked() == TokenCounts(), "no end says that anything was computed"
 
 
 def test_an_error_overrules_the_choices_that_had_ended() -> None:
     bench = Bench(100, choices=2)
     with suppress(NumericFailure), bench.request_metrics.measured():
         bench.token(0, cached=0)
-        bench.request_metrics.see(ChoiceEnded(0, "stop", 1, Reused()))
+        bench.end(0, "stop", 1)
         raise NumericFailure("nan")
     assert bench.seen()[f"requests_total numeric_failure {ROUTE}"] == 1
     assert bench.trace.uses == [("numeric_failure", 100, 0, 1)]
@@ -196,8 +209,8 @@ def test_an_error_overrules_the_choices_that_had_ended() -> None:
 def test_the_choice_that_ends_last_names_the_outcome() -> None:
     bench = Bench(10, choices=2)
     with bench.request_metrics.measured():
-        bench.request_metrics.see(ChoiceEnded(1, "length", 3, Reused()))
-        bench.request_metrics.see(ChoiceEnded(0, "stop", 4, Reused()))
+        bench.end(1, "length", 3)
+        bench.end(0, "stop", 4)
     assert bench.trace.uses == [("stop", 10, 0, 7)]
     assert f"requests_total length {ROUTE}" not in bench.seen()
 
@@ -270,7 +283,7 @@ def test_what_another_choice_of_the_prompt_has_computed_is_not_cached_after_a_re
     with bench.request_metrics.measured():
         bench.token(0, cached=0)
         bench.token(1, cached=96)
-        bench.request_metrics.see(ChoiceEnded(0, "stop", 1, Reused()))
+        bench.end(0, "stop", 1)
         bench.request_metrics.see(Delta(1, "", (), None, is_restart=True))
         assert bench.request_metrics.worked().computed == 100, "of the choice that has ended"
         bench.token(1, cached=96)
@@ -310,9 +323,9 @@ def test_requests_that_run_are_told_by_route_and_number() -> None:
     with bench.request_metrics.measured():
         with other.measured():
             assert bench.seen() == {"requests_running": 2.0}
-            other.see(ChoiceEnded(0, "length", 3, Reused()))
+            end_choice(other, 0, "length", 3, prompt_tokens=5)
         assert bench.seen()["requests_running"] == 1.0
-        bench.request_metrics.see(ChoiceEnded(0, "stop", 4, Reused()))
+        bench.end(0, "stop", 4)
     seen = bench.seen()
     assert "requests_running" not in seen
     assert seen[f"requests_total length {OTHER}"] == 1
@@ -333,5 +346,5 @@ def test_usage_adds_up_prompts_and_tiers() -> None:
     request_metrics.see(Delta(2, "", (), None, Reused(TierTokens(3), fetched=12)))
     assert request_metrics.usage().tiers == TierTokens(16 + 15, 16, 16), "put on the device"
     assert request_metrics.usage().cached_tokens == 48 + 15
-    request_metrics.see(ChoiceEnded(1, "stop", 7, Reused(TierTokens(96, 0, 0))))
+    bench.end(1, "stop", 7, cached=96)
     assert request_metrics.usage().completion_tokens == 1 + 7 + 1 + 1

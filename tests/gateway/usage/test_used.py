@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from engine.link.messages import Reused
+from engine.link.messages import Failed, Reused
 from engine.link.stats_messages import TierTokens
 from gateway.generation.choice import ChoiceEnded, Delta
 from gateway.limits.limits import TokenCounts
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.request_metrics import RequestMetrics
 from tests.gateway.support.admitted import admitted
+from tests.gateway.support.ended import end_choice, engine_end
 from tests.gateway.support.manual_clock import ManualClock
 
 
@@ -39,7 +40,7 @@ def test_choices_compute_their_prompt_once_and_prompts_count_each() -> None:
     request_metrics.see(first(1, cached=96))
     assert request_metrics.worked() == TokenCounts(100, 0, 2)  # the second prompt has not begun
     request_metrics.see(first(2, cached=48))
-    request_metrics.see(ChoiceEnded(2, "stop", 7, Reused(TierTokens(48))))
+    end_choice(request_metrics, 2, "stop", 7, prompt_tokens=50, reused=Reused(TierTokens(48)))
     assert request_metrics.worked() == TokenCounts(102, 48, 9)
 
 
@@ -48,13 +49,50 @@ def test_time_saved_is_what_the_engine_reported() -> None:
     assert request_metrics.saved_ms() is None
     found = Reused(TierTokens(96), saved_seconds=3.0)
     request_metrics.see(Delta(0, "a", (1,), None, found))
-    request_metrics.see(ChoiceEnded(0, "stop", 1, found))
+    end_choice(request_metrics, 0, "stop", 1, prompt_tokens=100, reused=found)
     assert request_metrics.saved_ms() == 3000.0
-    request_metrics.see(ChoiceEnded(1, "stop", 1, Reused(saved_seconds=0.0)))
+    nothing = Reused(saved_seconds=0.0)
+    end_choice(request_metrics, 1, "stop", 1, prompt_tokens=100, reused=nothing)
     assert request_metrics.saved_ms() == 0.0  # the prompt was computed after all
 
 
 def test_time_saved_that_nobody_measured_is_not_0() -> None:
     request_metrics = a_meter(100)
-    request_metrics.see(ChoiceEnded(0, "stop", 1, Reused(TierTokens(96))))
+    end_choice(request_metrics, 0, "stop", 1, prompt_tokens=100, reused=Reused(TierTokens(96)))
     assert request_metrics.saved_ms() is None
+
+
+def test_what_a_client_was_not_told_any_more_is_charged_too() -> None:
+    request_metrics = a_meter(100, 50)
+    request_metrics.see(first(0, cached=32))
+    request_metrics.end(0, engine_end(100, 9, Reused(TierTokens(32))))
+    assert request_metrics.usage().completion_tokens == 1, "what was told"
+    assert request_metrics.worked() == TokenCounts(68, 32, 9), "what was computed"
+    request_metrics.see(ChoiceEnded(0, "stop", 1))
+    assert request_metrics.usage().completion_tokens == 9, "an answer says what is charged"
+    request_metrics.see(first(1, cached=0))
+    assert request_metrics.worked() == TokenCounts(118, 32, 10)
+
+
+def test_a_prompt_that_was_left_half_way_is_charged_as_far_as_it_was_computed() -> None:
+    request_metrics = a_meter(100, 50, choices=2)
+    request_metrics.end(0, engine_end(100, 0, Reused(TierTokens(16)), computed=48))
+    request_metrics.end(1, engine_end(100, 0, computed=0))  # it waited for the first
+    request_metrics.end(2, engine_end(50, 0, Reused(TierTokens(32)), computed=0))
+    assert request_metrics.worked() == TokenCounts(computed=48, cached=16)
+
+
+def test_what_failed_is_charged_as_far_as_it_was_computed() -> None:
+    request_metrics = a_meter(100)
+    end = Failed(request_id="", code="x", message="", reused=Reused(), computed_tokens=100)
+    request_metrics.end(0, end)
+    assert request_metrics.worked() == TokenCounts(computed=100)
+
+
+def test_an_end_that_says_nothing_takes_nothing_back() -> None:
+    """As of an engine that is broken, or one whose process is gone."""
+    request_metrics = a_meter(100)
+    request_metrics.see(first(0, cached=32))
+    request_metrics.see(Delta(0, "b", (2, 3), None))
+    request_metrics.end(0, Failed(request_id="", code="x", message=""))
+    assert request_metrics.worked() == TokenCounts(68, 32, 3)

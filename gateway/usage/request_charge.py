@@ -1,0 +1,56 @@
+"""What one request adds to its caller's usage: all of it at its end, and what is known only then.
+
+The engine ends a choice before its request is over, unless it stands still just then. Such an end
+is added when it comes.
+
+Knows: ends and counts. Does not know: when a request is over (`gateway.generation.answering`).
+"""
+
+from __future__ import annotations
+
+from engine.link.messages import Failed, Finished
+from gateway.auth.caller import Caller
+from gateway.limits.limits import TokenCounts
+from gateway.state.records import Counters
+from gateway.usage.aggregator import UsageAggregator
+from gateway.usage.request_metrics import RequestMetrics
+
+
+class RequestCharge:
+    """One request's. `writer`: the label under which it writes into the cache."""
+
+    def __init__(
+        self,
+        aggregator: UsageAggregator,
+        caller: Caller,
+        writer: str,
+        request_metrics: RequestMetrics,
+    ) -> None:
+        self._aggregator = aggregator
+        self.caller = caller
+        self._writer = writer
+        self._request_metrics = request_metrics
+        self._added: TokenCounts | None = None  # None: it is not over
+
+    def end(self, index: int, end: Finished | Failed) -> None:
+        """The engine has ended a choice."""
+        self._request_metrics.end(index, end)
+        if isinstance(end, Finished):
+            self._aggregator.add(self.caller, Counters(engine_ms=end.engine_seconds * 1000))
+        self._aggregator.add_cache(self._writer, end.cache)
+        if self._added is not None:
+            self._add(Counters(), self._added)
+
+    def over(self) -> None:
+        """The request is over: count it, and what it used."""
+        saved_ms = self._request_metrics.saved_ms()
+        self._add(Counters(requests=1, saved_ms=saved_ms), TokenCounts())
+
+    def _add(self, counters: Counters, before: TokenCounts) -> None:
+        self._added = used = self._request_metrics.worked()
+        tokens = Counters(
+            computed_tokens=used.computed - before.computed,
+            cached_tokens=used.cached - before.cached,
+            generated_tokens=used.generated - before.generated,
+        )
+        self._aggregator.add(self.caller, counters.plus(tokens))

@@ -1,0 +1,38 @@
+"""The end of a choice, as the engine and then the choice tell it."""
+
+from __future__ import annotations
+
+from engine.link.messages import Finished, Reused
+from gateway.generation.choice import ChoiceEnded, EndReason
+from gateway.usage.request_metrics import RequestMetrics
+
+
+def engine_end(
+    prompt_tokens: int, generated: int, reused: Reused | None = None, computed: int | None = None
+) -> Finished:
+    """The engine's, of a choice that it cancelled after `generated` tokens; `computed` by default
+    all of the prompt that was not reused.
+    """
+    reused = reused or Reused()
+    return Finished(
+        request_id="",
+        reason="cancelled",
+        prompt_tokens=prompt_tokens,
+        reused=reused,
+        computed_tokens=prompt_tokens - reused.tokens if computed is None else computed,
+        completion_tokens=generated,
+    )
+
+
+def end_choice(
+    request_metrics: RequestMetrics,
+    index: int,
+    reason: EndReason,
+    generated: int,
+    *,
+    prompt_tokens: int,
+    reused: Reused | None = None,
+) -> None:
+    """A choice ends after so many tokens."""
+    request_metrics.end(index, engine_end(prompt_tokens, generated, reused))
+    request_metrics.see(ChoiceEnded(index, reason, generated))
