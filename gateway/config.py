@@ -38,6 +38,11 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     body_deadline_s: float = 60.0  # from there to the end of its body
     # On the tenants' port, in each worker; None: as many as the limit of open files has room for
     max_connections: int | None = None
+    # Of streams that are generated faster than their clients read: of one, of all of a tenant's, of
+    # all tenants'; in each worker. Beyond these the longest is cut off.
+    max_unread_bytes: int = 8 << 20
+    max_tenant_unread_bytes: int = 32 << 20
+    max_all_unread_bytes: int = 128 << 20
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
     keep_alive_s: float = 10.0  # of silence before the first token, for dialects that have pings
     default_max_tokens: int = 16384  # of a chat that sets none; less if the context is shorter

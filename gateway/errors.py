@@ -7,6 +7,7 @@ GatewayError
  |- NotFound                  404  a route, a model, a tenant, a key
  |- MethodNotAllowed          405
  |- RequestTimeout            408  the request does not come whole in time
+ |   `- AnswerNotRead         408  too much of its answer waits to be read
  |- Conflict                  409  the name is taken
  |- BodyTooLarge              413
  |- UriTooLong                414
@@ -98,6 +99,15 @@ class RequestTimeout(GatewayError):
 
     status = 408
     code = "request_timeout"
+
+
+class AnswerNotRead(RequestTimeout):
+    """The client reads its stream so slowly that more of it waits than the gateway keeps."""
+
+    code = "answer_not_read"
+
+    def __init__(self) -> None:
+        super().__init__("too much of this answer was not read yet; what is left of it is lost")
 
 
 class Conflict(GatewayError):

@@ -188,6 +188,17 @@ BOUNDS_FLAGS = {
         "Most bytes of all tenants' stored responses; beyond it the oldest of the tenant that "
         "has most go."
     ),
+    "max_unread_bytes": bound(
+        "Most bytes of a stream that wait for a client that reads slowly, in each worker; beyond "
+        "it the stream is cut off."
+    ),
+    "max_tenant_unread_bytes": bound(
+        "Most bytes of a tenant's streams that wait likewise; beyond it its longest is cut off."
+    ),
+    "max_all_unread_bytes": bound(
+        "Most bytes of all streams that wait likewise; beyond it the longest of the tenant that "
+        "has most is cut off."
+    ),
     "stalled_write_s": bound("Seconds after which a client that reads nothing is cut off."),
     "keep_alive_s": bound(
         "Seconds without a token of a long prompt's answer after which a stream sends a ping, "

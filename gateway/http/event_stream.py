@@ -2,6 +2,7 @@
 
 An error before the first byte is an HTTP status; after it, the stream's last event is the error,
 in the request's dialect. The same holds for a stream that the gateway cuts off (`request_head.py`).
+Frames are taken as they are made, however slowly the client reads (`backlog.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import EngineError
 from gateway.errors import GatewayError, from_engine
+from gateway.http.backlog import Backlog, backlog_of
 from gateway.http.error_dialect import dialect_of
-from gateway.http.request_head import ClientGone, body_send, running_request, until_gone
+from gateway.http.request_head import ClientGone, running_request, until_gone
 
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -53,26 +55,38 @@ class EventStream(Response):
             await until_gone(receive, self._send(scope, send))
 
     async def _send(self, scope: Scope, send: Send) -> None:
-        send_body, running = body_send(scope), running_request(scope)
+        running = running_request(scope)
         own = partial(dialect_of(scope).error_event, request_id=running.shown_id)
         error_event = self._error_event or own
         async with aclosing(self._frames) as frames:
             first = await anext(frames)
             self.headers.update(self._more)
-            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-            await send(start)
-            last = self._last
-            try:
-                await send_body(_body(first))
-                async for frame in frames:
-                    await send_body(_body(frame))
-            except EngineError as error:
-                last = error_event(from_engine(error))
-            except asyncio.CancelledError:  # (a client that has gone is sent nothing)
-                await frames.aclose()  # the engine stops, however slowly the client reads
-                await send_body(_body(error_event(running.error), more=False))
-                raise
-        await send_body(_body(last, more=False))
+            with backlog_of(scope, send) as backlog:
+                try:
+                    await self._send_all(first, frames, backlog, error_event)
+                except asyncio.CancelledError:  # (a client that has gone is sent nothing)
+                    await frames.aclose()  # the engine stops, however slowly the client reads
+                    await backlog.end(_body(error_event(running.error), more=False))
+                    raise
+
+    async def _send_all(
+        self,
+        first: bytes,
+        frames: AsyncGenerator[bytes, None],
+        backlog: Backlog,
+        error_event: Callable[[GatewayError], bytes],
+    ) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await backlog.send(start)
+        last = self._last
+        try:
+            await backlog.send(_body(first))
+            async for frame in frames:
+                await backlog.send(_body(frame))
+        except EngineError as error:
+            last = error_event(from_engine(error))
+        await backlog.send(_body(last, more=False))
+        await backlog.sent()
 
 
 def _body(frame: bytes, *, more: bool = True) -> Message:

@@ -23,6 +23,7 @@ from starlette.types import Scope
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, RequestTimeout
+from gateway.http.backlog import Backlogs
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
@@ -291,6 +292,7 @@ def connection_within(
     """The connection class for uvicorn, which makes the instances itself."""
     given = {
         "bounds": bounds,
+        "backlogs": Backlogs(bounds),
         "dialects": dialects,
         "holders": Holders[CountedConnection](max_connections),
         "cors": cors or Cors(),

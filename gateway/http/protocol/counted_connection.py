@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, Unavailable
+from gateway.http.backlog import Backlogs, let_wait
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
 from gateway.http.protocol.coalesced_head import CoalescedHead
@@ -77,6 +78,7 @@ class CountedConnection(HttpToolsProtocol):
     bounds: ClassVar[Bounds]
     dialects: ClassVar[Dialects]
     holders: ClassVar[Holders[CountedConnection]]  # of the port's connections
+    backlogs: ClassVar[Backlogs]  # of their streams
     cors: ClassVar[Cors] = Cors()
     refused = staticmethod(uncounted)  # is given the code of each error sent from here
 
@@ -117,6 +119,11 @@ class CountedConnection(HttpToolsProtocol):
         self.holders.leave(self)
         self._write_deadline.restart(None)
         super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """A request's scope is made; its answer may wait for the client."""
+        super().on_message_begin()
+        let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
