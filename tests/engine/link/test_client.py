@@ -25,6 +25,7 @@ from engine.errors import (
     PinTooLarge,
     PromptTooLong,
 )
+from engine.link import client as link_client
 from engine.link.address import address
 from engine.link.client import EngineClient
 from engine.link.codec import Codec
@@ -286,14 +287,45 @@ class TestStreams:
                 request = generate("a", [1, 2, 3], max_tokens=LONG)
                 async with aclosing(client.generate(request, told.put_nowait)) as stream:
                     await anext(stream)
-                finished = await asyncio.wait_for(told.get(), 10)
+                finished = told.get_nowait()  # before the stream was closed
                 assert isinstance(finished, Finished)
                 assert (finished.request_id, finished.reason) == ("a", "cancelled")
+                assert (finished.computed_tokens, finished.completion_tokens > 0) == (3, True)
                 assert finished.engine_seconds > 0
                 whole = generate("b", [1, 2, 3], max_tokens=2)
                 ends = [event async for event in client.generate(whole, told.put_nowait)]
                 assert told.get_nowait() == ends[-1]
         assert told.empty()
+
+    async def test_closing_waits_for_the_end_of_an_engine_that_stands_still_within_a_bound(
+        self, socket_path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(link_client, "LEAVE_S", 0.05)
+        token = Tokens(request_id="a", token_ids=(7,), reused=Reused())
+        end = Finished(request_id="a", reason="cancelled", prompt_tokens=1, completion_tokens=3)
+        told: list[Finished | Failed] = []
+        async with in_one_message(socket_path, token), connected(socket_path) as client:
+            await welcomed(client)
+            async with aclosing(client.generate(generate("a", [1]), told.append)) as stream:
+                await anext(stream)
+            assert not told
+            assert not client.is_idle, "its end may come yet"
+            client._receive(StepReply([end]))
+            assert told == [end]
+            assert client.is_idle
+
+    async def test_closing_waits_no_longer_than_there_is_an_engine(self, socket_path: str) -> None:
+        token = Tokens(request_id="a", token_ids=(7,), reused=Reused())
+        async with connected(socket_path) as client:
+            async with in_one_message(socket_path, token):
+                await welcomed(client)
+                stream = client.generate(generate("a", [1]))
+                await anext(stream)
+                closing = asyncio.ensure_future(stream.aclose())
+                await asyncio.sleep(0.05)
+                assert not closing.done(), "the control"
+            async with asyncio.timeout(WAIT_S):
+                await closing
 
     async def test_an_end_that_came_with_the_last_token_is_told_though_nobody_reads_it(
         self, socket_path: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.errors import EngineUnavailable
 from engine.link.messages import Cancel, Generate, SamplingParams, Tokens, WrittenAndRead
 from engine.link.query_messages import Flush
 from engine.step import Step
@@ -111,6 +112,7 @@ class TestCancel:
         assert rig.link.events("a") == [rig.finished("a")]
         assert rig.finished("a").reason == "cancelled"
         assert rig.finished("a").completion_tokens == 0
+        assert rig.finished("a").computed_tokens == 0
 
     def test_while_running(self) -> None:
         rig = Rig()
@@ -129,9 +131,12 @@ class TestCancel:
         rig.link.say(Cancel("a"))
         rig.run()
         assert rig.link.events("a") == [rig.finished("a")]
+        assert rig.finished("a").computed_tokens == 16
         rig.submit(generate("b", range(40)))
         rig.run()
-        assert rig.finished("b").reused.tokens == 16  # what was computed is not lost
+        finished = rig.finished("b")
+        assert finished.reused.tokens == 16  # what was computed is not lost
+        assert finished.computed_tokens == 24
         rig.expect_nothing_left()
 
     def test_while_preempted(self) -> None:
@@ -144,7 +149,18 @@ class TestCancel:
         rig.run()
         finished = rig.finished("a")
         assert (finished.reason, finished.completion_tokens) == ("cancelled", 4)
+        assert finished.computed_tokens == 6
         rig.expect_nothing_left()
+
+    def test_what_is_computed_anew_after_a_preemption_counts_once(self) -> None:
+        rig = Rig()
+        rig.submit(generate("a", range(6), max_tokens=8))
+        rig.step(4)
+        [sequence] = rig.scheduler.running
+        rig.scheduler.active.preempt(sequence, rig.clock())
+        rig.run()
+        finished = rig.finished("a")
+        assert (finished.completion_tokens, finished.computed_tokens) == (8, 6)
 
     def test_twice_unknown_or_too_late_is_nothing(self) -> None:
         rig = Rig()
@@ -349,3 +365,15 @@ class TestSeconds:
             rig.run()
         assert rig.finished("warm").reused.tokens > 0
         assert rig.finished("warm").reused.saved_seconds is None
+
+
+def test_what_fails_says_how_much_of_it_was_computed() -> None:
+    rig = Rig(max_running=1)
+    rig.submit(generate("a", range(6), max_tokens=50))
+    rig.submit(generate("waiting", range(6)))
+    rig.step(4)
+    rig.core.fail_all(EngineUnavailable("stopped"))
+    failed, waited = rig.failed("a"), rig.failed("waiting")
+    assert (failed.computed_tokens, failed.completion_tokens) == (6, 4)
+    assert failed.reused is not None
+    assert (waited.computed_tokens, waited.completion_tokens) == (0, 0)
