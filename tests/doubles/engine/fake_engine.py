@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 import msgspec
@@ -105,6 +106,17 @@ def timed(first_s: float, gap_s: float) -> Pace:
     return pace
 
 
+@dataclass(slots=True)
+class Computed:
+    """What it has computed for a request: all of the prompt at once, before the first token."""
+
+    flow: str
+    prompt: int
+    cached: int
+    generated: int = 0
+    is_lost: bool = False  # the engine has died meanwhile, and tells nobody
+
+
 class FakeEngine:
     """Scripted by `script` (which tokens), `pace` (when, or what goes wrong) and `per_step`."""
 
@@ -124,6 +136,7 @@ class FakeEngine:
         self.pace: Pace = at_once
         self.per_step = 1
         self.requests: list[Generate] = []
+        self.computed: dict[str, Computed] = {}  # the engine's own count, by request id
         self.running = 0
         self.finished = 0
         self.failed = 0
@@ -148,31 +161,32 @@ class FakeEngine:
         """Tell the scripted tokens up to `max_tokens`, then how it ended."""
         self.requests.append(request)
         cached, cache = self._look_up(request)
-        ended, told = False, 0
+        ended, did = False, Computed(request.flow, len(prompt_of(request)) - cached, cached)
+        self.computed[request.request_id] = did
         self._count(running=1)
         try:
             written = self._mark(request, cached)
             script = list(self.script(request))
             planned = script[: request.sampling.max_tokens]
-            while told < len(planned):
+            while (told := did.generated) < len(planned):
                 await self.pace(request, told)
                 step = tuple(planned[told : told + self.per_step])
-                first = cached if told == 0 else None
-                told += len(step)
-                yield _tokens(request, step, first, written)
+                did.generated += len(step)
+                yield _tokens(request, step, None if told else cached, written)
             await self.pace(request, told)
             ended = True
             if self.caches_answers:
                 self._cache_answer(request, planned)
             stopped = len(script) < request.sampling.max_tokens
+            did.generated += stopped
             end = Finished(
                 request_id=request.request_id,
                 reason="stop" if stopped else "length",
                 stop_token_id=EOS if stopped else None,
-                prompt_tokens=len(prompt_of(request)),
+                prompt_tokens=did.prompt + cached,
                 reused=Reused(TierTokens(cached), written=written),
-                computed_tokens=len(prompt_of(request)) - cached,
-                completion_tokens=told + stopped,
+                computed_tokens=did.prompt,
+                completion_tokens=did.generated,
                 engine_seconds=ENGINE_SECONDS,
                 cache=cache,
             )
@@ -182,12 +196,14 @@ class FakeEngine:
         except EngineError as error:
             ended = True
             self._count(failed=1)
+            if not did.generated:  # it was refused
+                did.prompt = did.cached = 0
             if on_end is not None and not isinstance(error, EngineDied):
-                on_end(_failed(request, error, cached, told))
+                on_end(_failed(request, error, did))
             raise
         finally:
             if not ended and on_end is not None:
-                on_end(_cancelled(request, cached, told, cache))
+                on_end(_cancelled(request, did, cache))
             self._count(running=-1, cancelled=not ended, finished=ended)
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
@@ -352,30 +368,27 @@ class FakeEngine:
             self._changed.notify_all()
 
 
-def _cancelled(request: Generate, cached: int, told: int, cache: WrittenAndRead) -> Finished:
-    """Its prompt was computed at once, before the first token."""
-    prompt_tokens = len(prompt_of(request))
+def _cancelled(request: Generate, did: Computed, cache: WrittenAndRead) -> Finished:
     return Finished(
         request_id=request.request_id,
         reason="cancelled",
-        prompt_tokens=prompt_tokens,
-        reused=Reused(TierTokens(cached)),
-        computed_tokens=prompt_tokens - cached,
-        completion_tokens=told,
+        prompt_tokens=len(prompt_of(request)),
+        reused=Reused(TierTokens(did.cached)),
+        computed_tokens=did.prompt,
+        completion_tokens=did.generated,
         engine_seconds=ENGINE_SECONDS,
         cache=cache,
     )
 
 
-def _failed(request: Generate, error: EngineError, cached: int, told: int) -> Failed:
-    """Without a token it was refused."""
+def _failed(request: Generate, error: EngineError, did: Computed) -> Failed:
     return Failed(
         request_id=request.request_id,
         code=error.code,
         message=error.message,
-        reused=Reused(TierTokens(cached)) if told else None,
-        computed_tokens=len(prompt_of(request)) - cached if told else 0,
-        completion_tokens=told,
+        reused=Reused(TierTokens(did.cached)) if did.generated else None,
+        computed_tokens=did.prompt,
+        completion_tokens=did.generated,
     )
 
 

@@ -53,6 +53,7 @@ class FakeReplica(FakeEngine):
         self.exchange: dict[str, FakeReplica] | None = None  # all of them, by address
         self.role: Role = "both"  # of the next process
         self.max_model_len = WELCOME.max_model_len  # likewise
+        self.cancel_turns = 0  # of the event loop until a cancel reaches it: it computes on
         self.computes = asyncio.Event()  # cleared: no prompt is computed
         self.computes.set()
         super().__init__(None)
@@ -85,6 +86,9 @@ class FakeReplica(FakeEngine):
     def die(self) -> None:
         """Be gone, with all that runs and all that is cached; nobody hears of any end."""
         self.welcome = None
+        for request_id in self._hearing:
+            if request_id in self.computed:
+                self.computed[request_id].is_lost = True
         self._hearing.clear()
         self.lose_cache()
         for told in self._told.values():
@@ -127,6 +131,8 @@ class FakeReplica(FakeEngine):
                 if isinstance(event, Finished):
                     return
         finally:
+            for _ in range(self.cancel_turns):
+                await asyncio.sleep(0)
             del self._told[request.request_id]
             running.cancel()
             await asyncio.wait([running])
