@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
 from functools import partial
 
 import zmq
@@ -50,6 +49,7 @@ from engine.link.messages import (
     Tokens,
     Welcome,
 )
+from engine.link.outlasting import LEAVE_S, outlasting
 from engine.link.queries import EngineQueries
 from engine.link.query_messages import Query
 from engine.link.tcp.curve import FailedHandshakes, LinkKey, Socket
@@ -58,9 +58,6 @@ _log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 HANDSHAKE_RETRY_S = 0.5  # after one that failed
-LEAVE_S = (
-    10.0  # for the end of a request that was cancelled: a step, of an engine that does not stand
-)
 
 
 class EngineClient(EngineQueries):
@@ -170,9 +167,7 @@ class EngineClient(EngineQueries):
             # Still registered: the caller left before the engine was done.
             if self._requests.get(request.request_id) is event_queue:
                 self._send(Cancel(request.request_id))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LEAVE_S):
-                        await event_queue.ended()
+                await outlasting(event_queue.ended(), LEAVE_S)
 
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel it in the engine.

@@ -87,8 +87,9 @@ class Engine(Protocol):
 
         Raises a subclass of `EngineError` in place of the rest when the request failed. Closing the
         generator early cancels the request in the engine, and waits until that has ended it or is
-        gone. `on_end` is called however the request ends, but not if the engine dies before: before
-        the generator is closed, unless the engine stands still or the closing is cancelled.
+        gone, also where the closing is cancelled. `on_end` is called however the request ends, but
+        not if the engine dies before: before the generator is closed, or later where the engine
+        stands still.
         """
         ...
 

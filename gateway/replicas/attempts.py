@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Failed, Finished, Generate, Tokens
+from engine.link.outlasting import LEAVE_S, outlasting
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.router import RoutingChoice
@@ -134,7 +135,7 @@ class Attempts:
         if self._unbegun is None:
             return
         try:
-            await self.remote.over()
+            await outlasting(self.remote.over(), LEAVE_S)
         finally:
             self._pass_on(self._unbegun)
 

@@ -30,6 +30,7 @@ from engine.link.messages import (
     Role,
     Tokens,
 )
+from engine.link.outlasting import LEAVE_S, outlasting
 from engine.link.stats_messages import TierTokens
 from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
 from tests.doubles.gateway.keys import split_keys
@@ -131,11 +132,14 @@ class FakeReplica(FakeEngine):
                 if isinstance(event, Finished):
                     return
         finally:
-            for _ in range(self.cancel_turns):
-                await asyncio.sleep(0)
+            await outlasting(self._end(running), LEAVE_S)
             del self._told[request.request_id]
-            running.cancel()
-            await asyncio.wait([running])
+
+    async def _end(self, running: asyncio.Task[None]) -> None:
+        for _ in range(self.cancel_turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
 
     def _ended(self, end: Finished | Failed) -> None:
         on_end = self._hearing.pop(end.request_id, None)

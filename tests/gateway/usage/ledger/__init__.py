@@ -1,0 +1,1 @@
+"""What is charged at random: the engine's own count against usage, budgets and rates."""

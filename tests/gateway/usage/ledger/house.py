@@ -1,0 +1,96 @@
+"""A whole gateway in memory before engines that count, with books in which nothing is forgotten.
+
+Knows: how the parts of a gateway are put together. No network: connections are made by hand. The
+clock of the limits stands still, so that a bucket has every token that was ever charged in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from engine.link.interface import Engine
+from gateway.auth.first_start import ensure_first_start
+from gateway.composition import DIALECTS
+from gateway.config import Bounds, GatewayConfig
+from gateway.http.app import build_app
+from gateway.http.error_dialect import Dialects
+from gateway.http.protocol.connection import BoundedConnection, connection_within
+from gateway.limits.limits import MAX_RATE, MAX_UNITS, Budget, Limits, Prices, TokenCounts
+from gateway.limits.memory import MemoryLimiter
+from gateway.limits.token_bucket import ONE, Account, Moment, Spending
+from gateway.replicas.flushes import FlushReader
+from gateway.serving_parts import Kept, open_answers, open_entry, open_kept
+from gateway.state.records import Tenant
+from tests.doubles.gateway.served import config_of
+
+PRICES = Prices(computed=1.0, cached=0.25, generated=4.0)
+BOUNDS = Bounds(max_unread_bytes=6 << 10, max_tenant_unread_bytes=12 << 10)
+_LIMITS = Limits(tokens_per_minute=MAX_RATE, budget=Budget(units=MAX_UNITS, period="total"))
+
+
+class Books(MemoryLimiter):
+    """All that was ever charged."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: Moment(0, 0))
+
+    def charged(self, tenant_id: str) -> tuple[int, int]:
+        """The tenant's tokens, by its rate, and micro-units, by its budget; nothing is held."""
+        account = self._accounts.setdefault(tenant_id, Account())
+        assert not account.holds
+        budget = account.budgets.get("total", Spending())
+        return account.tokens.level // ONE, budget.spent
+
+
+@dataclass(frozen=True)
+class House:
+    """What a test sees of the gateway."""
+
+    books: Books
+    kind: type[BoundedConnection]
+    app: uvicorn.Config
+    kept: Kept
+
+    async def tenant(self, name: str) -> tuple[str, str]:
+        """Another tenant's id and key."""
+        made = Tenant.new(name, created_at=time.time())
+        await self.kept.state.home.store.create(msgspec.structs.replace(made, limits=_LIMITS))
+        issued = await self.kept.sharing.keyring.issue(made.id)
+        return made.id, issued.secret
+
+    async def usage(self, tenant_id: str) -> TokenCounts:
+        """What is stored of the tenant's usage."""
+        rows = await self.kept.state.home.store.usage("2000-01-01", "2999-01-01")
+        used = [row.counters for row in rows if row.tenant_id == tenant_id]
+        return TokenCounts(
+            sum(one.computed_tokens for one in used),
+            sum(one.cached_tokens for one in used),
+            sum(one.generated_tokens for one in used),
+        )
+
+
+@asynccontextmanager
+async def house(model: Path, data_dir: Path, engine: Engine) -> AsyncIterator[House]:
+    """One of them, in front of `engine`."""
+    config: GatewayConfig = config_of(
+        model, data_dir, bounds=BOUNDS, prices=PRICES, cache_sharing="pooled", access_log="off"
+    )
+    await ensure_first_start(data_dir, clock=time.time, shared=config)
+    books = Books()
+    async with AsyncExitStack() as stack:
+        kept = await open_kept(config, engine, FlushReader(), None, stack)
+        limits = replace(kept.state.limits, limiter=books)
+        kept = replace(kept, state=replace(kept.state, limits=limits))
+        entry = await open_entry(config, kept, stack)
+        answers = await open_answers(config, engine, kept, entry, stack)
+        dialects = Dialects(*DIALECTS)
+        app = build_app([one.router(answers.parts) for one in DIALECTS], kept.metrics, dialects)
+        server = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+        yield House(books, connection_within(BOUNDS, dialects), server, kept)

@@ -1,0 +1,98 @@
+"""Engines that say anything at any pace, die and come back, and what each has computed for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from engine.errors import NumericFailure, QueueFull
+from engine.link.interface import OnEnd
+from engine.link.messages import Finished, Generate, Tokens
+from gateway.limits.limits import TokenCounts
+from tests.doubles.engine.fake_engine import Computed
+from tests.doubles.replicas.fake_replica import FakeReplica
+from tests.gateway.usage.ledger.asking import ALPHABET
+
+
+class RandomReplica(FakeReplica):
+    """An engine that computes on for a while when it is told to stop."""
+
+    def __init__(self, name: str, random: Random) -> None:
+        super().__init__(name)
+        self._random = random
+        self.script, self.pace = self._says, self._takes
+
+    def _says(self, _: Generate) -> list[int]:
+        random = self._random
+        self.per_step, self.cancel_turns = random.choice([1, 1, 3]), random.randrange(12)
+        return list("".join(random.choices(ALPHABET, k=random.choice([10, 300]))).encode())
+
+    async def _takes(self, _: Generate, at: int) -> None:
+        for _turn in range(self._random.choice([1, 1, 1, 4])):
+            await asyncio.sleep(0)
+        if not self._random.randrange(3000):
+            raise QueueFull("full") if at == 0 else NumericFailure("not finite")
+
+
+class UntoldReplica(RandomReplica):
+    """One that tells no ends, so that what was read is what is charged."""
+
+    def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        del on_end
+        return super().generate(request)
+
+
+async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
+    """One after the other dies and comes back, for ever; there may be none."""
+    while replicas:
+        one = random.choice(replicas)
+        one.die()
+        for _ in range(random.randrange(60)):
+            await asyncio.sleep(0)
+        one.come()
+        for _ in range(random.randrange(800)):
+            await asyncio.sleep(0)
+
+
+@dataclass(frozen=True)
+class OwnCount:
+    """What engines have computed for one request. `is_lost`: perhaps, since one has died."""
+
+    tokens: TokenCounts
+    is_lost: bool
+    attempts: int  # more than there are choices
+
+
+def own_count(replicas: Iterable[FakeReplica], tenant_id: str, choices: int) -> OwnCount:
+    """Of a tenant's only request since this was asked last.
+
+    Of several attempts the last one counts, and of the choices of a prompt the one that computed
+    most of it, whose blocks the others found.
+    """
+    attempts = dict[int, dict[int, Computed]]()
+    for replica in replicas:
+        for request_id in [*replica.computed]:
+            if replica.computed[request_id].flow != tenant_id:
+                continue
+            choice, _, attempt = request_id.rpartition("-")[2].partition("~")
+            of_choice = attempts.setdefault(int(choice), {})
+            of_choice[int(attempt or 0)] = replica.computed.pop(request_id)
+    last = {choice: tried[max(tried)] for choice, tried in attempts.items()}
+    by_prompt = defaultdict[int, list[Computed]](list)
+    for index, did in last.items():
+        by_prompt[index // choices].append(did)
+    most = [max(tried, key=lambda did: did.prompt) for tried in by_prompt.values()]
+    return OwnCount(
+        TokenCounts(
+            sum(did.prompt for did in most),
+            sum(did.cached for did in most),
+            sum(did.generated for did in last.values()),
+        ),
+        any(did.is_lost for did in last.values()),
+        sum(map(len, attempts.values())) - len(last),
+    )
