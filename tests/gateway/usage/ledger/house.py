@@ -77,10 +77,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(model: Path, data_dir: Path, engine: Engine) -> AsyncIterator[House]:
+async def house(
+    model: Path, data_dir: Path, engine: Engine, bounds: Bounds = BOUNDS
+) -> AsyncIterator[House]:
     """One of them, in front of `engine`."""
     config: GatewayConfig = config_of(
-        model, data_dir, bounds=BOUNDS, prices=PRICES, cache_sharing="pooled", access_log="off"
+        model, data_dir, bounds=bounds, prices=PRICES, cache_sharing="pooled", access_log="off"
     )
     await ensure_first_start(data_dir, clock=time.time, shared=config)
     books = Books()
@@ -93,4 +95,4 @@ async def house(model: Path, data_dir: Path, engine: Engine) -> AsyncIterator[Ho
         dialects = Dialects(*DIALECTS)
         app = build_app([one.router(answers.parts) for one in DIALECTS], kept.metrics, dialects)
         server = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-        yield House(books, connection_within(BOUNDS, dialects), server, kept)
+        yield House(books, connection_within(bounds, dialects), server, kept)
