@@ -149,7 +149,8 @@ class Admission:
         work = self._prepare_all(wanted, caller, welcome)
         prepared = await self.off_the_loop(caller, work, wanted.size)
         generates = _generates(wanted, prepared, caller, welcome.max_model_len, writer)
-        prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
+        computed = 1 if generates[0].use_cache else wanted.choices  # times
+        prompt_tokens = computed * sum(len(prompt.token_ids) for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
         parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
         is_turn = wanted.has_output and not wanted.text.include_stop

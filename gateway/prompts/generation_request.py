@@ -150,7 +150,7 @@ class AdmittedRequest:
 
     generates: tuple[Generate, ...]
     choices: int
-    prompt_tokens: int  # each prompt once, however many choices it has
+    prompt_tokens: int  # each prompt as often as it is computed: `sharing`
     text: TextRules
     parser: Callable[[], TurnParser] | None = None  # makes one for each choice; None: it is text
     origin: Origin | None = None  # of answers that are remembered
@@ -159,6 +159,11 @@ class AdmittedRequest:
     comparison: Comparison | None = None  # with an earlier prompt, if somebody wants to know
     explains: bool = False  # the answer says what came of the comparison
     max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
+
+    @property
+    def sharing(self) -> int:
+        """How many choices compute a prompt together: its own, or each alone without the cache."""
+        return self.choices if self.generates[0].use_cache else 1
 
     def shortened(self, most: int) -> AdmittedRequest:
         """The same with answers of `most` tokens at most."""

@@ -106,7 +106,7 @@ class RequestMetrics:
             self._reuse(index, end.reused)
 
     def usage(self) -> Usage:
-        """What has been told so far; each prompt counts once, however many choices it has.
+        """What has been told so far; each prompt counts once, if its choices share it.
 
         Once all choices have ended, it is what the request is charged.
         """
@@ -194,13 +194,13 @@ class RequestMetrics:
         self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
     def _by_prompt(self) -> dict[int, int]:
-        """Of each prompt's choices that have begun the one that computed the most of it.
+        """Of the choices that share a prompt and have begun the one that computed the most of it.
 
-        The choices of a prompt share it: what one of them computed was not cached.
+        What one of them computed was not cached for the others.
         """
         found: dict[int, int] = {}
         for index in sorted(self._reused, key=self._computed):
-            found[index // self._admitted.choices] = index
+            found[index // self._admitted.sharing] = index
         return found
 
     def _reused_by_prompt(self) -> list[Reused]:

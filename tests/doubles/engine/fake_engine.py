@@ -322,7 +322,7 @@ class FakeEngine:
 
     def _look_up(self, request: Generate) -> tuple[int, WrittenAndRead]:
         """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
-        keys = split_keys(request.block_keys)
+        keys = split_keys(request.block_keys) if request.use_cache else []
         hits = 0
         while hits < len(keys) and keys[hits] in self._cached_keys:
             hits += 1

@@ -6,7 +6,7 @@ from engine.link.messages import Generate, SamplingParams
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
 
 
-def admitted(*prompts: int, choices: int = 1) -> AdmittedRequest:
+def admitted(*prompts: int, choices: int = 1, use_cache: bool = True) -> AdmittedRequest:
     """With `choices` of each prompt; `prompts` are lengths in tokens."""
     generates = tuple(
         Generate(
@@ -16,6 +16,7 @@ def admitted(*prompts: int, choices: int = 1) -> AdmittedRequest:
             block_keys=b"",
             flow="tn_1",
             sampling=SamplingParams(max_tokens=8),
+            use_cache=use_cache,
         )
         for prompt, length in enumerate(prompts)
         for choice in range(choices)

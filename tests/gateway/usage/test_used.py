@@ -13,9 +13,9 @@ from tests.gateway.support.ended import end_choice, engine_end
 from tests.gateway.support.manual_clock import ManualClock
 
 
-def a_meter(*prompts: int, choices: int = 1) -> RequestMetrics:
+def a_meter(*prompts: int, choices: int = 1, use_cache: bool = True) -> RequestMetrics:
     """Of a request with prompts of so many tokens."""
-    request = admitted(*prompts, choices=choices)
+    request = admitted(*prompts, choices=choices, use_cache=use_cache)
     return RequestMetrics(GatewayMetrics(), "/v1/completions", request, 0.0, ManualClock())
 
 
@@ -42,6 +42,13 @@ def test_choices_compute_their_prompt_once_and_prompts_count_each() -> None:
     request_metrics.see(first(2, cached=48))
     end_choice(request_metrics, 2, "stop", 7, prompt_tokens=50, reused=Reused(TierTokens(48)))
     assert request_metrics.worked() == TokenCounts(102, 48, 9)
+
+
+def test_choices_that_do_not_use_the_cache_compute_their_prompt_each() -> None:
+    request_metrics = a_meter(100, choices=2, use_cache=False)
+    for index in range(2):
+        request_metrics.end(index, engine_end(100, 5))
+    assert request_metrics.worked() == TokenCounts(200, 0, 10)
 
 
 def test_time_saved_is_what_the_engine_reported() -> None:

@@ -16,11 +16,11 @@ ALPHABET = "abc \n"
 
 @dataclass(frozen=True)
 class Asking:
-    """A request; `choices` of each of its prompts."""
+    """A request; so many choices of each of its prompts share what they compute of it."""
 
     path: str
     body: dict[str, Any]
-    choices: int = 1
+    sharing: int = 1
 
     @property
     def is_stream(self) -> bool:
@@ -51,6 +51,8 @@ def some_request(random: Random) -> Asking:
         case 1:
             prompt = prompts if random.randrange(2) else prompts[0]
             body = {"prompt": prompt, "max_tokens": most, "n": n, "stop": stops, **usage}
+            if not stream and not random.randrange(4):  # nothing of it comes from the cache
+                return Asking("/v1/completions", {**body, "prompt_logprobs": 1, "stream": False})
             return Asking("/v1/completions", {**body, "stream": stream}, n)
         case 2:
             body = {"input": prompts[0], "max_output_tokens": most, "store": False}

@@ -68,11 +68,11 @@ class OwnCount:
     attempts: int  # more than there are choices
 
 
-def own_count(replicas: Iterable[FakeReplica], tenant_id: str, choices: int) -> OwnCount:
+def own_count(replicas: Iterable[FakeReplica], tenant_id: str, sharing: int) -> OwnCount:
     """Of a tenant's only request since this was asked last.
 
-    Of several attempts the last one counts, and of the choices of a prompt the one that computed
-    most of it, whose blocks the others found.
+    Of several attempts the last one counts, and of the choices that share a prompt the one that
+    computed most of it, whose blocks the others found.
     """
     attempts = dict[int, dict[int, Computed]]()
     for replica in replicas:
@@ -85,7 +85,7 @@ def own_count(replicas: Iterable[FakeReplica], tenant_id: str, choices: int) -> 
     last = {choice: tried[max(tried)] for choice, tried in attempts.items()}
     by_prompt = defaultdict[int, list[Computed]](list)
     for index, did in last.items():
-        by_prompt[index // choices].append(did)
+        by_prompt[index // sharing].append(did)
     most = [max(tried, key=lambda did: did.prompt) for tried in by_prompt.values()]
     return OwnCount(
         TokenCounts(

@@ -61,7 +61,7 @@ class Lane:
         answer = await ask(self.house, asking.encoded(self.key), pace, random)
         after = self.house.books.charged(self.tenant_id)
         tokens, cost = after[0] - before[0], after[1] - before[1]
-        own, said = own_count(self.replicas, self.tenant_id, asking.choices), told(asking, answer)
+        own, said = own_count(self.replicas, self.tenant_id, asking.sharing), told(asking, answer)
         if own.is_lost:
             self.lost += tokens
             is_right = tokens <= own.tokens.worked
