@@ -42,15 +42,19 @@ def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool]
     """The tools, each with what a template with these traits cannot do without."""
     if not tools:
         return None if traits.no_tools == "null" else []
-    return [_described(tool) for tool in tools] if traits.described_tools else list(tools)
+    if traits.completed_tools == "as_sent":
+        return list(tools)
+    return [_completed(tool, with_parameters=traits.completed_tools == "whole") for tool in tools]
 
 
-def _described(tool: Tool) -> Tool:
+def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
+    """`tool` with what it lacks, each in its place."""
     function = tool["function"]
-    if function.get("description") is not None:
-        return tool
-    named = {"name": function["name"], "description": ""}
-    return {**tool, "function": {**named, **function, "description": ""}}
+    empty: dict[str, Any] = {"name": function["name"], "description": ""}
+    if with_parameters:
+        empty["parameters"] = {"type": "object", "properties": {}}
+    given = {name: value for name, value in function.items() if value is not None}
+    return tool if empty.keys() <= given.keys() else {**tool, "function": {**empty, **given}}
 
 
 def given_of(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from functools import partial
+from typing import Any, get_args, get_type_hints
 
 from msgspec.structs import replace
 
-from gateway.prompts.messages import Message, ToolCall
+from gateway.prompts.messages import Message, Part, ToolCall, ToolResult
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted
 from gateway.prompts.templates.forms import Tool, given_of
@@ -21,8 +22,11 @@ from gateway.prompts.templates.shapes import ONE_TOOL, Kind, is_whole, shape_of,
 from gateway.prompts.templates.traits import ReasoningField, TemplateTraits
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
-_LONG_IDS = "with length 9"  # Mistral's templates refuse ids of calls that are longer
-_BARE_TOOL: list[Tool] = [{"type": "function", "function": {"name": "look_up"}}]
+_NO_LONG_IDS = "with length 9"  # what Mistral's templates say of them
+_BARE: tuple[dict[str, Any], ...] = ({}, {"parameters": None}, {"description": None})
+_BARE_TOOLS: tuple[Tool, ...] = tuple(
+    {"type": "function", "function": {"name": "look_up", **more}} for more in _BARE
+)
 
 Answer = dict[str, Any]  # values of traits
 
@@ -87,14 +91,15 @@ _QUESTIONS = (
 def find_traits(template: CompiledTemplate) -> TemplateTraits:
     """How `template` takes messages."""
     probe = _Probe(template)
-    traits = TemplateTraits(short_ids=_LONG_IDS in template.source)
+    traits = TemplateTraits()
     for question in _QUESTIONS:
         tried = [replace(traits, **answer) for answer in question.answers]
-        traits = max(tried, key=lambda one: sum(probe.shows(chat, one) for chat in question.chats))
-    described = not probe.shows_tool(traits) and probe.shows_tool(
-        replace(traits, described_tools=True)
-    )
-    return replace(traits, described_tools=described, shows_call_ids=probe.shows_ids(traits))
+        traits = max(tried, key=partial(probe.count, question.chats))
+    completed = get_args(get_type_hints(TemplateTraits)["completed_tools"])
+    tried = [replace(traits, completed_tools=one) for one in completed]
+    traits = next((one for one in tried if probe.shows_tools(one)), traits)
+    short = _NO_LONG_IDS in template.source or not probe.takes_long_ids(traits)
+    return replace(traits, short_ids=short, shows_call_ids=probe.shows_ids(traits))
 
 
 class _Probe:
@@ -112,14 +117,23 @@ class _Probe:
         said = chat_of(chat.removeprefix("+"))
         tools = ONE_TOOL if chat.startswith("+") or "c" in chat else None
         text = self._text(said, traits, tools)
-        thoughts = thoughts_of(said)
-        return is_whole(text, fitted(said, traits)) and all(
-            text.count(one) == 1 for one in thoughts
-        )
+        if not is_whole(text, fitted(said, traits)):
+            return False
+        return all(text.count(thought) == 1 for thought in thoughts_of(said))
 
-    def shows_tool(self, traits: TemplateTraits) -> bool:
-        """Whether a tool without a description is shown."""
-        return "look_up" in self._text(chat_of("u"), traits, _BARE_TOOL)
+    def shows_tools(self, traits: TemplateTraits) -> bool:
+        """Whether tools that have no more than a name are shown."""
+        said = chat_of("u")
+        return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
+
+    def takes_long_ids(self, traits: TemplateTraits) -> bool:
+        """Whether a call's id may have more than nine letters and digits, if calls are shown."""
+        said = chat_of("u ac t")
+        long_ids = [_with_long_ids(message) for message in said]
+        texts = [self._text(one, traits, ONE_TOOL) for one in (said, long_ids)]
+        return is_whole(texts[1], fitted(said, traits)) or not is_whole(
+            texts[0], fitted(said, traits)
+        )
 
     def shows_ids(self, traits: TemplateTraits) -> bool:
         """Whether results are shown with the ids of their calls."""
@@ -138,6 +152,18 @@ class _Probe:
             return self._template.render(given)
         except CannotRender:
             return ""
+
+
+def _with_long_ids(message: Message) -> Message:
+    parts: list[Part] = []
+    for part in message.parts:
+        match part:
+            case ToolCall():
+                part = replace(part, id=f"call_{part.id}")
+            case ToolResult():
+                part = replace(part, call_id=f"call_{part.call_id}")
+        parts.append(part)
+    return replace(message, parts=tuple(parts))
 
 
 def chat_of(spelled: str) -> list[Message]:

@@ -39,6 +39,7 @@ class TemplateTraits(Struct, frozen=True):
     reasoning: ReasoningField = "reasoning_content"
     empty_answers: bool = True  # a message of the assistant that says nothing
     no_tools: Literal["null", "list"] = "null"  # what is given where there are none
-    described_tools: bool = False  # tools that lack a description are given an empty one
+    # What tools that lack it are given: a description, or parameters as well; both are empty.
+    completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
     shows_call_ids: bool = False  # so that results may come in any order
     short_ids: bool = False  # of calls: nine letters or digits

@@ -62,3 +62,12 @@ def test_a_message_that_a_template_never_shows_is_named() -> None:
     with pytest.raises(BadRequest) as refused:
         forgets.check(messages("u a u"), add_generation_prompt=True)
     assert refused.value.param == "messages[1]"
+
+
+@pytest.mark.parametrize("one", [one for one in FAMILIES if one.tools], ids=str)
+def test_a_tool_may_have_no_more_than_a_name(one: Family) -> None:
+    for more in ({}, {"description": None, "parameters": None}, {"description": "Tells it."}):
+        tools = [*TOOLS, {"type": "function", "function": {"name": "get_date", **more}}]
+        shown = prompt(one, "u", tools)
+        if "get_weather" in shown:  # R1 Distill's shows no tools
+            assert "get_date" in shown, more

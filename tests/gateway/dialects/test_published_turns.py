@@ -1,0 +1,78 @@
+"""Agents whose turns come back, before templates as published: an agent's next turn finds the last.
+
+The model spells its calls in its own way, and thinks before each where its template keeps that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+from engine.link.messages import Welcome
+from tests.gateway.support.agents import AGENTS, RECORDED, SYSTEM, Agent, Stage, Used, staged
+from tests.gateway.support.tool_models import ToolModel
+from tests.zoo.families import family
+from tests.zoo.family import Family
+from tests.zoo.gateways import welcome_of
+
+REUSED = 0.99
+_THINK = ("<think>\n", "\n</think>\n\n")
+_HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
+_NONE = (None, "")
+# How models of each family think; None: their template does not show it, or they do not.
+FAMILIES = {
+    "qwen2.5": _NONE,
+    "qwen3": _THINK,
+    "qwen3-2507": _NONE,
+    "qwen3-coder": _NONE,
+    "qwen3.5": _THINK,
+    "qwen3.6": _THINK,
+    "llama3.1": _NONE,
+    "llama3.2": _NONE,
+    "gpt-oss": _HARMONY,
+    "mistral-nemo": _NONE,
+}
+
+
+@dataclass(frozen=True)
+class ZooModel(ToolModel):
+    """A model of a family, with its template and marks."""
+
+    family: Family
+
+    @property
+    def welcome(self) -> Welcome:
+        return welcome_of(self.family, self.inner)
+
+
+def model_of(name: str, directory: Path) -> ZooModel:
+    one = family(name)
+    one.write(directory)
+    inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    opens, closes = FAMILIES[name]
+    return ZooModel(one.tools or "", directory, inner, opens, closes, one)
+
+
+def reused(before: Used, after: Used) -> float:
+    """How much of a turn's prompt and answer the next one had from the cache."""
+    return after.cached / (before.prompt + before.answer)
+
+
+def play_all(stage: Stage, agent: Agent) -> list[float]:
+    stage.play(RECORDED)
+    return [reused(*pair) for pair in pairwise([agent.turn() for _ in RECORDED])]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_agents_next_turn_finds_the_last_one(name: str, tmp_path: Path) -> None:
+    model = model_of(name, tmp_path / "model")
+    with staged(model, tmp_path / "data") as stage, stage.client() as http:
+        found = {
+            dialect: play_all(stage, agent(http, system=f"{dialect}: {SYSTEM}"))
+            for dialect, agent in AGENTS.items()
+        }
+    assert min(map(min, found.values())) >= REUSED, found
