@@ -121,7 +121,7 @@ def serving(
     """Start the gateway of `config`, which must have port 0; stop it at the end."""
     thread = _Thread(config, engine, dialects)
     thread.start()
-    assert thread.ready.wait(30)
+    assert thread.ready.wait(120)  # a large tokenizer, where others work too
     if thread.served is None:
         raise RuntimeError("the gateway did not start") from thread.failure
     try:
