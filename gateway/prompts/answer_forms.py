@@ -23,6 +23,7 @@ from gateway.prompts.generation_request import AnswerForm
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.choose import reasoning_format, tool_format
+from gateway.turn_formats.families.schemas import properties_of
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.reasoning import ReasoningFormat
 from gateway.turn_formats.structural_tag import StructuralTag
@@ -135,13 +136,14 @@ class AnswerForms:
 
 def _loose(tool: ToolSpec) -> ToolSpec:
     """`tool` with as much of its schema as a call needs to be written and read."""
-    properties = (tool.parameters or {}).get("properties")
-    named = properties if isinstance(properties, dict) else {}
+    named = properties_of(tool)
+    if named is None:
+        return msgspec.structs.replace(tool, parameters={"type": "object"})
     typed = {name: {"type": kind} if kind else {} for name, kind in _kinds(named)}
     return msgspec.structs.replace(tool, parameters={"type": "object", "properties": typed})
 
 
-def _kinds(properties: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+def _kinds(properties: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """The type of each property; None where it is none that is known."""
     for name, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None

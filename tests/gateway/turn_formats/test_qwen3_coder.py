@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
 from gateway.turn_formats.families.values import typed
 from gateway.turn_formats.pieces import CallArguments, CallStarted
@@ -217,3 +219,22 @@ def test_a_call_without_the_outer_mark_follows_the_schema_too() -> None:
     grammar = Qwen3CoderFormat().text_grammar(TOOLS)
     assert vocabulary.accepts(grammar, f"So.\n{TIME}\n</tool_call>")
     assert not vocabulary.accepts(grammar, "So.\n<function=rm>\n</function>\n</tool_call>")
+
+
+def test_a_tool_that_is_not_strict_keeps_its_parameters_behind_a_reference() -> None:
+    days = {"type": "object", "properties": {"days": {"type": "integer"}}}
+    tools = (
+        ToolSpec("note", {"$ref": "#/$defs/d", "$defs": {"d": days}}),
+        ToolSpec("any", {"type": "object"}),
+        ToolSpec("clock", None, strict=True),
+    )
+    grammar = AnswerForms(Qwen3CoderFormat()).grammar(AnswerForm(tools), "")
+    assert grammar is not None
+    vocabulary = Bytes(pytest.importorskip("llguidance"))
+    for name, parameter, is_taken in (
+        ("note", "days", True),
+        ("any", "x", True),
+        ("clock", "x", False),
+    ):
+        turn = f"<tool_call>\n<function={name}>\n<parameter={parameter}>\n1\n</parameter>\n{END}"
+        assert vocabulary.accepts(grammar.text, turn) == is_taken, name
