@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -15,11 +17,36 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+_EVERY_S = 5.0
+
 
 class Advance(Protocol):
     """Advances a bar by `count` steps, and renames it if a name is given."""
 
     def __call__(self, count: int, *, name: str | None = None) -> None: ...  # noqa: D102
+
+
+@contextmanager
+def progress_lines(name: str, total: int) -> Iterator[Advance]:
+    """A bar of `total` steps, or where nobody looks on a line every few seconds and at the end."""
+    with progress_bar(name, total) as advance:
+        told, done = time.monotonic(), 0
+        is_terminal = Console(stderr=True).is_terminal
+
+        def advance_and_tell(count: int, *, name: str | None = None) -> None:
+            nonlocal told, done
+            advance(count, name=name)
+            done += count
+            if time.monotonic() - told >= _EVERY_S and not is_terminal:
+                told = time.monotonic()
+                tell()
+
+        def tell() -> None:
+            typer.echo(f"{name}: {done} of {total}", err=True)
+
+        yield advance_and_tell
+        if not is_terminal:
+            tell()
 
 
 @contextmanager

@@ -13,8 +13,10 @@ tokens must move its own blocks.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,7 +25,7 @@ import msgspec
 from cli.isolation.cases import IDS, TierCase
 from cli.isolation.fixtures import TenantFixture, flush
 from cli.isolation.server import ServerUnderTest
-from cli.progress import progress_bar
+from cli.progress import progress_lines
 
 LEVELS = (0, 160, 320, 640, 1280)  # new tokens of the victim
 _PIECES = 8  # prompts among which the attacker's tokens are divided, or more
@@ -95,8 +97,18 @@ class EvictionTest:
         self._victim = victim
         self._filled = server.facts.tier_tokens[TierCase.DEVICE]
 
-    async def run(self, repeats: int) -> EvictionFinding:
-        """Take `repeats` trials of each level: across tenants, with marks, and as one tenant."""
+    async def run(self, repeats: int, until: float = math.inf) -> EvictionFinding | None:
+        """Take `repeats` trials of each level: across tenants, with marks, and as one tenant.
+
+        None where they have not ended when `time.monotonic()` is `until`.
+        """
+        try:
+            async with asyncio.timeout(None if math.isinf(until) else until - time.monotonic()):
+                return await self._all(repeats)
+        except TimeoutError:
+            return None
+
+    async def _all(self, repeats: int) -> EvictionFinding:
         trials: dict[TenantFixture, list[tuple[int, Observation]]] = {
             self._victim: [],
             self._attacker: [],
@@ -105,7 +117,7 @@ class EvictionTest:
         kinds = [(self._victim, _PLAIN), (self._victim, _MARKED), (self._attacker, _PLAIN)]
         wanted = [(level, *kind) for level in LEVELS for kind in kinds] * repeats
         random.shuffle(wanted)
-        with progress_bar("eviction", len(wanted)) as advance:
+        with progress_lines("eviction", len(wanted)) as advance:
             for level, victim, fields in wanted:
                 trials[victim].append((level, await self._trial(victim, level, fields)))
                 advance(1)

@@ -13,8 +13,10 @@ takes few prompts on a server of any size, and no other tenant loses anything.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -26,11 +28,12 @@ from cli.isolation.fixtures import Fixture, Fixtures, flush, until_warm
 from cli.isolation.server import Reading, ServerFacts, ServerUnderTest
 from cli.isolation.verdict import Finding, Outcome, judged, untested
 from cli.operating.admin_client import TENANTS
-from cli.progress import progress_bar
+from cli.progress import progress_lines
 
 _PROMPT_BLOCKS = 4.5
 _TEMPLATE_BLOCKS = 2  # what a chat's template and the last words may add
 _TRIES = 3
+_OVER_S = 2.0  # that a cell which has begun may go on
 _CONFLICT = 409
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in those above
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
@@ -61,32 +64,46 @@ class PairedTest:
         self._max_fill_tokens = max_fill_tokens
         self._each_entry = each_entry
 
-    async def in_tier(self, tier: TierCase) -> list[Finding]:
-        """All cells of a tier that needs no restart; each three times while it is inconclusive."""
+    async def in_tier(self, tier: TierCase, until: float = math.inf) -> list[Finding]:
+        """All cells of a tier that needs no restart; each three times while it is inconclusive.
+
+        What has not begun when `time.monotonic()` is `until`, or ends some seconds after it, is
+        left out.
+        """
         cells, findings = cells_of(tier, each_entry=self._each_entry), list[Finding]()
         if tier in (TierCase.HOST, TierCase.DISK) and tier not in self._server.facts.tier_tokens:
             return [untested(cell, Outcome.NOT_APPLICABLE, f"no {tier} tier") for cell in cells]
-        with progress_bar(f"paired, {tier}", len(cells)) as advance:
+        with progress_lines(f"paired, {tier}", len(cells)) as advance:
             for cell in cells:
+                findings.append(await self._within(cell, until))
+                advance(1)
+        return findings
+
+    async def _within(self, cell: Cell, until: float) -> Finding:
+        left = until - time.monotonic()
+        if left <= 0:
+            return untested(cell, Outcome.LEFT_OUT, "there was no time")
+        try:
+            async with asyncio.timeout(None if math.isinf(left) else left + _OVER_S):
                 finding, tries = await self._once(cell), 1
                 while finding.outcome is Outcome.INCONCLUSIVE and tries < _TRIES:
                     finding, tries = await self._once(cell), tries + 1
-                findings.append(finding)
-                advance(1)
-        return findings
+        except TimeoutError:
+            return untested(cell, Outcome.LEFT_OUT, "it did not end in time")
+        return finding
 
     async def over_restart(self) -> list[Finding]:
         """Prepare all cells, ask for a restart, wait for it, and compare them."""
         cells = cells_of(TierCase.RESTARTED, each_entry=self._each_entry)
         fixtures, findings = list[Fixture](), list[Finding]()
         async with AsyncExitStack() as stack:
-            with progress_bar("before a restart", len(cells)) as advance:
+            with progress_lines("before a restart", len(cells)) as advance:
                 for cell in cells:
                     fixtures.append(await self._prepared(cell, stack))
                     advance(1)
             typer.echo("Restart the server now; the test goes on when it is back.", err=True)
             await self._server.restarted()
-            with progress_bar("after the restart", len(cells)) as advance:
+            with progress_lines("after the restart", len(cells)) as advance:
                 for fixture in fixtures:
                     findings.append(await self._compared(fixture))
                     advance(1)

@@ -21,6 +21,7 @@ from cli.isolation.verdict import (
 )
 from cli.output import print_table
 
+_UNTESTED = (Outcome.NOT_APPLICABLE, Outcome.LEFT_OUT)
 Row = Mapping[str, object]
 Section = tuple[str, str, Sequence[Row]]  # title, text and table
 
@@ -45,6 +46,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
+    left_out: list[str] = []  # for which there was no time
     advice: list[str] = []  # what to do where it is inconclusive
 
 
@@ -79,9 +81,16 @@ def _sections(record: Record) -> list[Section]:
         ("What did not pass", "", list(map(_cell_row, bad))),
         _timing(record.timing, record.timing_outcome),
         _eviction(record.eviction, record.eviction_outcome),
-        ("Verdict", " ".join([_WORDS[record.verdict], *record.advice]), []),
+        ("Left out for lack of time", "; ".join(record.left_out), []),
+        ("Verdict", " ".join([_verdict(record), *record.advice]), []),
         ("Every cell", "", list(map(_cell_row, record.findings))),
     ]
+
+
+def _verdict(record: Record) -> str:
+    if record.verdict is Outcome.PASSED and record.left_out:
+        return "Isolated as far as it was tested; what was left out is named above."
+    return _WORDS[record.verdict]
 
 
 def _facts(record: Record) -> dict[str, object]:
@@ -93,7 +102,7 @@ def _facts(record: Record) -> dict[str, object]:
         **{f"server: {name}": value for name, value in server.items()},
         "tiers asked for": ", ".join(record.tiers),
         "not applicable": "; ".join(missing),
-        "cells tested": sum(f.outcome is not Outcome.NOT_APPLICABLE for f in findings),
+        "cells tested": sum(f.outcome not in _UNTESTED for f in findings),
         "controls full": sum(f.control_full for f in findings),
     }
 

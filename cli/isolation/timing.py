@@ -14,6 +14,7 @@ purpose: an event loop between the socket and the clock would add noise of its o
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -27,9 +28,10 @@ from cli.errors import ServerRefused, ServerUnreachable
 from cli.isolation.cases import IDS_STREAMED
 from cli.isolation.fixtures import TenantFixture
 from cli.isolation.server import ProbePrompt, ServerUnderTest
-from cli.progress import progress_bar
+from cli.progress import progress_lines
 
 _WARM_UP = 5
+_FEWEST = 20  # samples
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
 _TIMEOUT_S = 120.0
 _RESAMPLES = 2000
@@ -104,8 +106,10 @@ async def time_tenants(
     attacker: TenantFixture,
     length: int,
     samples: int,
-) -> TimingFinding:
-    """Take `samples` of each class.
+    until: float = math.inf,
+) -> TimingFinding | None:
+    """Take `samples` of each class, or as many as there is time for before `time.monotonic()` is
+    `until`; None where these are too few for any word.
 
     The control has a fifth as many, but at least 100. The other load of the server should be
     steady. Blocks the event loop, except for a moment between trials.
@@ -125,17 +129,23 @@ async def time_tenants(
     with (
         _TimedConnection(server, victim.key) as own,
         _TimedConnection(server, attacker.key) as others,
-        progress_bar("timing", samples) as advance,
+        progress_lines("timing", samples) as advance,
     ):
         for _ in range(_WARM_UP):
+            if time.monotonic() >= until:
+                return None
             trial(others)
             trial(own)
         for number in range(samples):
+            if time.monotonic() >= until:
+                break
             across.append(trial(others))
             if number % every == 0:
                 control.append(trial(own))
             advance(1)
             await asyncio.sleep(0)  # where Ctrl-C is heard
+    if len(across) < min(_FEWEST, samples):
+        return None
     return TimingFinding(
         prompt_tokens=length, across=_separation(across), control=_separation(control)
     )

@@ -35,6 +35,7 @@ class Outcome(StrEnum):
     LEAKS = "leaks"
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not applicable"
+    LEFT_OUT = "left out"  # there was no time
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
+import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -36,6 +39,9 @@ _test = partial(plain_field, rich_help_panel="Tests")
 # What two tenants of one server cannot differ in.
 _ABSENT = {"model": "one server serves one model", "adapter": "the server has no adapters"}
 REPORT = "/admin/isolation/report"
+# With --quick: seconds until all tests end; removing what was made comes after it. Of any time that
+# is given, the paired tests end at one part, and the timing test at the next.
+_QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
 _PART = 3  # a prompt of the timing test takes at most this part of the device: 1 / 3
 
 
@@ -69,7 +75,17 @@ class VerifyFlags:
         min=1,
     )
     quick: bool = _test(
-        False, "--quick", help="Test each cell through one entry point instead of all six."
+        False,
+        "--quick",
+        help="Test each cell through one entry point instead of all six, and end within two "
+        "minutes: the report names what was left out.",
+    )
+    within_s: float | None = _test(
+        None,
+        help="Seconds within which to end, but for the removal of what was made and a restart. "
+        "[dim]\\[default: none; with --quick 75][/dim]",
+        min=1.0,
+        show_default=False,
     )
     restart: bool = _test(
         False,
@@ -116,6 +132,8 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
 
 async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...]) -> Record:
     _stop_on_sigterm()
+    began_at = time.monotonic()
+    within = flags.within_s or (_QUICK_S if flags.quick else math.inf)
     url = checked_url(flags.service_url or admin.url or service_url(admin))
     async with (
         AdminClient(*admin_target(admin)) as client,
@@ -126,45 +144,84 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
         first, second = await Fixtures(server, stack).pair()
         await server.identify(first.key)
         paired = PairedTest(server, flags.max_fill_tokens, each_entry=not flags.quick)
-        findings = await _compared(server, paired, tiers)
-        timing = await _timed(server, first, second, flags)
+        findings = await _compared(server, paired, tiers, began_at, within)
+        timing = await _timed(server, first, second, flags, began_at + _UNTIL_TIMED * within)
         eviction = None
         if flags.eviction_trials and _device_tokens(server) <= flags.max_fill_tokens:
-            eviction = await EvictionTest(server, first, second).run(flags.eviction_trials)
+            test = EvictionTest(server, first, second)
+            eviction = await test.run(flags.eviction_trials, began_at + within)
         elif flags.eviction_trials:
             why = f"it takes {_device_tokens(server)} tokens to fill the device"
             findings.append(_untested("eviction", "another tenant", Outcome.INCONCLUSIVE, why))
         if flags.restart:
             findings += await paired.over_restart()
             tiers = (*tiers, TierCase.RESTARTED)
-        record = _record(server.facts, began, tiers, findings, timing, eviction)
+        left_out = _left_out(flags, findings, timing, eviction)
+        record = _record(server.facts, began, tiers, findings, timing, eviction, left_out)
         await _hand_in(client, record, flags.samples)
     return record
 
 
 async def _compared(
-    server: ServerUnderTest, paired: PairedTest, tiers: Sequence[TierCase]
+    server: ServerUnderTest,
+    paired: PairedTest,
+    tiers: Sequence[TierCase],
+    began_at: float,
+    within: float,
 ) -> list[Finding]:
-    """What requests get that differ in one thing, and what one tenant may do to another's marks."""
+    """What requests get that differ in one thing, and what one tenant may do to another's marks.
+
+    Each tier has an equal part of the time.
+    """
     findings = [
         _untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
         for dimension, why in _ABSENT.items()
     ]
-    for tier in tiers:
-        findings += await paired.in_tier(tier)
-    async with AsyncExitStack() as short:
-        new = await Fixtures(server, short).pair()
-        return findings + await CacheControlTest(server, *new).run()
+    for number, tier in enumerate(tiers, 1):
+        until = began_at + _UNTIL_COMPARED * within * number / len(tiers)
+        findings += await paired.in_tier(tier, until)
+    left = began_at + _UNTIL_TIMED * within - time.monotonic()
+    try:
+        async with asyncio.timeout(None if math.isinf(left) else left), AsyncExitStack() as short:
+            new = await Fixtures(server, short).pair()
+            return findings + await CacheControlTest(server, *new).run()
+    except TimeoutError:
+        why = "it did not end in time"
+        return [*findings, _untested("cache control", "all", Outcome.LEFT_OUT, why)]
 
 
 async def _timed(
-    server: ServerUnderTest, first: TenantFixture, second: TenantFixture, flags: VerifyFlags
+    server: ServerUnderTest,
+    first: TenantFixture,
+    second: TenantFixture,
+    flags: VerifyFlags,
+    until: float,
 ) -> TimingFinding | None:
     if not flags.samples:
         return None
     most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
     length = min(flags.timing_tokens, most)
-    return await time_tenants(server, first, second, length, flags.samples)
+    return await time_tenants(server, first, second, length, flags.samples, until)
+
+
+def _left_out(
+    flags: VerifyFlags,
+    findings: Sequence[Finding],
+    timing: TimingFinding | None,
+    eviction: EvictionFinding | None,
+) -> list[str]:
+    """What there was no time for, in a line each."""
+    cut = [one for one in findings if one.outcome is Outcome.LEFT_OUT]
+    cells = Counter(one.tier for one in cut if one.tier != "any")
+    lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
+    lines += [f"the test of {one.dimension}" for one in cut if one.tier == "any"]
+    taken = 0 if timing is None else timing.across.samples
+    if taken < flags.samples:
+        lines.append(f"{flags.samples - taken} of {flags.samples} samples of the timing test")
+    is_inconclusive = any(one.dimension == "eviction" for one in findings)
+    if flags.eviction_trials and eviction is None and not is_inconclusive:
+        lines.append("the eviction test")
+    return lines
 
 
 def _device_tokens(server: ServerUnderTest) -> int:
@@ -178,8 +235,11 @@ def _record(
     findings: list[Finding],
     timing: TimingFinding | None,
     eviction: EvictionFinding | None,
+    left_out: list[str],
 ) -> Record:
     timed = None if timing is None else timing_outcome(timing)
+    if timed is Outcome.INCONCLUSIVE and any("timing test" in line for line in left_out):
+        timed = Outcome.LEFT_OUT
     evicted = None if eviction is None else eviction_outcome(eviction)
     return Record(
         began=began,
@@ -193,7 +253,8 @@ def _record(
         eviction=eviction,
         eviction_outcome=evicted,
         verdict=overall(findings, timed, evicted),
-        advice=list(advice(findings, timing, eviction)),
+        left_out=left_out,
+        advice=list(advice(findings, None if timed is Outcome.LEFT_OUT else timing, eviction)),
     )
 
 

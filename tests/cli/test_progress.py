@@ -1,7 +1,7 @@
 import pytest
 from rich.console import Console
 
-from cli.progress import progress_bar
+from cli.progress import progress_bar, progress_lines
 
 
 def test_it_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -9,6 +9,17 @@ def test_it_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFixture[s
         advance(1)
         advance(1, name="blocks (of the last)")
     assert capsys.readouterr().err.strip() == ""
+
+
+def test_lines_say_how_far_it_is_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.progress._EVERY_S", 0.0)
+    with progress_lines("cells", 2) as advance:
+        advance(1)
+        assert capsys.readouterr().err.strip() == "cells: 1 of 2"
+        advance(1)
+    assert capsys.readouterr().err.splitlines()[-1] == "cells: 2 of 2"
 
 
 @pytest.fixture
