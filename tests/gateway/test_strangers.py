@@ -126,3 +126,24 @@ def test_a_tenant_s_streams_leave_room_for_others(small: Served, engine: FakeEng
         assert read_answer(other).status == 200
         assert made(opened(small, held), small).status == 201
     wait_for(lambda: engine.running == 0, 30)
+
+
+def test_bodies_of_a_tenant_that_were_refused_hold_nothing(
+    small: Served, engine: FakeEngine
+) -> None:
+    """They are answered at once, and the rest of them may never come."""
+    del engine
+    half = head(small, CHAT, f"content-length: {len(BODY)}") + BODY[:-1]
+    with ExitStack() as held:
+        for number in range(1, ROOM - ROOM // 8 + 1):
+            opened(small, held).sendall(half)
+            wait_for(lambda: len(small.streams) == number, 30)  # noqa: B023
+        for _ in range(2 * ROOM):
+            refused = opened(small, held)
+            refused.sendall(half)
+            assert read_answer(refused).status == 429
+        other = opened(small, held)
+        length = f"content-length: {len(BODY)}"
+        other.sendall(head(small, CHAT, length, key=small.other_key) + BODY)
+        assert read_answer(other).status == 200
+        assert made(opened(small, held), small).status == 201

@@ -228,8 +228,9 @@ class BoundedConnection(CountedConnection):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way, and none has begun to come."""
-        return self.state is State.IDLE and not self._received
+        """Whether nobody waits for an answer; the rest of a body may be of no use any more."""
+        is_answered = self.state in (State.DRAINING, State.ENDED)
+        return is_answered or (self.state is State.IDLE and not self._received)
 
     def _await_request(self) -> None:
         """The client is not idle if one has come already."""
