@@ -37,17 +37,6 @@ class Agent:
     call: tuple[str, Callable[[Path], dict[str, Any]]]  # of its tool that shows the note
 
 
-def codex(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
-    provider = {"name": "Ratoon", "base_url": f"{url}/v1", "env_key": "RATOON_API_KEY"}
-    lines = [f"model = {json.dumps(MODEL)}", 'model_provider = "ratoon"']
-    lines += ["[model_providers.ratoon]", 'wire_api = "responses"']
-    lines += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
-    (home / ".codex").mkdir(exist_ok=True)
-    (home / ".codex" / "config.toml").write_text("\n".join(lines))
-    options = ["exec", "--json", "--skip-git-repo-check"]
-    return [*options, QUESTION], {"RATOON_API_KEY": key}
-
-
 def opencode(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -91,9 +80,6 @@ def note_as(*names: str) -> Callable[[Path], dict[str, Any]]:
 
 
 AGENTS = {
-    "codex": Agent(
-        "@openai/codex", "codex", codex, ("exec_command", lambda note: {"cmd": f"cat {note}"})
-    ),
     "opencode": Agent("opencode-ai", "opencode", opencode, ("read", note_as("filePath"))),
     "qwen-code": Agent(
         "@qwen-code/qwen-code", "qwen", qwen_code, ("read_file", note_as("file_path"))
