@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,9 @@ from engine.models.architectures.rope_fields import ROPES
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import ITEM_BYTES
+
+if TYPE_CHECKING:
+    from cli.serving.chat_check import Chats
 
 Asked = Annotated[
     str | None,
@@ -64,6 +67,7 @@ class Served:
     context: int  # tokens
     weight_format: str
     dtype: str | None  # None: the files do not say
+    chats: Chats | None  # None: only config.json was asked about
 
 
 def models(model: Asked = None, *, json: Json = False) -> None:
@@ -72,7 +76,8 @@ def models(model: Asked = None, *, json: Json = False) -> None:
     Architectures, formats of weights, types of KV and scalings of rope, as config.json names them.
     With MODEL, whether it would be served; if not, the line is the one that 'ratoon serve' would
     end with, and the exit status is 1. Its tensors are not opened, and of a hub id no weights are
-    downloaded.
+    downloaded. Of a directory or a hub id, also which formats of calls and reasoning are
+    recognised, and what its chat template does not take and what becomes of that.
 
     Examples:
 
@@ -112,13 +117,15 @@ def _checked(model: str) -> Served:
         return _served(
             model, served_model(ModelSource(path.parent, model), ENGINE_DEFAULTS, has_weights=False)
         )
+    from cli.serving.chat_check import chats_of  # loads the tokenizer's library
+
     source = resolve(model, "dummy")
     config = served_model(source, ENGINE_DEFAULTS, has_weights=path.is_dir())
     check_defaults(source.directory)
-    return _served(model, config)
+    return _served(model, config, chats_of(source.directory))
 
 
-def _served(model: str, config: ModelConfig) -> Served:
+def _served(model: str, config: ModelConfig, chats: Chats | None = None) -> Served:
     return Served(
         model=model,
         family=config.family,
@@ -126,6 +133,7 @@ def _served(model: str, config: ModelConfig) -> Served:
         context=config.max_positions,
         weight_format=config.weight_format.name,
         dtype=config.dtype,
+        chats=chats,
     )
 
 
@@ -154,3 +162,8 @@ def _say(served: Served) -> None:
         f"{served.context:,} tokens of context, {served.weight_format} weights"
         f"{'' if served.dtype is None else f' ({served.dtype})'}"
     )
+    if served.chats is not None:
+        from cli.serving.chat_check import in_lines
+
+        for line in in_lines(served.chats):
+            typer.echo(line)

@@ -23,6 +23,7 @@ from gateway.prompts.templates.compiled import CannotRender
 from gateway.prompts.templates.files import DEFAULT, TOOL_USE, special_tokens, template_sources
 from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.forms import Tool
+from gateway.prompts.templates.limits import Limit, limits_of
 from gateway.turn_formats.choose import reasoning_format
 
 Scalar = str | int | float | bool | None
@@ -118,6 +119,13 @@ class ChatTemplate:
         """BadRequest that names the first message that would not be shown, or not in its place."""
         asked = {**self.variables, **(variables or {})}
         self._of(tools).check(messages, asked, has_tools=bool(tools), asks=add_generation_prompt)
+
+    def limits(self) -> dict[str, list[Limit]]:
+        """By the name of each template that is used, all that it cannot do."""
+        used = {DEFAULT: self._plain}
+        if self._tool_use is not self._plain:
+            used[TOOL_USE] = self._tool_use
+        return {name: limits_of(template) for name, template in used.items()}
 
     def _of(self, tools: Sequence[Tool] | None) -> FittedTemplate:
         return self._tool_use if tools else self._plain

@@ -13,6 +13,8 @@ from engine.models.architectures.rope_fields import ROPES
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.zoo.families import family
+from tests.zoo.models import write_runnable
 
 
 def test_every_architecture_is_listed_with_models_that_have_it(console: Console) -> None:
@@ -50,6 +52,7 @@ def test_a_model_that_is_served_is_described(
         (directory / "model.safetensors").touch()
     asked = str(directory) if weights else str(directory / "config.json")
     found = console.type("models", asked, "--json").json
+    assert (found.pop("chats") is not None) == weights  # config.json alone tells nothing of them
     assert found == {
         "model": asked,
         "family": "llama",
@@ -79,3 +82,68 @@ def test_neither_needs_torch(tmp_path: Path) -> None:
         loaded = loaded_by(tmp_path, *words)
         assert "engine.models.architectures.registry" in loaded
         assert not {"torch", "triton", "tokenizers", "huggingface_hub"} & loaded
+
+
+def model_of(directory: Path, name: str) -> Path:
+    write_runnable(family(name), directory)
+    (directory / "model.safetensors").touch()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "tools", "reasoning", "line"),
+    [
+        ("qwen3", "hermes", "think", "thinking of earlier turns: dropped"),
+        ("llama3.1", "llama3_json", None, "several calls in a turn: shown as turns of one call"),
+        ("gpt-oss", "harmony", "harmony", "system messages inside the conversation: rendered as"),
+        ("mistral-nemo", "mistral", None, "user's turns in a row: joined"),
+        ("gemma3", None, None, "tools: not shown"),
+    ],
+)
+def test_what_is_recognised_is_said(
+    console: Console, tmp_path: Path, name: str, tools: str | None, reasoning: str | None, line: str
+) -> None:
+    asked = str(model_of(tmp_path / name, name))
+    chats = console.type("models", asked, "--json").json["chats"]
+    assert (chats["tools"], chats["reasoning"]) == (tools, reasoning)
+    printed = console.type("models", asked).out
+    assert f"\n  {line}" in printed
+    assert f"\ntools: {tools or 'no format was recognised, requests with tools'}" in printed
+    assert f"\nreasoning: {reasoning or 'no format was recognised'}" in printed
+    for limit in chats["templates"][0]["limits"]:
+        assert f"\n  {limit['cannot']}: {limit['instead']}\n" in printed
+
+
+def test_further_templates_are_named_and_what_is_not_used(console: Console, tmp_path: Path) -> None:
+    directory = model_of(tmp_path / "two", "gemma3")
+    (directory / "chat_template.jinja").write_text(family("gemma3").template())
+    further = directory / "additional_chat_templates"
+    further.mkdir()
+    (further / "tool_use.jinja").write_text(family("qwen3").template())
+    (further / "rag.jinja").write_text("{{ documents }}")
+    printed = console.type("models", str(directory)).out
+    assert "\nchat templates: default, rag (not used), tool_use\ntools: hermes\n" in printed
+    templates = console.type("models", str(directory), "--json").json["chats"]["templates"]
+    assert {one["name"]: one["limits"] is not None for one in templates} == {
+        "default": True,
+        "rag": False,
+        "tool_use": True,
+    }
+
+
+def test_a_model_without_a_template_refuses_chats(console: Console, tmp_path: Path) -> None:
+    directory = model_of(tmp_path / "base", "qwen3")
+    refused = "no default chat template: chats are refused, completions are served\n"
+    assert refused not in console.type("models", str(directory)).out
+    (directory / "tokenizer_config.json").write_text("{}")
+    assert console.type("models", str(directory)).out.endswith(refused)
+    chats = console.type("models", str(directory), "--json").json["chats"]
+    assert chats == {"templates": [], "tools": None, "reasoning": None}
+
+
+def test_a_template_that_ends_the_start_is_said(console: Console, tmp_path: Path) -> None:
+    directory = model_of(tmp_path / "broken", "qwen3")
+    (directory / "chat_template.jinja").write_text("{% if %}")
+    printed = console.type("models", str(directory))
+    assert printed.status == 1
+    assert printed.err.startswith("ratoon: the chat template does not compile: ")

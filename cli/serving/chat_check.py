@@ -1,0 +1,82 @@
+"""Tells what is recognised of a model's chat template, as the gateway finds it at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.errors import ModelRefused
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.templates.files import template_sources
+from gateway.prompts.templates.limits import Limit
+from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+
+_NO_TOOLS = "no format was recognised, requests with tools are refused without --tool-format"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFound:
+    """A chat template by its name, and what it cannot do; None where it is not used."""
+
+    name: str
+    limits: list[Limit] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chats:
+    """How a model is chatted with. Without a template that is used, chats are refused."""
+
+    templates: list[TemplateFound]
+    tools: str | None  # the format of calls, as --tool-format names it
+    reasoning: str | None
+
+
+def chats_of(directory: Path) -> Chats:
+    """All that a start would find there; ModelRefused where a file ends it."""
+    try:
+        tokenizer = Tokenizer.load(directory)
+        template = ChatTemplate.load(directory, tokenizer.control)
+        names = list(template_sources(directory))
+    except ModelFileBroken as error:
+        raise ModelRefused(str(error)) from error
+    forms = AnswerForms.of(template, tokenizer, None)
+    limits = {} if template is None else template.limits()
+    return Chats(
+        templates=[TemplateFound(name, limits.get(name)) for name in names],
+        tools=None if forms.tools is None else forms.tools.name,
+        reasoning=_reasoning(forms),
+    )
+
+
+def _reasoning(forms: AnswerForms) -> str | None:
+    if forms.reasoning is not None:
+        return forms.reasoning.name
+    tools = forms.tools
+    return tools.name if tools is not None and tools.reads_reasoning else None
+
+
+def in_lines(chats: Chats) -> list[str]:
+    """The same for people: a line each."""
+    used = [one for one in chats.templates if one.limits is not None]
+    if not used:
+        return ["no default chat template: chats are refused, completions are served"]
+    lines = [
+        f"chat templates: {', '.join(map(_named, chats.templates))}",
+        f"tools: {chats.tools or _NO_TOOLS}",
+        f"reasoning: {chats.reasoning or 'no format was recognised, it stays in the text'}",
+    ]
+    for one in used:
+        lines += _limits(one)
+    return lines
+
+
+def _named(one: TemplateFound) -> str:
+    return one.name if one.limits is not None else f"{one.name} (not used)"
+
+
+def _limits(one: TemplateFound) -> list[str]:
+    if not one.limits:
+        return [f"the template {one.name} takes any chat as it is sent"]
+    told = [f"  {limit.cannot}: {limit.instead}" for limit in one.limits]
+    return [f"the template {one.name} does not take:", *told]

@@ -1,0 +1,117 @@
+"""Lists what a chat template cannot do and what is done instead, in words for an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.prompts.templates.compiled import CannotRender
+from gateway.prompts.templates.fitted import FittedTemplate
+from gateway.prompts.templates.forms import Tool
+from gateway.prompts.templates.probing import chat_of
+from gateway.prompts.templates.shapes import ONE_TOOL, thoughts_of
+
+
+class Limit(Struct, frozen=True):
+    """One kind of message or turn that a template does not take, and what becomes of it."""
+
+    cannot: str
+    instead: str
+
+
+_OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
+    (
+        "leading_system",
+        "one",
+        Limit("several system messages at the beginning", "joined"),
+    ),
+    (
+        "leading_system",
+        "none",
+        Limit("system messages at the beginning", "put before the text of the user's first turn"),
+    ),
+    (
+        "later_system",
+        False,
+        Limit("system messages inside the conversation", "rendered as a user's turn"),
+    ),
+    ("system_alone", False, Limit("system messages alone", "followed by an empty user's turn")),
+    ("users_in_a_row", False, Limit("user's turns in a row", "joined")),
+    ("assistants_in_a_row", False, Limit("assistant's turns in a row", "joined")),
+    (
+        "assistant_first",
+        False,
+        Limit("chats that the assistant begins", "begun with an empty user's turn"),
+    ),
+    ("empty_answers", False, Limit("assistant's turns that say nothing", "left out")),
+    ("calls", "one", Limit("several calls in a turn", "shown as turns of one call each")),
+    ("calls", "text", Limit("calls", "shown as text of the assistant's turn")),
+    (
+        "text_beside_calls",
+        "apart",
+        Limit("a text beside calls", "shown as a turn before them"),
+    ),
+    (
+        "text_beside_calls",
+        "thought",
+        Limit(
+            "a text beside calls",
+            "shown as the end of the thought; once the turn is over, as a turn before them",
+        ),
+    ),
+    ("results", False, Limit("results of calls", "rendered as a user's turn")),
+    ("user_after_result", False, Limit("a user's turn after a result", "joined to the result")),
+    (
+        "shows_call_ids",
+        False,
+        Limit("ids of calls", "not shown; results are put in the order of their calls"),
+    ),
+    ("short_ids", True, Limit("ids of calls but nine letters or digits", "replaced by such")),
+    (
+        "completed_tools",
+        "described",
+        Limit("tools without a description", "given an empty one"),
+    ),
+    (
+        "completed_tools",
+        "whole",
+        Limit("tools without a description or parameters", "given empty ones"),
+    ),
+)
+_NO_TOOLS = Limit("tools", "not shown")
+_NO_THOUGHTS = Limit("thinking that is sent back", "dropped")
+_NO_EARLIER_THOUGHTS = Limit("thinking of earlier turns", "dropped")
+
+
+def limits_of(template: FittedTemplate) -> list[Limit]:
+    """All that the template does not take as it is sent."""
+    traits = template.traits
+    known = [limit for name, value, limit in _OF_TRAITS if getattr(traits, name) == value]
+    return [*known, *_dropped(template)]
+
+
+def _dropped(template: FittedTemplate) -> Iterator[Limit]:
+    """The parts that are left out of the prompt: nothing can stand for it."""
+    if ONE_TOOL[0]["function"]["name"] not in _text(template, "u", ONE_TOOL):
+        yield _NO_TOOLS
+    if _shows_thoughts(template, "u ar u"):
+        return
+    now = _shows_thoughts(template, "u arc t", ONE_TOOL)
+    yield _NO_EARLIER_THOUGHTS if now else _NO_THOUGHTS
+
+
+def _shows_thoughts(
+    template: FittedTemplate, spelled: str, tools: list[Tool] | None = None
+) -> bool:
+    text = _text(template, spelled, tools)
+    return all(thought in text for thought in thoughts_of(chat_of(spelled)))
+
+
+def _text(template: FittedTemplate, spelled: str, tools: list[Tool] | None) -> str:
+    """The chat's text; empty where it cannot be rendered."""
+    try:
+        return template.render(template.fitted(chat_of(spelled)), tools, {}, asks=True)
+    except CannotRender:
+        return ""

@@ -1,0 +1,61 @@
+"""What is told of a template is what it does with a chat."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from gateway.prompts.templates.fitted import FittedTemplate
+from gateway.prompts.templates.limits import limits_of
+from tests.zoo.families import family
+
+TAKES_ALL = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content or '' }}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.id }}{{ c.function }}{% endfor %}"
+    "{{ m.tool_call_id or '' }}{% endfor %}{% if tools %}{{ tools }}{% endif %}"
+)
+
+
+@cache
+def told(name: str) -> dict[str, str]:
+    one = family(name)
+    tokens = {"eos_token": one.ends[0], "bos_token": one.bos or ""}
+    limits = limits_of(FittedTemplate(one.template(), tokens))
+    return {limit.cannot: limit.instead for limit in limits}
+
+
+def test_of_a_template_that_takes_any_chat_nothing_is_told() -> None:
+    assert limits_of(FittedTemplate(TAKES_ALL, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "cannot", "instead"),
+    [
+        ("mistral-nemo", "qwen3", "user's turns in a row", "joined"),
+        (
+            "mistral-nemo",
+            "gemma3",
+            "system messages at the beginning",
+            "put before the text of the user's first turn",
+        ),
+        ("gemma3", "qwen3", "system messages inside the conversation", "rendered as a user's turn"),
+        ("gemma3", "llama3.1", "calls", "shown as text of the assistant's turn"),
+        ("gemma3", "llama3.1", "tools", "not shown"),
+        ("llama3.1", "qwen3", "several calls in a turn", "shown as turns of one call each"),
+        ("llama3.1", "qwen3", "a text beside calls", "shown as a turn before them"),
+        ("llama3.1", "qwen3", "thinking that is sent back", "dropped"),
+        ("gpt-oss", "llama3.1", "thinking of earlier turns", "dropped"),
+        ("gpt-oss", "qwen3", "tools without a description", "given an empty one"),
+        (
+            "mistral-nemo",
+            "qwen3",
+            "ids of calls but nine letters or digits",
+            "replaced by such",
+        ),
+    ],
+)
+def test_published_templates(name: str, other: str, cannot: str, instead: str) -> None:
+    """Each beside another family, of which the same is not told."""
+    assert told(name)[cannot] == instead
+    assert cannot not in told(other)
