@@ -50,7 +50,7 @@ class DiagnosticsUnavailable(Struct, frozen=True, tag_field="type", tag="unavail
 CacheDiagnostics = CacheMissed | CacheHit | ComparisonNotFound | DiagnosticsUnavailable
 
 
-class CacheQuestions(Struct, frozen=True):
+class MissQuestions(Struct, frozen=True):
     """What a request asks about its misses, and so what its response has."""
 
     compared_with: str | None = None  # by `comparison_response_id`
@@ -58,7 +58,7 @@ class CacheQuestions(Struct, frozen=True):
     previous_id: str | None = None  # of `ratoon`, which goes first
 
     @classmethod
-    def of(cls, wire: ResponsesRequest) -> CacheQuestions:
+    def of(cls, wire: ResponsesRequest) -> MissQuestions:
         """What `wire` asks."""
         options, own = wire.prompt_cache_options, wire.ratoon
         compared_with = None if options is None else options.comparison_response_id

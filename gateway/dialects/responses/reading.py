@@ -19,7 +19,7 @@ from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.dialects.responses.answer_form import answer_form
-from gateway.dialects.responses.diagnostics import CacheQuestions
+from gateway.dialects.responses.diagnostics import MissQuestions
 from gateway.dialects.responses.items import STORED, Placed, checked
 from gateway.dialects.responses.marks import marks_of_response
 from gateway.dialects.responses.replies import AppliedCacheOptions, ResponseReply
@@ -110,7 +110,7 @@ def understood(
         replace(
             _generation_request(wire, prompt, form, request_id, bounds, defaults),
             marks=marks_of_response(wire, shown, prompt, tools),
-            explain=CacheQuestions.of(wire).explain(partial(_parts, wire, prompt, kept)),
+            explain=MissQuestions.of(wire).explain(partial(_parts, wire, prompt, kept)),
         ),
         _begun(wire, request_id, model, defaults, ratoon_reply(None, tuple(tools.passed_over))),
         tools.calls(),

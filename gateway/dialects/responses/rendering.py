@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
-from gateway.dialects.responses.diagnostics import CacheQuestions
+from gateway.dialects.responses.diagnostics import MissQuestions
 from gateway.dialects.responses.events import (
     ResponseCompleted,
     ResponseCreated,
@@ -62,7 +62,7 @@ class ResponseRendering:
         request_id: str,
         begun: ResponseReply,
         first_item: int,
-        asked: CacheQuestions,
+        asked: MissQuestions,
         calls: Mapping[str, Called],
         *,
         has_output: bool = True,

@@ -19,7 +19,7 @@ from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import DialectRequest, json_response, read_wire
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai_shape import limit_headers
-from gateway.dialects.responses.diagnostics import CacheQuestions
+from gateway.dialects.responses.diagnostics import MissQuestions
 from gateway.dialects.responses.events import ResponseEvent
 from gateway.dialects.responses.listing import a_page
 from gateway.dialects.responses.reader import ResponsesReader
@@ -79,7 +79,7 @@ class ResponsesCreation:
             wanted.request_id,
             begun,
             asked.count,
-            CacheQuestions.of(wire),
+            MissQuestions.of(wire),
             asked.calls,
             has_output=wanted.has_output,
         )

@@ -22,7 +22,7 @@ from gateway.http.body_memory import OPERATOR
 STRANGERS = "?"  # no tenant has this id
 
 
-class Held(Protocol):
+class HeldConnection(Protocol):
     """A connection, as far as its holder matters."""
 
     @property
@@ -31,7 +31,7 @@ class Held(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Held)
+C = TypeVar("C", bound=HeldConnection)
 
 
 class Holders(Generic[C]):

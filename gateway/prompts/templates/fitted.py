@@ -21,7 +21,7 @@ from gateway.prompts.templates.forms import Tool, given_of
 from gateway.prompts.templates.probing import find_traits
 from gateway.prompts.templates.shapes import (
     ONE_TOOL,
-    Kind,
+    TurnKind,
     kinds_of,
     missed,
     shape_of,
@@ -79,7 +79,7 @@ class FittedTemplate:
             )
 
     def _missed(
-        self, kinds: Sequence[Kind], variables: _Items, has_tools: bool, asks: bool
+        self, kinds: Sequence[TurnKind], variables: _Items, has_tools: bool, asks: bool
     ) -> int | None:
         """The place of the first message of a shape that the template would not show.
 

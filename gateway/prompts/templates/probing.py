@@ -18,7 +18,7 @@ from gateway.prompts.messages import Message, Part, ToolCall, ToolResult
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted
 from gateway.prompts.templates.forms import Tool, given_of
-from gateway.prompts.templates.shapes import ONE_TOOL, Kind, is_whole, shape_of, thoughts_of
+from gateway.prompts.templates.shapes import ONE_TOOL, TurnKind, is_whole, shape_of, thoughts_of
 from gateway.prompts.templates.traits import ReasoningField, TemplateTraits
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
@@ -168,12 +168,12 @@ def _with_long_ids(message: Message) -> Message:
 
 def chat_of(spelled: str) -> list[Message]:
     """The chat that `_Question` spells, as a shape."""
-    kinds, returned = list[Kind](), 0
+    kinds, returned = list[TurnKind](), 0
     for word in spelled.split():
         role, calls = _ROLES[word[0]], word.count("c")
         text = "." if not calls or "x" in word else None
         text = "" if "0" in word else text
         call = returned if role == "tool" else None
         returned = returned + 1 if role == "tool" else 0
-        kinds.append(Kind(role, "r" in word, text, calls, call))
+        kinds.append(TurnKind(role, "r" in word, text, calls, call))
     return shape_of(kinds)

@@ -40,7 +40,7 @@ ONE_TOOL: list[Tool] = [
 ]
 
 
-class Kind(NamedTuple):
+class TurnKind(NamedTuple):
     """The kind of a message."""
 
     role: str
@@ -51,7 +51,7 @@ class Kind(NamedTuple):
     named: bool = False
 
 
-def kinds_of(messages: Iterable[Message]) -> list[Kind]:
+def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
     """The kind of each message."""
     ids: list[str | None] = []  # of the latest calls
     kinds = []
@@ -68,13 +68,15 @@ def kinds_of(messages: Iterable[Message]) -> list[Kind]:
             if isinstance(part, ToolResult):
                 call = ids.index(part.call_id) if part.call_id in ids else -1
         ids = calls or ids
-        kinds.append(Kind(message.role, thinks, text, len(calls), call, message.name is not None))
+        kinds.append(
+            TurnKind(message.role, thinks, text, len(calls), call, message.name is not None)
+        )
     return kinds
 
 
-def shortened(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+def shortened(kinds: Iterable[TurnKind]) -> tuple[TurnKind, ...]:
     """The same with no loop that is gone through more than twice."""
-    kept: list[Kind] = []
+    kept: list[TurnKind] = []
     for kind in kinds:
         kept.append(kind)
         for length in range(1, _LONGEST_LOOP + 1):
@@ -84,7 +86,7 @@ def shortened(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     return tuple(kept)
 
 
-def shape_of(kinds: Iterable[Kind]) -> list[Message]:
+def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
     """A chat of these kinds, in which every text is a word of its own."""
     words = (f"zq{number}qz" for number in range(1 << 62))
     first = calls = 0  # of the latest message with calls, and of all

@@ -17,6 +17,8 @@ OF_OTHER_PACKAGES = {
     "engine.link.interface",
     "engine.errors",
     "engine.link.messages",
+    "engine.grammars.schemas.json_value",
+    "engine.link.outlasting",
     "engine.link.query_messages",
     "engine.link.stats_messages",
     "engine.link.view_messages",
