@@ -17,13 +17,14 @@ from gateway.auth.private_file import PrivateFileError
 from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate, variables_in
+from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.sampling_defaults import (
     GenerationConfigBroken,
     SamplingDefaults,
     in_words,
     read_sampling_defaults,
 )
+from gateway.prompts.template_variables import variables_in
 from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
 from gateway.state.identity import WrongState
 from gateway.state.sqlite.file import DatabaseFault

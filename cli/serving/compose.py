@@ -21,7 +21,7 @@ from engine.models.shards import MOST_RANKS
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
-from gateway.prompts.chat_template import variables_in
+from gateway.prompts.template_variables import variables_in
 from gateway.turn_formats.choose import tool_format_names
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.

@@ -11,27 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from gateway.errors import BadRequest
 from gateway.prompts.content_marks import ContentMarks, Given, escaped
 from gateway.prompts.control_tokens import ControlTokens, Rendered
 from gateway.prompts.messages import Message, Text
 from gateway.prompts.prefill import Prefill, spelled
 from gateway.prompts.shown_turns import shown_turns
+from gateway.prompts.template_variables import Scalar
 from gateway.prompts.templates.compiled import CannotRender
 from gateway.prompts.templates.files import DEFAULT, TOOL_USE, special_tokens, template_sources
 from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.forms import Tool
 from gateway.prompts.templates.limits import Limit, limits_of
 from gateway.turn_formats.choose import reasoning_format
-
-Scalar = str | int | float | bool | None
-
-
-def variables_in(spelled: str | None) -> dict[str, Scalar]:
-    """Variables for a template, of JSON; msgspec.DecodeError for what is no object of scalars."""
-    return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 
 @dataclass(frozen=True, slots=True)

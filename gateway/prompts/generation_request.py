@@ -17,8 +17,8 @@ import msgspec
 from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
-from gateway.prompts.chat_template import Scalar
 from gateway.prompts.messages import Message, ToolCall
+from gateway.prompts.template_variables import Scalar
 from gateway.prompts.templates.forms import Tool
 from gateway.prompts.tokenizer import TokenIds
 from gateway.prompts.verbatim_turns.splicing import Place

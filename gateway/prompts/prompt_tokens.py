@@ -14,11 +14,12 @@ import numpy as np
 
 from engine.link.messages import Welcome
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate, Scalar
+from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
 from gateway.prompts.long_text import CHUNK, LongTexts
+from gateway.prompts.template_variables import Scalar
 from gateway.prompts.text_memory import Owner, TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.splicing import SplicedChat

@@ -144,7 +144,7 @@ def refuse(scene: Scene) -> None:
         "tool": chat(text, tools=[{"type": "function", "function": {"name": text}}]),
         "bad tool": chat(
             text,
-            tools=[{"type": text, "function": {"name": text, "parameters": {text: text}}}],
+            tools=[{"type": "function", "function": {"name": text, "parameters": text}}],
             tool_choice="none",
         ),
         "too long": chat(text * 40_000),

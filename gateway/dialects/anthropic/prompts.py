@@ -16,9 +16,9 @@ from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import asks_something, refuse_unsupported
-from gateway.prompts.chat_template import Scalar
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt
 from gateway.prompts.messages import Message, Text
+from gateway.prompts.template_variables import Scalar
 
 _THINKS_NOT: dict[str, Scalar] = {"enable_thinking": False}
 _NOTHING = (Text(""),)

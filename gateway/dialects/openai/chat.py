@@ -25,11 +25,11 @@ from gateway.prompts.chat_json import (
     refuse_unsupported,
     unsupported,
 )
-from gateway.prompts.chat_template import Scalar
 from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.explaining import message_parts, tool_parts
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
+from gateway.prompts.template_variables import Scalar
 
 
 def request_of_chat(

@@ -35,7 +35,6 @@ from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
-from gateway.prompts.chat_template import Scalar
 from gateway.prompts.explaining import tool_parts
 from gateway.prompts.generation_request import (
     AnswerForm,
@@ -44,6 +43,7 @@ from gateway.prompts.generation_request import (
     TextRules,
 )
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
+from gateway.prompts.template_variables import Scalar
 
 # Beyond these an answer would have to have what it has not.
 _INCLUDABLE = {

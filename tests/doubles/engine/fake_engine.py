@@ -189,6 +189,7 @@ class FakeEngine:
                 completion_tokens=did.generated,
                 engine_seconds=ENGINE_SECONDS,
                 cache=cache,
+                prompt_logprobs=None if planned else _scores(request),
             )
             if on_end is not None:
                 on_end(end)

@@ -129,7 +129,6 @@ async def test_a_prefix_is_for_a_group_that_is_there_and_keeps_it(office: Office
         ({"tools": []}, "invalid_value", "messages"),
         ({}, "invalid_value", "messages"),
         ({"text": RULES, "messages": SYSTEM}, "invalid_value", "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "invalid_value", "messages"),
         ({"messages": [{"role": "user"}]}, "invalid_value", "messages[0].content"),
         ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value", "messages[0].role"),
         (
