@@ -33,6 +33,7 @@ from gateway.http.protocol.own_cookies import own_cookies
 from gateway.http.protocol.state import State
 from gateway.http.request_head import owner_told_to
 
+MAX_LENGTH_DIGITS = 19  # of what fits into 64 bits; leading zeros have a value, but no end
 _ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
 _MAX_SLICES = 64  # of a chunked body, in one turn
 _MAX_PIECES = 64
@@ -184,6 +185,8 @@ class BoundedConnection(CountedConnection):
         """A field of the head. What comes after the body is counted and that is all."""
         if self.state is not State.HEAD:
             self._framing.on_trailer(name, value)
+        elif name.lower() == b"content-length" and len(value) > MAX_LENGTH_DIGITS:
+            raise httptools.HttpParserError("the length of the body has too many digits")
         elif name.lower() != b"cookie":
             super().on_header(name, value)
         elif cookies := own_cookies(value):

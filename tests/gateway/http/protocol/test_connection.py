@@ -100,6 +100,18 @@ def test_after_a_body_that_nobody_read_the_next_request_is_answered(
         assert read_answer(connection).status == 200
 
 
+@pytest.mark.parametrize(("zeros", "status"), [(0, 200), (15, 200), (18, 400), (5000, 400)])
+def test_a_length_of_too_many_digits_reaches_no_route(
+    served: Served, engine: FakeEngine, caplog: pytest.LogCaptureFixture, zeros: int, status: int
+) -> None:
+    length = "0" * zeros + str(len(BODY))
+    with connected(served) as connection:
+        connection.sendall(head(served, CHAT, f"content-length: {length}") + BODY)
+        assert read_answer(connection).status == status
+    assert len(engine.requests) == (status == 200)
+    assert "broke the gateway" not in caplog.text
+
+
 def test_a_head_over_the_bound(served: Served, engine: FakeEngine) -> None:
     with connected(served) as connection:
         connection.sendall(b"GET /v1/models HTTP/1.1\r\nx-a: " + b"a" * 10_000)
