@@ -69,6 +69,9 @@ from prefix_cache.namespace import Namespace, NamespacePath
 
 T = TypeVar("T")
 
+# Candidates of all tokens of a request's prompts, and two more of each. They are written by the
+# event loop at 3 us each, and everybody waits for that.
+_MAX_SCORED = 1 << 17
 _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
 
 
@@ -292,6 +295,7 @@ def _generates(
     writer: str,
 ) -> tuple[Generate, ...]:
     """One for each choice of each prompt, in this order."""
+    _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for prompt in prepared:
         sampling = within_context(wanted, len(prompt.token_ids), max_model_len)
@@ -316,6 +320,21 @@ def _generates(
                 )
             )
     return tuple(generates)
+
+
+def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
+    """BadRequest for log-probabilities of prompts that would hold up everybody to be written."""
+    likeliest = wanted.sampling.prompt_logprobs
+    if likeliest is None:
+        return
+    most = _MAX_SCORED // (likeliest + 2)
+    if prompt_tokens * wanted.choices > most:
+        raise BadRequest(
+            f"the prompts of all choices have {prompt_tokens * wanted.choices} tokens; with "
+            f"{likeliest} log-probabilities of each there may be {most}",
+            code="too_many_logprobs",
+            param="prompt_logprobs",
+        )
 
 
 def _lower(one: Priority, other: Priority) -> Priority:

@@ -88,3 +88,15 @@ def test_more_than_are_told_and_streams_are_refused(
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "prompt_logprobs"
     assert http.post("/v1/chat/completions", json=CHAT | {"prompt_logprobs": 20}).is_success
+
+
+@pytest.mark.parametrize(("n", "status"), [(1, 200), (2, 400)])
+def test_more_than_is_written_in_a_moment_is_refused(
+    http: httpx.Client, engine: FakeEngine, n: int, status: int
+) -> None:
+    body = {"model": MODEL, "prompt": "x" * 3000, "prompt_logprobs": 20, "n": n, "max_tokens": 1}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == status
+    if status == 400:
+        assert answer.json()["error"]["code"] == "too_many_logprobs"
+        assert engine.requests == []
