@@ -1,4 +1,4 @@
-"""Where an agent runs, as it tells the model in its system prompt: directory, date, state of git.
+"""Move what an agent's system prompt says of where it runs: directory, date, state of git.
 
 Agents write it between tags of its own, in the middle of instructions that are the same for
 everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`.

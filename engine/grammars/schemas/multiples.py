@@ -1,4 +1,4 @@
-"""How much memory the keyword `multipleOf` takes.
+"""Bound the memory that the keyword `multipleOf` takes.
 
 The library makes an automaton of the remainders, a state for each, once it has the model's tokens:
 in the engine, where nothing ends it. Of 99,991 it takes 0.7 s and 47 MB, of ten times as many ten
