@@ -21,7 +21,7 @@ from engine.stats.counters import EngineCounters
 from engine.stats.tree_views import TreeViews
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
-from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Move, Plan, Tier
 

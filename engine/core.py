@@ -53,7 +53,7 @@ from engine.scheduling.unready import Unready
 from engine.stats.report import report
 from engine.stats.tree_views import PACE_S
 from engine.stats.views import view
-from prefix_cache.quotas.shares import PUBLISHED
+from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts

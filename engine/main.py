@@ -44,7 +44,7 @@ from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
 from engine.startup.outline import ModelOutline, outline_model
 from engine.startup.warm_up import warm_up
-from prefix_cache.policies.expected_value import by_name
+from prefix_cache.eviction.expected_value import by_name
 
 CPU_MAX_STEP_MS = 1000.0
 CUDA_MAX_STEP_MS = 60.0

@@ -14,24 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError
+from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed
+from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
-from prefix_cache.leases.capacity import Capacity
+from prefix_cache.invariants import check
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.leasing import Leasing
-from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.leases.loader import Loader, Whereabouts, probed, whereabouts
 from prefix_cache.leases.retained_prefixes import RetainedPrefix, RetainedPrefixes
+from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.policies.eviction_policy import EvictionPolicy, LeastRecentlyUsed
-from prefix_cache.quotas.enforcement import Quotas
+from prefix_cache.restart import Restart
+from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome, InFlight
-from prefix_cache.tiers.loader import Loader, Whereabouts, probed, whereabouts
-from prefix_cache.tiers.reuse_accounting import ReuseAccounting
+from prefix_cache.tiers.quotas import Quotas
 from prefix_cache.tiers.tier_pools import Tiers
-from prefix_cache.tree.commit import Committer
-from prefix_cache.tree.invariants import check
-from prefix_cache.tree.restart import Restart
 from prefix_cache.tree.survey import Survey
 from prefix_cache.tree.tree import RadixTree
 from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan

@@ -20,11 +20,11 @@ import typer
 
 from benchmarks.record import emit
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.expected_value import by_name
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.names import PolicyName
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.policies.expected_value import by_name
 from prefix_cache.tiers.tier_pools import Tiers
 
 BLOCK_SIZE = 16

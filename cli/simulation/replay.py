@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from cli.simulation.trace import BlockTrace, Request
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath, derive_namespace
-from prefix_cache.policies.expected_value import by_name
-from prefix_cache.quotas.shares import Quota
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import DISK_TIER, HOST_TIER, Move, Tier
 

@@ -25,7 +25,7 @@ from engine.link.tcp.curve import LinkKey
 from engine.link.waker import Waker
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
-from prefix_cache.tiers.load_or_recompute import PrefillTimes
+from prefix_cache.leases.load_or_recompute import PrefillTimes
 from storage.copies import CopyEvent
 from storage.device_pool import DevicePool
 

@@ -22,7 +22,7 @@ from engine.exchange.seal import SealedPlace
 from engine.exchange.wire import Slices
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.tiers.tier_pools import BlockIds
+from prefix_cache.tree.edge import BlockIds
 from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]

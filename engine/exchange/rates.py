@@ -11,8 +11,8 @@ asked now and then all the same. What that costs is bounded by the fetch's deadl
 from __future__ import annotations
 
 from engine.exchange.fetch import LATE, Fetch
-from prefix_cache.tiers.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
-from prefix_cache.tiers.refusals import Refusals
+from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
+from prefix_cache.leases.refusals import Refusals
 
 # Bytes a second until some have been measured, and what a block takes at most then, of what it
 # takes to compute: small models and fast GPUs are faster than a guess.

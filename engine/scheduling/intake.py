@@ -24,9 +24,9 @@ from engine.scheduling.token_constraint import (
     nothing_kept,
     unconstrained,
 )
+from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.quotas.shares import PUBLISHED, Quota
 
 MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256

@@ -35,10 +35,10 @@ from engine.link.messages import Event, Failed, Finished, Generate, SamplingPara
 from engine.link.query_messages import Pin, Pinned
 from engine.link.stats_messages import PinStats
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
-from prefix_cache.quotas.shares import PUBLISHED
 from prefix_cache.tree.node import Node
 
 OURSELVES = b""  # no connection has an empty name

@@ -7,7 +7,7 @@ waits until that block is in the tree, or until a deadline has passed. So N cold
 prefix compute it once.
 
 Where a part of the prefix lies lower than the device, it is decided here, once a lease, whether
-to load or to compute it (`prefix_cache.tiers.load_or_recompute`).
+to load or to compute it (`prefix_cache.leases.load_or_recompute`).
 
 Knows: leases and block keys of sequences. Does not know: whose turn it is (`queue.py`), budgets
 (`scheduler.py`), or which blocks go when room is needed (`prefix_cache`).
@@ -24,9 +24,9 @@ from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
+from prefix_cache.leases.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
+from prefix_cache.leases.loader import Whereabouts
 from prefix_cache.leases.single_flight import SingleFlight
-from prefix_cache.tiers.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
-from prefix_cache.tiers.loader import Whereabouts
 
 
 class LeaseMissing(RuntimeError):

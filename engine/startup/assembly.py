@@ -43,9 +43,9 @@ from engine.stats.tree_views import TreeViews
 from engine.step import Runner
 from engine.step_sizes import MOST_NEW
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.hashing import Digest, xxh3_128_digest
-from prefix_cache.policies.eviction_policy import EvictionPolicy, LeastRecentlyUsed
-from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.link.stats_messages import FlowStats, TierTokens, WindowStats
 from prefix_cache.cache import PrefixCache
-from prefix_cache.quotas.quota_usage import OwnerUse
+from prefix_cache.eviction.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096

@@ -23,9 +23,9 @@ from engine.link.stats_messages import (
     TierStats,
 )
 from prefix_cache.cache import PrefixCache
-from prefix_cache.quotas.enforcement import Evictions
+from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from prefix_cache.tiers.eviction_log import EvictionEntry, Reason
-from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from prefix_cache.tiers.quotas import Evictions
 from storage.move import Tier
 
 

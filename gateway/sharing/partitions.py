@@ -6,7 +6,7 @@ changes the parts: tenants made, disabled and deleted, quotas and weights. A sin
 partition; nor do tenants that share all prompts, or whose operator wants a pool.
 
 Every gateway, and each of its workers, sends the engine the same, from the same records; how a
-tier is divided the engine decides (`prefix_cache.quotas.shares`).
+tier is divided the engine decides (`prefix_cache.eviction.shares`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ import numpy as np
 
 from prefix_cache.errors import LeaseError
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.tiers.tier_pools import BlockIds
+from prefix_cache.tree.edge import BlockIds
 from prefix_cache.tree.node import Node
 from storage.move import Move
 

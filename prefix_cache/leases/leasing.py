@@ -15,16 +15,15 @@ from collections import Counter
 
 import numpy as np
 
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.hashing import TokenIds
-from prefix_cache.leases.capacity import Capacity
 from prefix_cache.leases.lease import Lease
-from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.leases.loader import Loader, loads_by_owner, reachable, to_load, whereabouts
+from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.quotas.shares import PUBLISHED
-from prefix_cache.tiers.loader import Loader, loads_by_owner, reachable, to_load, whereabouts
-from prefix_cache.tiers.reuse_accounting import ReuseAccounting
-from prefix_cache.tiers.tier_pools import BlockIds
-from prefix_cache.tree.edge import NO_SLOTS
+from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tree.edge import NO_SLOTS, BlockIds
 from prefix_cache.tree.node import Node, Partial, Position
 from storage.move import Move, Tier
 

@@ -1,7 +1,7 @@
 """The prefixes that owners have marked: each is retained for a time, listed, and may be forgotten.
 
     retain   a prefix in the tree is not evicted before the owner's others, until its time passes;
-             each use begins the time anew (`policies/retention.py`)
+             each use begins the time anew (`eviction/retention.py`)
     lapse    the time has passed: the prefix is cached like any other, and not listed any more
     forget   the owner is done with it: what no other listed prefix needs leaves the cache
 
@@ -17,8 +17,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import TokenIds
-from prefix_cache.leases.ref_counts import RefCounts
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.removals import Removals
 from prefix_cache.tree.node import Node, Position

@@ -12,7 +12,7 @@ from itertools import repeat
 
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
-from prefix_cache.tiers.tier_pools import BlockIds
+from prefix_cache.tree.edge import BlockIds
 from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, BlockRecord, Move, Plan, Tier
 

@@ -28,8 +28,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from prefix_cache.leases.ref_counts import RefCounts
-from prefix_cache.quotas.shares import PUBLISHED
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.tiers.eviction_log import NO_ROOM, Reason
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.removals import Removals, last_run

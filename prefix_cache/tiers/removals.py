@@ -16,13 +16,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.eviction.eviction_policy import ABOVE
+from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.namespace import Namespace
-from prefix_cache.policies.eviction_policy import ABOVE
 from prefix_cache.tiers.eviction_log import COPIED, DOUBLE, Eviction, EvictionLog, Reason
 from prefix_cache.tiers.in_flight import InFlight
-from prefix_cache.tiers.tier_pools import BlockIds, Pools
-from prefix_cache.tree.edge import Places
+from prefix_cache.tiers.tier_pools import Pools
+from prefix_cache.tree.edge import BlockIds, Places
 from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier

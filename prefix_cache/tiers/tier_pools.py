@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from prefix_cache.errors import InvariantBroken
-from prefix_cache.quotas.quota_usage import QuotaUsage
+from prefix_cache.eviction.quota_usage import QuotaUsage
+from prefix_cache.tree.edge import BlockIds
 from storage.move import DEVICE_TIER, Tier
-
-BlockIds = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)

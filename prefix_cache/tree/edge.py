@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prefix_cache.hashing import KEY_BYTES, TokenIds, index_of
-from prefix_cache.tiers.tier_pools import BlockIds
 from prefix_cache.tree.residency import (
     BEGIN,
     BIT,
@@ -32,6 +31,8 @@ from prefix_cache.tree.residency import (
     change,
 )
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
+
+BlockIds = npt.NDArray[np.int32]  # slots of one tier
 
 Places = npt.NDArray[np.intp]
 ROW = {DEVICE_TIER: 0, HOST_TIER: 1, DISK_TIER: 2}

@@ -9,8 +9,8 @@ import pytest
 
 from engine.copies import NoTiers, TierCopies
 from prefix_cache.cache import PrefixCache
-from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
-from prefix_cache.tree.restart import Restart
+from prefix_cache.leases.load_or_recompute import LoadOrRecompute
+from prefix_cache.restart import Restart
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
 from tests.doubles.constant_rate import NOTHING_MEASURED

@@ -13,10 +13,10 @@ from random import Random
 import numpy as np
 
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.eviction_policy import EvictionPolicy
+from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
-from prefix_cache.policies.eviction_policy import EvictionPolicy
-from prefix_cache.quotas.shares import Quota
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.prefix_cache.scene import path
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prefix_cache.eviction.quota_usage import OwnerUse
 from prefix_cache.hashing import TokenIds
-from prefix_cache.leases.capacity import PoolUse
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.quotas.quota_usage import OwnerUse
+from prefix_cache.tiers.capacity import PoolUse
 
 Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
 

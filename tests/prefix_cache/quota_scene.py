@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.quotas.shares import Quota
+from prefix_cache.eviction.shares import Quota
 from tests.prefix_cache.tiers_driver import TiersDriver
 from tests.prefix_cache.tiers_scene import TierScene
 

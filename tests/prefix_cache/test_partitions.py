@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.shares import PUBLISHED, Quota, partition
 from prefix_cache.leases.lease import Lease
-from prefix_cache.policies.expected_value import by_name
-from prefix_cache.quotas.shares import PUBLISHED, Quota, partition
 from storage.move import Tier
 from tests.prefix_cache.scene import path, tokens
 from tests.prefix_cache.tiers_scene import TierScene

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
-from prefix_cache.quotas.shares import PUBLISHED
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome
 from storage.move import Tier

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from prefix_cache.errors import LeaseError, UnknownMove
+from prefix_cache.eviction.eviction_policy import LeastRecentlyUsed, SortKey
 from prefix_cache.leases.lease import Lease
-from prefix_cache.policies.eviction_policy import LeastRecentlyUsed, SortKey
+from prefix_cache.leases.loader import Whereabouts
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome
-from prefix_cache.tiers.loader import Whereabouts
 from prefix_cache.tree.node import Node
 from storage.move import Move, Tier
 from tests.prefix_cache.scene import path, tokens

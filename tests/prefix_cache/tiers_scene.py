@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.eviction_policy import EvictionPolicy
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.policies.eviction_policy import EvictionPolicy
 from prefix_cache.tiers.in_flight import CopyOutcome
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.node import Node

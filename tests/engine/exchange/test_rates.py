@@ -7,8 +7,8 @@ import pytest
 
 from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
 from engine.exchange.rates import FIRST_GUESS, FIRST_WORD_S, FetchRates
+from prefix_cache.leases.refusals import RETRY
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.tiers.refusals import RETRY
 from storage.copies import Passed
 from tests.doubles.constant_rate import NOTHING_MEASURED, ConstantRate
 

@@ -34,10 +34,10 @@ from engine.startup.assembly import (
     assemble,
 )
 from engine.startup.lower_tiers import LowerTiers
+from prefix_cache.eviction.expected_value import by_name
 from prefix_cache.hashing import block_keys
 from prefix_cache.names import PolicyName
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.policies.expected_value import by_name
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.doubles.engine.fake_mover import FakeMover, Faults
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner, expected_output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.link.query_messages import Flush, StatsQuery, StatsReply
-from prefix_cache.quotas.shares import PUBLISHED
+from prefix_cache.eviction.shares import PUBLISHED
 from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 

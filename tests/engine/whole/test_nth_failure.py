@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from prefix_cache.tiers.tier_pools import BlockIds, Tiers
+from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.edge import BlockIds
 from prefix_cache.tree.node import Partial
 from storage.move import Move, Tier
 from tests.engine.rigs.rig import Rig, generate

@@ -29,7 +29,7 @@ from gateway.limits.limits import CacheQuota
 from gateway.state.home import STATE_FILE
 from gateway.state.records import Tenant
 from gateway.state.sqlite.store import SqliteStore
-from prefix_cache.quotas.shares import Quota, partition
+from prefix_cache.eviction.shares import Quota, partition
 from tests.gateway.support.manual_clock import ManualClock
 
 CLOCK = ManualClock()

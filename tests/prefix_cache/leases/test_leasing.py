@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.hashing import TokenIds
-from prefix_cache.quotas.shares import PUBLISHED, Quota
 from tests.prefix_cache.scene import Scene, path, tokens
 from tests.prefix_cache.tiers_scene import TierScene
 

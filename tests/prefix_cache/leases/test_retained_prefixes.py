@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import KEY_BYTES, TokenIds, block_keys
 from prefix_cache.leases.retained_prefixes import MOST
-from prefix_cache.quotas.shares import Quota
 from storage.move import Tier
 from tests.prefix_cache.scene import Scene, path, tokens
 from tests.prefix_cache.tiers_scene import TierScene

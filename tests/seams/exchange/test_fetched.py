@@ -14,8 +14,8 @@ import zmq
 from engine.link.tcp.curve import LinkKey
 from engine.startup.lower_tiers import GIB
 from engine.startup.warm_up import warm_up
+from prefix_cache.eviction.shares import Quota
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.quotas.shares import Quota
 from storage.disk.stats import DiskState
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import (

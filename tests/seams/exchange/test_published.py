@@ -8,8 +8,8 @@ import pytest
 
 from engine.link.messages import FlowQuota, Generate, Partition, SamplingParams, pack_token_ids
 from engine.link.query_messages import Flush, Pin
+from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.quotas.shares import PUBLISHED
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.pair import PROMPT, SIZE, WHOLE, A, B, Pair, keys_of, leased, pair_of
 from tests.seams.support.real_engine import CLIENT, RealEngine

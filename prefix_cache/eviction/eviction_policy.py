@@ -1,0 +1,254 @@
+"""What is evicted first: redundant copies, then leaves, in the order of a policy.
+
+Leaves that are retained come after all others, the one that lapses first before the rest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from prefix_cache.eviction.retention import Retention
+from prefix_cache.tree.edge import Places
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.residency import BIT, DEVICE, HOST, MOVING
+from storage.move import Tier
+
+SortKey = tuple[float, ...]
+Entry = tuple[Any, ...]  # a sort key's numbers, a serial number, a node: compared in one go
+
+SLACK = 64  # stale entries that are not worth a sweep
+ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
+# For `bytes.translate`: 1 for the states of blocks that lie in a tier and higher, and stand still.
+_IS_DOUBLE = {
+    tier: bytes(bool(s & BIT[tier] and s & above and not s & MOVING) for s in range(256))
+    for tier, above in ABOVE.items()
+}
+
+
+class EvictionPolicy(ABC):
+    """Which leaf is evicted first.
+
+    `sort_key` alone makes a policy. The methods below it have defaults: questions about new and
+    pushed-down nodes, and notices of what happens to nodes.
+    """
+
+    @abstractmethod
+    def sort_key(self, node: Node) -> SortKey:
+        """Return a key; the leaf with the least one is evicted first, in every tier.
+
+        It may depend only on what cannot change while the node is an unheld leaf.
+        """
+
+    def admits(self, node: Node, victim: Node) -> bool:
+        """Whether `node`, pushed down a tier, may have the room of `victim` there."""
+        return self.sort_key(victim) < self.sort_key(node)
+
+    def fresh(self) -> EvictionPolicy:
+        """Return one with the same settings that has learnt nothing yet."""
+        return self  # it learns nothing
+
+    def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
+        """How many leading blocks of a run of new blocks are to become a node of theirs.
+
+        0: the whole run may be one node.
+        """
+        return 0
+
+    def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
+        """Whether new blocks may become part of `node`, after which no other prompt continues."""
+        return True
+
+    def entered(self, node: Node) -> None:  # noqa: B027 - most ignore it
+        """Notice that `node` has been put in the tree."""
+
+    def restored(self, node: Node) -> None:  # noqa: B027
+        """Notice that `node` has entered from disk after a start; `seen` are its uses before."""
+
+    def used(self, node: Node) -> None:  # noqa: B027
+        """Notice that a request has found `node`; its `hits` and `last_used` are up to date."""
+
+    def ended(self, node: Node, added: int) -> None:  # noqa: B027
+        """Notice that a request whose lease ends at `node` is over.
+
+        It has put the last `added` blocks in the tree. The nodes on the way are still held, so what
+        their keys depend on may change here.
+        """
+
+    def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
+        """Notice that blocks with these keys, the last ones of `node`, have left the tree."""
+
+
+class LeastRecentlyUsed(EvictionPolicy):
+    """The leaf that was unused for longest; of two last used at one time, the deeper one."""
+
+    def sort_key(self, node: Node) -> SortKey:
+        """Time of last use, then depth in blocks."""
+        return (node.last_used, -node.start - node.edge.num_blocks)
+
+
+class Candidates:
+    """The evictable leaves in the policy's order; kept up to date, so that none is searched for.
+
+    A heap with lazy deletion: `_entries` says which entry of a node counts, and the others are
+    skipped when they come up, or swept out when they are the greater part. Retained leaves have a
+    heap of their own, by when they lapse: those whose time has passed join the others before one is
+    chosen, so keys never change with the time.
+    """
+
+    def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
+        """Without `retention` no time passes."""
+        self._policy = policy
+        self._retention = retention or Retention()
+        self._serial = count()  # orders equal keys, so that nodes are never compared
+        self._entries: dict[Node, Entry] = {}  # the entry that counts
+        self.heap: list[Entry] = []  # to be read alone
+        self._retained: list[Entry] = []  # when a leaf lapses comes before its key
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._entries)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._entries
+
+    def add(self, node: Node) -> None:
+        """Put a leaf in its place; one that is here already is placed anew."""
+        key = self._policy.sort_key(node)
+        if self._retention.keeps(node):
+            entry = (node.retained_until, *key, next(self._serial), node)
+            heappush(self._retained, entry)
+        else:
+            entry = (*key, next(self._serial), node)
+            heappush(self.heap, entry)
+        self._entries[node] = entry
+        if len(self.heap) + len(self._retained) > 2 * len(self._entries) + SLACK:
+            self.heap = self._swept(self.heap)
+            self._retained = self._swept(self._retained)
+
+    def discard(self, node: Node) -> None:
+        """Forget a node, whether or not it is here."""
+        self._entries.pop(node, None)
+
+    def first(self) -> Node | None:
+        """Return the leaf to evict first when no particular owner wants the room."""
+        chosen = self.choose("", 1, 0)
+        return None if chosen is None else chosen[0]
+
+    def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
+        """Return the leaf to evict first, and how many of its blocks; None: there is none.
+
+        `owner` ("": none in particular) wants room for `more` blocks that it does not hold yet; up
+        to `wanted` blocks are to be evicted now.
+        """
+        while (retained := self._top(self._retained)) and retained[0] <= self._retention.now:
+            self.add(heappop(self._retained)[-1])
+        entry = self._top(self.heap) or retained
+        return None if entry is None else (entry[-1], wanted)
+
+    spare = choose  # `VictimQueue` overrides it: leaves alone what is below a floor
+
+    def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
+        """Return the leaf to evict because `owner` is over its ceiling; None without quotas."""
+        return None
+
+    def admits(self, node: Node, victim: Node) -> bool:
+        """Whether `node`, pushed down, may have the room of `victim`."""
+        return self._retention.may_displace(node, victim, self._policy.admits)
+
+    def outdated(self) -> list[Node]:
+        """Return the nodes whose key has changed since they were added, for checks."""
+        sort_key = self._policy.sort_key
+        plain = [(key, sort_key(node), node) for *key, _, node in self._counted(self.heap)]
+        retained = [
+            (key, (node.retained_until, *sort_key(node)), node)
+            for *key, _, node in self._counted(self._retained)
+        ]
+        return [node for was, key, node in (*plain, *retained) if tuple(was) != key]
+
+    def num_unreachable(self) -> int:
+        """Return how many candidates the heap would never bring up, for checks."""
+        return len(self._entries) - len(self._counted(self.heap) + self._counted(self._retained))
+
+    def _top(self, heap: list[Entry]) -> Entry | None:
+        """The first entry of `heap` that counts."""
+        while heap:
+            if self._counts(heap[0]):
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def _swept(self, heap: list[Entry]) -> list[Entry]:
+        counted = self._counted(heap)
+        heapify(counted)
+        return counted
+
+    def _counted(self, heap: list[Entry]) -> list[Entry]:
+        return [entry for entry in heap if self._counts(entry)]
+
+    def _counts(self, entry: Entry) -> bool:
+        return self._entries.get(entry[-1]) is entry
+
+
+class RedundantCopies:
+    """A tier's copies of blocks that lie in a faster one too: they go first, for nothing is lost.
+
+    Nodes are noted, not blocks: which of a node's blocks are meant is looked at before use.
+    """
+
+    def __init__(self, tier: Tier) -> None:
+        self._is_double = _IS_DOUBLE[tier]
+        self._by_owner: dict[str, dict[Node, None]] = {}
+        self._is_apart = False
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._by_owner.get(self._key(node.owner), ())
+
+    def add(self, node: Node) -> None:
+        """Note a node, after all others if it is new."""
+        self._by_owner.setdefault(self._key(node.owner), {})[node] = None
+
+    def discard(self, node: Node) -> None:
+        """Forget a node, whether or not it is here. Its owner is the one it was added with."""
+        key = self._key(node.owner)
+        noted = self._by_owner.get(key)
+        if noted is not None:
+            noted.pop(node, None)
+            if not noted:
+                del self._by_owner[key]
+
+    def choose(self, wanted: int, owner: str = "") -> tuple[Node, Places] | None:
+        """Return a node and the places of up to `wanted` of its redundant blocks.
+
+        Those noted first come first; where owners are apart, of `owner`'s alone ("": anybody's).
+        """
+        while (node := self._first(owner)) is not None:
+            redundant = node.edge.translated(self._is_double)
+            found = redundant.count(1)
+            if found <= wanted:
+                self.discard(node)
+            if found:
+                return node, np.frombuffer(redundant, np.uint8).nonzero()[0][-wanted:]
+        return None
+
+    def set_apart(self) -> None:
+        """Keep each owner's nodes for itself from now on."""
+        nodes = [node for noted in self._by_owner.values() for node in noted]
+        self._is_apart, self._by_owner = True, {}
+        for node in nodes:
+            self.add(node)
+
+    def _first(self, owner: str) -> Node | None:
+        if owner or not self._is_apart:
+            return next(iter(self._by_owner.get(self._key(owner), ())), None)
+        return next((node for noted in self._by_owner.values() for node in noted), None)
+
+    def _key(self, owner: str) -> str:
+        return owner if self._is_apart else ""

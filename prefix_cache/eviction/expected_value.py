@@ -1,0 +1,221 @@
+"""The eviction policies by name: plain LRU (`eviction_policy.py`), and `value`, which is here.
+
+    lru      keeps what was used last
+    value    keeps what is likeliest to be used again for the room it takes; the chance is learned
+             for each number of uses
+
+`value` sets a node's priority when a request that used it ends, and does not change it later: a
+leaf that is not used keeps its place. Others move ahead of it, because priority is counted from
+`clock`, the number of blocks that have entered the tree so far; that is the policy's only clock.
+
+Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import unpack
+
+from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed, SortKey
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.tree.node import Node
+
+GHOSTS = 8  # blocks remembered for each that is here
+
+
+class ReuseTable:
+    """How often blocks used n times were used again, n = 1, 2, ... and "many"."""
+
+    def __init__(self, most: int = 6, trust: float = 30.0) -> None:
+        """`trust`: blocks that a number of uses must have been seen with to count for itself."""
+        self._most = most
+        self._trust = trust
+        self._stamped = [0.0] * (most + 1)
+        self._again = [0.0] * (most + 1)
+        self._all_stamped, self._all_again = 40.0, 10.0  # one in four, until it is known better
+
+    def stamp(self, uses: int, blocks: int) -> None:
+        """Count `blocks` blocks that have now been used `uses` times."""
+        self._stamped[uses if uses < self._most else self._most] += blocks
+        self._all_stamped += blocks
+
+    def again(self, uses: int, blocks: int) -> None:
+        """Count `blocks` blocks that had been used `uses` times and were used once more."""
+        self._again[uses if uses < self._most else self._most] += blocks
+        self._all_again += blocks
+
+    def chance(self, uses: int) -> float:
+        """How likely a block used `uses` times is to be used again."""
+        uses = uses if uses < self._most else self._most
+        mean = self._all_again / self._all_stamped
+        return (self._again[uses] + self._trust * mean) / (self._stamped[uses] + self._trust)
+
+
+@dataclass(slots=True, eq=False)
+class Ghost:
+    """A run of blocks that left together, found by the key of its first."""
+
+    keys: bytes
+    uses: int  # requests that had read or computed it
+
+    def common_blocks(self, keys: bytes) -> int:
+        """How many leading blocks it has in common with a run."""
+        low, high = 0, min(len(self.keys), len(keys)) // KEY_BYTES
+        while low < high:  # keys are chained: two that are equal have equal keys before them
+            middle = (low + high + 1) // 2
+            at = slice((middle - 1) * KEY_BYTES, middle * KEY_BYTES)
+            low, high = (middle, high) if self.keys[at] == keys[at] else (low, middle - 1)
+        return low
+
+
+class Ghosts:
+    """A ghost list: the runs that left last, at 16 bytes a block; the oldest are forgotten.
+
+    A run of new blocks is compared with one key by key, so that only blocks that were really here
+    before count as such.
+    """
+
+    def __init__(self) -> None:
+        self._by_first: OrderedDict[bytes, Ghost] = OrderedDict()
+        self.num_blocks = 0
+
+    def __len__(self) -> int:
+        return len(self._by_first)
+
+    def add(self, keys: bytes, uses: int) -> None:
+        """Remember blocks with these keys, which have left together after `uses` uses."""
+        first = keys[:KEY_BYTES]
+        self._drop(self._by_first.pop(first, None))
+        self._by_first[first] = Ghost(keys, uses)
+        self.num_blocks += len(keys) // KEY_BYTES
+
+    def uses(self, keys: bytes) -> int:
+        """How often the run that begins like this was used; 0: not remembered."""
+        ghost = self._by_first.get(keys[:KEY_BYTES])
+        return 0 if ghost is None else ghost.uses
+
+    def alike(self, keys: bytes) -> int:
+        """How many leading blocks of a run have been used equally often; all of them: 0."""
+        total, at = len(keys) // KEY_BYTES, 0
+        if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
+            return 0  # as a rule: nothing of it was here before
+        uses = self.uses(keys)
+        while at < total:
+            ghost = self._by_first.get(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+            if (0 if ghost is None else ghost.uses) != uses:
+                return at
+            at += 1 if ghost is None else ghost.common_blocks(keys[at * KEY_BYTES :])
+        return 0
+
+    def pop(self, keys: bytes) -> None:
+        """Forget the blocks with these keys: they are back."""
+        total, at = len(keys) // KEY_BYTES, 0
+        while at < total:
+            ghost = self._by_first.pop(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES], None)
+            self._drop(ghost)
+            at += 1 if ghost is None else ghost.common_blocks(keys[at * KEY_BYTES :])
+
+    def keep(self, num_blocks: int) -> None:
+        """Forget the oldest until at most `num_blocks` blocks are remembered."""
+        while self.num_blocks > num_blocks:
+            self._drop(self._by_first.popitem(last=False)[1])
+
+    def _drop(self, ghost: Ghost | None) -> None:
+        if ghost is not None:
+            self.num_blocks -= len(ghost.keys) // KEY_BYTES
+
+
+class ExpectedValue(EvictionPolicy):
+    """Keeps the nodes that are likeliest to be used again for the room they take.
+
+    Priority is a time, counted in blocks that enter: a node stays for `patience` x its chance of
+    reuse x the blocks in the tree. Nodes used only once count as used earlier, by
+    `insertion_penalty` blocks for each block that was added with them: a long prompt takes many
+    blocks for one chance of reuse.
+    """
+
+    def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:
+        self.clock = 0  # blocks that have entered
+        self.live = 0  # blocks in the tree: as good as its size, once it is full
+        self._patience = patience
+        self._insertion_penalty = insertion_penalty
+        self._table = ReuseTable()
+        self._ghosts = Ghosts()
+
+    def fresh(self) -> ExpectedValue:
+        """One like it was."""
+        return ExpectedValue(self._patience, self._insertion_penalty)
+
+    def sort_key(self, node: Node) -> SortKey:
+        """Priority, then time of last use, then depth in blocks."""
+        return (node.priority, node.last_used, -node.start - node.edge.num_blocks)
+
+    def new_blocks(self, keys: bytes) -> int:
+        """Blocks that have been used equally often make a node."""
+        return self._ghosts.alike(keys)
+
+    def may_grow(self, node: Node) -> bool:
+        """Only while it is as new as what is added."""
+        return node.hits + node.seen == 0
+
+    def entered(self, node: Node) -> None:
+        """Remember its uses before it left, which this is one more than."""
+        node.seen = self._ghosts.uses(node.edge.key(0))
+        if node.seen:
+            self._table.again(node.seen, node.edge.num_blocks)
+            self._ghosts.pop(node.edge.keys)
+        node.priority = self._priority(node, node.edge.num_blocks)
+
+    def restored(self, node: Node) -> None:
+        """Count it in; its priority is that of its uses before."""
+        self.clock += len(node.edge)
+        self.live += len(node.edge)
+        node.priority = self._priority(node, len(node.edge))
+
+    def used(self, node: Node) -> None:
+        """Learn that a node with this number of uses was used again."""
+        self._table.again(node.hits + node.seen, node.edge.num_blocks)
+
+    def ended(self, node: Node, added: int) -> None:
+        """Learn how many blocks have each number of uses; set the priorities of all on the path."""
+        for one in node.way_up():
+            self._table.stamp(one.hits + one.seen + 1, one.edge.num_blocks)
+        self.clock += added
+        self.live += added
+        for one in node.way_up():
+            one.priority = self._priority(one, added)
+
+    def left(self, node: Node, keys: bytes) -> None:
+        """These blocks have left the tree; remember how often they were used."""
+        self.live -= len(keys) // KEY_BYTES
+        if self.live < 0:
+            self.live = 0
+        self._ghosts.add(keys, node.hits + node.seen + 1)
+        self._ghosts.keep(GHOSTS * (self.live or 1))
+
+    def _priority(self, node: Node, added: int) -> float:
+        """The priority of a node right after its use by a request that added `added` blocks."""
+        uses = node.hits + node.seen + 1
+        stays = self._patience * self._table.chance(uses) * self.live
+        if uses == 1:
+            earlier = self._insertion_penalty * added
+            stays -= earlier if earlier < self.live else self.live
+        return self.clock + stays
+
+
+POLICIES: dict[str, Callable[[], EvictionPolicy]] = {
+    "lru": LeastRecentlyUsed,
+    "value": ExpectedValue,
+}
+
+
+def by_name(name: str) -> EvictionPolicy:
+    """Return a fresh policy with its default settings.
+
+    Raises ValueError, which lists the names, for an unknown one.
+    """
+    if name not in POLICIES:
+        raise ValueError(f"no policy {name!r}; known are {', '.join(POLICIES)}")
+    return POLICIES[name]()

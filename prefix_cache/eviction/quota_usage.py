@@ -1,0 +1,190 @@
+"""Each owner's usage of a tier, compared with its quota, and so which owner loses blocks first.
+
+When an owner needs more blocks than are free, they are taken from the first of these classes:
+
+    UNPINNED    published prefixes that are not pinned any more
+    OVER_OWN    the owner who wants more, if that would put it over its ceiling
+    OVER        other owners over their ceilings
+    ABOVE       owners above their floors, first the one that holds most for its weight; the owner
+                who wants more is counted with what it would hold then
+    OWN         the owner who wants more, even below its floor
+    BELOW       any owner: a floor is kept as long as there is another way
+
+As long as every owner is between floor and ceiling, that is weighted max-min fairness: it takes
+from the owner with most for its weight, until all that want more hold the same for their weight.
+
+Where the tier is partitioned, an owner's partition is both its floor and its ceiling: it is over or
+below, and only those over give up blocks (`Offloader.trim`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from prefix_cache.eviction.shares import DEFAULT, PUBLISHED, Claim, Quota, fair_shares
+
+FINENESS = 256  # one block in this many of a tier may be taken at once beyond the fair share
+
+
+class Class(IntEnum):
+    """In which order owners give up blocks; see above."""
+
+    UNPINNED = 0
+    OVER_OWN = 1
+    OVER = 2
+    ABOVE = 3
+    OWN = 4
+    BELOW = 5
+
+
+class Rank(NamedTuple):
+    """An owner's place in that order: the one with the least rank gives up blocks first."""
+
+    sort: Class
+    held: float  # blocks, by weight, negated
+    is_other: bool  # False, and so first of two alike, for the owner who wants more
+    owner: str
+
+
+class QuotaUsage:
+    """One tier's counts. One owner thread."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.held: defaultdict[str, int] = defaultdict(int)
+        self.moved: set[str] = set()  # whose rank may have changed
+        self.quotas: dict[str, Quota] = {}
+        self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
+        self.parts: Mapping[str, float] = {}  # of the divided blocks; none: not partitioned
+        self.exceeding: set[str] = set()  # owners that may be over their ceilings
+        self._working = 0  # blocks outside of all partitions
+        self._leaving: defaultdict[str, int] = defaultdict(int)
+        self._floors = 0.0  # sum over all quotas, in tiers
+
+    def charge(self, owner: str, blocks: int) -> None:
+        """`owner` holds `blocks` more blocks, or fewer if negative."""
+        self.held[owner] += blocks
+        if self.quotas or self.parts:
+            self.moved.add(owner)
+            if owner == PUBLISHED:
+                self._rescale()
+            if self.parts and self.excess(owner):
+                self.exceeding.add(owner)
+
+    def leaving(self, owner: str, blocks: int) -> None:
+        """`blocks` more of `owner`'s blocks, or fewer, will be gone when copies have ended."""
+        self._leaving[owner] += blocks
+        self.moved.add(owner)
+
+    def is_leaving(self, owner: str) -> bool:
+        """Whether copies are under way after which `owner` will hold less."""
+        return self._leaving.get(owner, 0) > 0
+
+    def set_quota(self, owner: str, quota: Quota) -> None:
+        """Change an owner's quota."""
+        self._floors += quota.floor - self.quotas.get(owner, DEFAULT).floor
+        self.quotas[owner] = quota
+        self.moved.add(owner)
+        self._rescale()
+
+    def partition(self, parts: Mapping[str, float], working: int) -> None:
+        """Give each owner a part of the tier for itself, beside `working` blocks that all use."""
+        self.parts, self._working = parts, working
+        self.moved.update(self.held, self.quotas, parts)
+        self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}
+
+    def level(self, owner: str) -> int:
+        """Blocks that `owner` holds and that are not about to leave."""
+        return self.held.get(owner, 0) - self._leaving.get(owner, 0)
+
+    def floor(self, owner: str) -> int:
+        """Blocks that are guaranteed to `owner`."""
+        if self.parts:
+            return self._partition_of(owner)
+        return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
+
+    def ceiling(self, owner: str) -> int:
+        """The most blocks that `owner` keeps beyond those its sequences use."""
+        if self.parts:
+            return self._partition_of(owner)
+        return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)
+
+    def excess(self, owner: str, more: int = 0) -> int:
+        """How many blocks `owner` would be over its ceiling with `more` blocks; 0: none."""
+        if not self.parts and (owner == PUBLISHED or owner not in self.quotas):
+            return 0
+        return max(self.level(owner) + more - self.ceiling(owner), 0)
+
+    def rank(self, owner: str, more: int | None = None) -> Rank:
+        """Where `owner` stands when another wants more; or when it wants `more` blocks itself."""
+        is_other = more is None
+        if owner == PUBLISHED:
+            return Rank(Class.UNPINNED, 0.0, is_other, owner)
+        level = self.level(owner) + (more or 0)
+        if level > self.ceiling(owner):
+            sort = Class.OVER if is_other else Class.OVER_OWN
+        elif level > self.floor(owner):
+            sort = Class.ABOVE
+        else:
+            sort = Class.BELOW if is_other else Class.OWN
+        return Rank(sort, -level / self._weight(owner), is_other, owner)
+
+    def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
+        """How many blocks `first` may give up before it is `then`'s turn; at least 1."""
+        if first.sort in (Class.OWN, Class.UNPINNED):
+            return self.total
+        level = self.level(first.owner) + (0 if first.is_other else more)
+        if first.sort in (Class.OVER_OWN, Class.OVER):
+            return max(level - self.ceiling(first.owner), 1)
+        most = level - self.floor(first.owner) if first.sort is Class.ABOVE else level
+        if then is not None and then.sort is first.sort:
+            ahead = (then.held - first.held) * self._weight(first.owner)
+            most = min(most, int(ahead) + max(self.total // FINENESS, 1))
+        return max(most, 1)
+
+    def shares(self) -> dict[str, float]:
+        """The fair share, in blocks, of each owner that holds some or has a quota."""
+        owners = {o for o, held in self.held.items() if held} | self.quotas.keys()
+        if self.parts:
+            owners |= self.parts.keys()
+            return {owner: float(self._partition_of(owner)) for owner in owners - {PUBLISHED}}
+        claims = {
+            owner: Claim(self.floor(owner), self.ceiling(owner), self._weight(owner))
+            for owner in owners - {PUBLISHED}
+        }
+        return fair_shares(self.total - self.held.get(PUBLISHED, 0), claims)
+
+    def _partition_of(self, owner: str) -> int:
+        room = self.total - self._working - self.held.get(PUBLISHED, 0)
+        return int(self.parts.get(owner, 0.0) * max(room, 0) + 1e-6)
+
+    def _weight(self, owner: str) -> float:
+        return self.quotas.get(owner, DEFAULT).weight
+
+    def _rescale(self) -> None:
+        """Scale the floors down so that together they fit beside what is published."""
+        room = (self.total - self.held.get(PUBLISHED, 0)) / max(self.total, 1)
+        scale = min(1.0, room / self._floors) if self._floors > 1e-9 else 1.0
+        if scale != self.scale:
+            self.scale = scale
+            self.moved.update(self.quotas)
+        if self.parts:
+            self.moved.update(self.held)
+            self.exceeding.update(self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUse:
+    """One owner's part of the device, in blocks.
+
+    Every block that is not free is charged to exactly one owner: the one whose lease took it, in
+    the tree or not, until it is free again. Who evicts its own blocks counts on both sides.
+    """
+
+    blocks_held: int  # now
+    evictions_caused: int  # ever: blocks of any owner that were evicted for this owner
+    evictions_suffered: int  # ever: blocks of this owner that were evicted for any owner

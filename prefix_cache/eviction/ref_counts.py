@@ -1,0 +1,266 @@
+"""Reference counts: which nodes of the tree leases hold, and so which blocks may be evicted.
+
+A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. When
+a node becomes held or is no longer held, its parent is updated, and so on up to the first ancestor
+for which this changes nothing. The device blocks of all other attached nodes are evictable: as
+later blocks are evicted, each becomes the tail of a leaf that is not held.
+
+The lower tiers work alike; a leaf of a tier is a node none of whose children begins in that tier or
+in a faster one. A node with a block being copied is no candidate in any tier.
+
+Knows: reference counts, candidates, how many blocks are evictable. Does not know: free lists or
+owners' accounts: it returns nodes that are no longer held, and its callers free their blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prefix_cache.eviction.eviction_policy import (
+    Candidates,
+    EvictionPolicy,
+    RedundantCopies,
+    SortKey,
+)
+from prefix_cache.eviction.quota_usage import QuotaUsage
+from prefix_cache.eviction.retention import Retention
+from prefix_cache.eviction.victim_queue import VictimQueue
+from prefix_cache.tree.node import NO_TIERS, Node, Position
+from prefix_cache.tree.tree import RadixTree
+from storage.move import DEVICE_TIER, Tier
+
+
+class RefCounts:
+    """Keeps the counts on the nodes, the candidates and `evictable_blocks` in step."""
+
+    def __init__(
+        self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
+    ) -> None:
+        self.evictable_blocks = 0  # on the device
+        self._policy = policy
+        self._policies: dict[str, EvictionPolicy] | None = None  # by owner, where set apart
+        self.retention = Retention()
+        self.leaves: dict[Tier, Candidates] = {
+            tier: Candidates(policy, self.retention) for tier in tiers
+        }
+        self.redundant = {
+            tier: RedundantCopies(tier) for tier in self.leaves if tier is not DEVICE_TIER
+        }
+        self.tree = tree
+
+    @property
+    def candidates(self) -> Candidates:
+        """The leaves of the device."""
+        return self.leaves[DEVICE_TIER]
+
+    def policy_of(self, owner: str) -> EvictionPolicy:
+        """The policy that orders `owner`'s blocks: everybody's, or where owners are apart its own.
+
+        A policy that counts and learns would otherwise order one owner's blocks by what others
+        have used, and so let one count the other's.
+        """
+        if self._policies is None:
+            return self._policy
+        policy = self._policies.get(owner)
+        if policy is None:
+            policy = self._policies[owner] = self._policy.fresh()
+        return policy
+
+    def sort_key(self, node: Node) -> SortKey:
+        """As the policy of its owner orders it, after those that are not retained."""
+        return (self.retention.keeps(node), *self.policy_of(node.owner).sort_key(node))
+
+    def divide(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
+        """Choose victims by the owners' quotas from now on (`VictimQueue`)."""
+        self.leaves = {
+            tier: VictimQueue(self.policy_of, quota_usages[tier], leaves, self.retention)
+            for tier, leaves in self.leaves.items()
+        }
+
+    def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
+        """From now on no owner's blocks have a say in what becomes of another's.
+
+        Each owner has a policy of its own: what it has learnt of others is forgotten.
+        """
+        if self._policies is None:
+            self._policies = {}
+            for node in self.tree.nodes():
+                self.policy_of(node.owner).restored(node)
+        self.divide(quota_usages)
+        for redundant in self.redundant.values():
+            redundant.set_apart()
+
+    def inc_ref(self, node: Node) -> None:
+        """Count one lease on `node`."""
+        was_held = node.leases or node.held_children
+        node.leases += 1
+        current = node
+        while not was_held:
+            if current.candidate_tiers:
+                self.withdraw(current)
+            self.evictable_blocks -= current.edge.num_device
+            parent = current.parent
+            if parent is None:
+                break
+            was_held = parent.leases or parent.held_children
+            parent.held_children += 1
+            current = parent
+
+    def dec_ref(self, node: Node) -> list[Node]:
+        """Count one lease less; return the detached nodes that are no longer held."""
+        node.leases -= 1
+        return [] if node.leases or node.held_children else self._no_longer_held(node)
+
+    def cost(self, at: Position) -> int:
+        """Return how many blocks would stop being evictable if `at` were held."""
+        if at.node.is_held:
+            return 0
+        blocks, node = min(at.inside, at.node.edge.num_device), at.node.parent
+        while node is not None and not node.is_held:
+            blocks += node.edge.num_device
+            node = node.parent
+        return blocks
+
+    def split_at(self, at: Position) -> Node:
+        """Return the node that ends exactly at `at`, splitting one if need be."""
+        if not at.within:
+            return at.node
+        upper = self.tree.split(at.node, at.inside)
+        for noted in self.redundant.values():
+            if at.node in noted:
+                noted.add(upper)
+        self.offer(at.node)
+        self.offer(upper)
+        return upper
+
+    def entered(self, node: Node) -> None:
+        """A new leaf is in the tree, and is not held."""
+        self.evictable_blocks += node.edge.num_device
+        self.policy_of(node.owner).entered(node)
+
+    def grown(self, node: Node, lease_of: Node) -> None:
+        """A new leaf is below `lease_of`, and one lease on that node is on the leaf now."""
+        node.leases = 1
+        lease_of.held_children += 1
+        lease_of.leases -= 1
+        self.policy_of(node.owner).entered(node)
+
+    def touch(self, node: Node, now: float) -> None:
+        """A held node and all on the way to it were used."""
+        while node.parent is not None:
+            node.last_used = now
+            node = node.parent
+
+    def found(self, way: Iterable[Node], now: float) -> None:
+        """A request has found these held nodes: one and all on the way to it."""
+        for current in way:
+            current.last_used = now
+            current.hits += 1
+            current.kept = True
+            self.retention.used(current)
+            self.policy_of(current.owner).used(current)
+
+    def ended(self, node: Node, added: int) -> None:
+        """A request that still holds `node` is over; it put the last `added` blocks there."""
+        if node.attached:
+            self.policy_of(node.owner).ended(node, added)
+
+    def trim(self, node: Node, count: int) -> None:
+        """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
+        edge = node.edge
+        before = edge.num_device
+        keys = edge.trim(count)
+        self.policy_of(node.owner).left(node, keys)
+        if self.tree.changes is not None:
+            self.tree.changes.removed(keys)
+        if node.num_read > edge.num_blocks:
+            node.num_read = edge.num_blocks
+        self.evictable_blocks += edge.num_device - before
+        if edge.num_blocks:
+            self.offer(node)
+        else:
+            self._remove_leaf(node)
+
+    def changed(self, node: Node) -> None:
+        """The node's blocks have changed tiers, or a copy of one has begun or ended."""
+        counted_in_parent = self.tree.tell(node)
+        self.offer(node)
+        if counted_in_parent and node.parent is not None:
+            self.offer(node.parent)
+
+    def detach(self, top: Node) -> tuple[int, list[Node]]:
+        """Take a subtree out of every match's way.
+
+        Returns how many blocks the tree forgot, and the nodes that are not held. The others
+        stay linked to each other until `dec_ref` returns them, and keep the attached node above
+        them held: a lease that reads them reads its blocks too.
+        """
+        self.tree.unlink(top)
+        subtree = list(self.tree.nodes(top))
+        self.tree.num_nodes -= len(subtree)
+        free = [node for node in subtree if not node.is_held]
+        for node in subtree:
+            keys = node.edge.keys
+            self.policy_of(node.owner).left(node, keys)
+            if self.tree.changes is not None:
+                self.tree.changes.removed(keys)
+            self._leave(node)
+        for node in free:
+            self.evictable_blocks -= node.edge.num_device
+            self.tree.unlink(node)
+        if top.parent is not None:
+            self.offer(top.parent)
+        return sum(len(node.edge) for node in subtree), free
+
+    def note_redundant(self, node: Node) -> None:
+        """Some blocks of `node` may lie in several tiers."""
+        if node.attached:
+            for noted in self.redundant.values():
+                noted.add(node)
+
+    def offer(self, node: Node) -> None:
+        """Make a candidate of a node where it is an unheld leaf, and of no other."""
+        # What has blocks on the device below it is on the device whole, and no tail anywhere.
+        if node.leases or node.held_children or node.device_children or node.transfers:
+            tails = NO_TIERS
+        else:
+            tails = node.tails() if node.attached and node.parent is not None else NO_TIERS
+        if node.candidate_tiers != tails:
+            self.withdraw(node)
+            node.candidate_tiers = tails
+        for tier in tails:
+            self.leaves[tier].add(node)
+
+    def withdraw(self, node: Node) -> None:
+        """Forget that a node was a candidate: it is held or being copied now, or has left."""
+        for tier in node.candidate_tiers:
+            self.leaves[tier].discard(node)
+        node.candidate_tiers = NO_TIERS
+
+    def _leave(self, node: Node) -> None:
+        node.attached = False
+        self.tree.left(node)
+        self.withdraw(node)
+        for noted in self.redundant.values():
+            noted.discard(node)
+
+    def _remove_leaf(self, node: Node) -> None:
+        self._leave(node)
+        self.tree.unlink(node)
+        self.tree.num_nodes -= 1
+        if node.parent is not None:
+            self.offer(node.parent)
+
+    def _no_longer_held(self, node: Node) -> list[Node]:
+        unreferenced: list[Node] = []
+        current = node
+        while not (current.leases or current.held_children) and current.parent is not None:
+            if current.attached:
+                self.evictable_blocks += current.edge.num_device
+                self.offer(current)
+            else:
+                unreferenced.append(current)
+                self.tree.unlink(current)
+            current = current.parent
+            current.held_children -= 1
+        return unreferenced

@@ -1,0 +1,124 @@
+"""The evictable leaves of a tier where owners have quotas: the owner is chosen first, then a leaf.
+
+Each owner has a heap of leaves, in the policy's order; the owners are sorted by `quota_usage`, the
+first to lose blocks first. An owner whose counts have changed is sorted in again at the next
+lookup: so a change costs nothing, and a lookup costs the logarithm of the number of owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from sortedcontainers import SortedList
+
+from prefix_cache.eviction.eviction_policy import Candidates, EvictionPolicy
+from prefix_cache.eviction.quota_usage import Class, QuotaUsage, Rank
+from prefix_cache.eviction.retention import Retention
+from prefix_cache.tree.node import Node
+
+
+class VictimQueue(Candidates):
+    """Takes the place of a tier's `Candidates` when the first quota is set."""
+
+    def __init__(
+        self,
+        policy_of: Callable[[str], EvictionPolicy],
+        quota_usage: QuotaUsage,
+        nodes: Iterable[Node] = (),
+        retention: Retention | None = None,
+    ) -> None:
+        """Without `retention` no time passes."""
+        self._retention = retention or Retention()
+        self._policy_of = policy_of
+        self._quota_usage = quota_usage
+        self._leaves: dict[str, Candidates] = {}  # of owners that have any
+        self._order: SortedList[Rank] = SortedList()
+        self._places: dict[str, Rank] = {}
+        for node in nodes:
+            self.add(node)
+
+    def __len__(self) -> int:
+        return sum(len(leaves) for leaves in self._leaves.values())
+
+    def __iter__(self) -> Iterator[Node]:
+        return chain.from_iterable(self._leaves.values())
+
+    def __contains__(self, node: Node) -> bool:
+        return node.owner in self._leaves and node in self._leaves[node.owner]
+
+    def add(self, node: Node) -> None:
+        """Put a leaf in its place among its owner's."""
+        leaves = self._leaves.get(node.owner)
+        if leaves is None:
+            leaves = Candidates(self._policy_of(node.owner), self._retention)
+            self._leaves[node.owner] = leaves
+            self._quota_usage.moved.add(node.owner)
+        leaves.add(node)
+
+    def discard(self, node: Node) -> None:
+        """Forget a node, whether or not it is here."""
+        leaves = self._leaves.get(node.owner)
+        if leaves is not None:
+            leaves.discard(node)
+            if not len(leaves):
+                del self._leaves[node.owner]
+                self._quota_usage.moved.add(node.owner)
+
+    def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
+        """Return the leaf to evict next, and how many of its blocks; see `Candidates.choose`."""
+        return self._choose(owner, wanted, more, Class.BELOW)
+
+    def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
+        """Like `choose`, but takes nothing from owners below their floors."""
+        return self._choose(owner, wanted, more, Class.OWN)
+
+    def own(self, owner: str) -> Node | None:
+        """Return the leaf that `owner` would give first."""
+        leaves = self._leaves.get(owner)
+        return None if leaves is None else leaves.first()
+
+    def admits(self, node: Node, victim: Node) -> bool:
+        """Whether `node` may have the room of `victim`, which was chosen for its owner."""
+        admits = self._policy_of(node.owner).admits
+        is_apart = node.owner != victim.owner
+        return is_apart or self._retention.may_displace(node, victim, admits)
+
+    def outdated(self) -> list[Node]:
+        """Return the nodes whose key has changed since they were added, for checks."""
+        return [node for leaves in self._leaves.values() for node in leaves.outdated()]
+
+    def num_unreachable(self) -> int:
+        """Return how many candidates or owners would never come up, for checks."""
+        self._place_anew()
+        unplaced = len(self._leaves.keys() ^ self._places.keys())
+        stale = [o for o, rank in self._places.items() if rank != self._quota_usage.rank(o)]
+        return (
+            unplaced
+            + len(stale)
+            + sum(leaves.num_unreachable() for leaves in self._leaves.values())
+        )
+
+    def _choose(self, owner: str, wanted: int, more: int, last: Class) -> tuple[Node, int] | None:
+        self._place_anew()
+        ranks = [rank for rank in self._order[:3] if rank.owner != owner]
+        if owner in self._leaves:
+            ranks = sorted([*ranks, self._quota_usage.rank(owner, more)])
+        if not ranks or ranks[0].sort > last:
+            return None
+        first, then = ranks[0], ranks[1] if len(ranks) > 1 else None
+        node = self._leaves[first.owner].first()
+        if node is None:
+            return None
+        return node, min(wanted, self._quota_usage.allowance(first, then, more))
+
+    def _place_anew(self) -> None:
+        moved = self._quota_usage.moved
+        while moved:
+            owner = moved.pop()
+            before = self._places.pop(owner, None)
+            if before is not None:
+                self._order.remove(before)
+            if owner in self._leaves:
+                self._places[owner] = rank = self._quota_usage.rank(owner)
+                self._order.add(rank)

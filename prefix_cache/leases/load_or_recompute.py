@@ -1,0 +1,141 @@
+"""Load or recompute: how many blocks of a prefix to load from lower tiers.
+
+    time to the first token, had `n` blocks been loaded:
+
+        max(copies before mine + copy of n blocks, tokens to be computed before mine)
+            + computing what is left of the prompt
+
+The `n` with the least time is chosen; of equal ones the largest, since what is not computed leaves
+time for other requests. What computing takes is predicted by the caller (`PrefillTimes`), what
+copies take is measured by the tier that they come from. Before anything is measured, loading is
+assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
+a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prefix_cache.leases.loader import Whereabouts
+from prefix_cache.leases.refusals import Refusals
+from prefix_cache.names import Loads
+from storage.move import Tier
+
+LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
+# Bytes a second of a copy to the device, until one has been measured. The host's is a high guess:
+# with a low one nothing would be loaded from there, and so nothing measured.
+FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
+WEIGHT = 0.2  # of a new measurement in the running mean
+
+
+class PrefillTimes(Protocol):
+    """What computing prompts takes, predicted from what it took."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything is known."""
+        ...
+
+    def prefill(self, start: int, end: int) -> float:
+        """Seconds for the tokens [start, end) of one prompt."""
+        ...
+
+
+class CopyRate:
+    """Seconds that a block takes from one tier to the device: a guess, then a running mean."""
+
+    def __init__(self, first_guess: float) -> None:
+        self.per_block = first_guess
+        self.is_measured = False
+
+    def add(self, blocks: int, seconds: float) -> None:
+        """Measure: `blocks` blocks came in `seconds` during which copies were under way."""
+        weight = WEIGHT if self.is_measured else 1.0
+        self.per_block += weight * (seconds / blocks - self.per_block)
+        self.is_measured = True
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The work before a request: tokens to be computed, and blocks being loaded, by tier."""
+
+    tokens: int = 0
+    copies: Mapping[Tier, int] = field(default_factory=dict)
+
+
+NO_QUEUE = Queue()
+
+
+class LoadOrRecompute:
+    """The decision, rates of copies, and counts. One owner thread."""
+
+    def __init__(self, times: PrefillTimes, *, block_size: int, block_bytes: int) -> None:
+        self._times = times
+        self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
+        # What was chosen for lower blocks that requests found, in blocks by tier.
+        self.chosen = dict.fromkeys(LOWER, 0)
+        self.refused = dict.fromkeys(LOWER, 0)
+        self.block_bytes = block_bytes
+        self._block_size = block_size
+        self._refusals = Refusals[tuple[Tier, str]]()  # by tier and flow
+
+    def load_blocks(
+        self,
+        found: Whereabouts,
+        num_tokens: int,
+        queue: Queue = NO_QUEUE,
+        asked: Loads = "auto",
+        flow: str = "",
+    ) -> int:
+        """How many of `found`'s lower blocks to load for a prompt of `num_tokens` of `flow`."""
+        lower = found.host + found.disk
+        if asked == "always":
+            return lower
+        if asked == "never" or not lower:
+            return 0
+        if not self._times.is_measured:
+            return lower
+        host, disk = found.host, found.disk
+        # Nothing, half or all of a tier: in between the time is nearly linear.
+        loads = {0, host // 2, host, host + disk // 2, host + disk}
+        quickest = min(loads, key=lambda n: (self.seconds(n, found, num_tokens, queue), -n))
+        return max(quickest, self._on_trial(found, quickest, flow))
+
+    def seconds(self, loads: int, found: Whereabouts, num_tokens: int, queue: Queue) -> float:
+        """Time to the first token when `loads` of the lower blocks are loaded."""
+        host = min(loads, found.host)
+        parts = {Tier.HOST: host, Tier.DISK: loads - host}
+        copied = max(
+            (
+                (queue.copies.get(tier, 0) + blocks) * self.copies[tier].per_block
+                for tier, blocks in parts.items()
+                if blocks
+            ),
+            default=0.0,
+        )
+        waited = self._times.prefill(0, queue.tokens)
+        first = (found.device + found.coming + loads) * self._block_size
+        return max(copied, waited) + self._times.prefill(min(first, num_tokens), num_tokens)
+
+    def count(self, found: Whereabouts, loads: int, flow: str = "") -> None:
+        """Count that a request was given a lease which loads `loads` of `found`'s lower blocks."""
+        host = min(loads, found.host)
+        for tier, there, chosen in (
+            (Tier.HOST, found.host, host),
+            (Tier.DISK, found.disk, loads - host),
+        ):
+            self.chosen[tier] += chosen
+            self.refused[tier] += there - chosen
+            # A retry counts as well: its measurement is used from now on.
+            if there > chosen or (chosen > 0 and self._refusals.is_due((tier, flow))):
+                self._refusals.add((tier, flow))
+
+    def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
+        """Blocks of a tier that was refused often enough to be tried again."""
+        lower = found.host + found.disk
+        if loads < lower and found.disk and self._refusals.is_due((Tier.DISK, flow)):
+            return lower
+        is_host_due = loads < found.host and self._refusals.is_due((Tier.HOST, flow))
+        return found.host if is_host_due else 0

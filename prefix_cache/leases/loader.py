@@ -1,0 +1,283 @@
+"""Loads the part of a prefix that lies in lower tiers to the device.
+
+A load is a run of blocks after a part that is on the device or being loaded. Its copies end in any
+order; when the last has ended, and the load before it is closed, the leading blocks that arrived
+are on the device and the slots of the others are free again. So the device never has a block
+without all those before it.
+
+    load 1 |=====x=====|          the copy of x failed: blocks before it are loaded, those after
+    load 2             |=======|  it are not, in this load and in the next
+
+A lease waits for every load of its blocks. If one of these blocks does not arrive, the lease has
+failed: it must be released, and its sequence starts over with the blocks that are there. A lease
+does not wait for a load that is released early: steps that read its blocks wait for the missing
+layers themselves, and these do arrive. A load is released early when all its copies are, and the
+load before it is closed or released early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import numpy as np
+
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.hashing import TokenIds
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tree.edge import Places
+from prefix_cache.tree.node import Node, Position, Transfer
+from prefix_cache.tree.residency import DEVICE, FAIL, HOST, IN_FLIGHT, LAND, MOVING, WITHOUT
+from prefix_cache.tree.tree import RadixTree
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER
+
+COMING = IN_FLIGHT * DEVICE
+
+
+@dataclass(slots=True, eq=False)
+class PlannedLoad:
+    """A run of blocks being loaded to the device, in order of position."""
+
+    transfers: list[Transfer] = field(default_factory=list)
+    open: int = 0  # transfers that have not ended
+    unsure: set[Transfer] = field(default_factory=set)  # those that are not released early
+    is_released: bool = False
+    leases: list[Lease] = field(default_factory=list)
+    after: PlannedLoad | None = None  # the load whose blocks come right before, until it has closed
+    followers: list[PlannedLoad] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """A prefix in the tree, in blocks from position 0 and in this order."""
+
+    device: int  # on the device
+    coming: int  # being copied there
+    host: int  # no higher than in the host
+    disk: int  # on disk alone
+
+    @property
+    def total(self) -> int:
+        """Blocks in the tree."""
+        return self.device + self.coming + self.host + self.disk
+
+
+def whereabouts(at: Position) -> Whereabouts:
+    """Where the blocks up to `at` lie."""
+    if at.inside <= at.node.edge.num_device:
+        return Whereabouts(at.num_blocks, 0, 0, 0)
+    states = np.frombuffer(_states_to(at), np.uint8)
+    device, coming = states & DEVICE != 0, states & COMING != 0
+    host = (states & HOST != 0) & ~device & ~coming
+    on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
+    return Whereabouts(on_device, on_way, in_host, len(states) - on_device - on_way - in_host)
+
+
+def probed(tree: RadixTree, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
+    """What a lease for one token more would find, if it loaded all. Changes nothing.
+
+    Blocks by tier, and how many tokens of the block after them it would copy.
+    """
+    at = tree.walk(path, token_ids)
+    found = whereabouts(at)
+    if found.device < at.num_blocks:
+        return found, 0
+    partial = tree.partial(at, path, token_ids)
+    return found, 0 if partial is None else partial.num_tokens
+
+
+def reachable(at: Position, load_blocks: int | None) -> int:
+    """How many blocks up to `at` a lease may count on, with at most `load_blocks` loads.
+
+    None: with any number of loads.
+    """
+    if at.inside <= at.node.edge.num_device:
+        return at.num_blocks
+    in_order = _states_to(at)
+    if not in_order.translate(None, WITHOUT[MOVING]):  # as a rule: what is there comes first
+        most = at.num_blocks if load_blocks is None else load_blocks + _there(in_order)
+        return min(most, at.num_blocks)
+    states = np.frombuffer(in_order, np.uint8)
+    there = states & (DEVICE | COMING) != 0
+    loadable = ~there & (states & MOVING == 0)
+    if load_blocks is not None:
+        loadable &= np.cumsum(loadable) <= load_blocks
+    # Blocks being loaded after a block that is not will not arrive: it should have come first.
+    gap = there & ~np.logical_and.accumulate(there)
+    wrong = np.flatnonzero(~(there | loadable) | gap)
+    return int(wrong[0]) if len(wrong) else len(states)
+
+
+def blocks_before_coming(at: Position) -> int:
+    """How many blocks up to `at` come before the first that is being loaded."""
+    if at.inside <= at.node.edge.num_device:
+        return at.num_blocks
+    coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
+    return int(coming[0]) if len(coming) else at.num_blocks
+
+
+def to_load(at: Position) -> int:
+    """How many blocks up to `at` are neither on the device nor coming."""
+    if at.inside <= at.node.edge.num_device:
+        return 0
+    return at.num_blocks - _there(_states_to(at))
+
+
+def loads_by_owner(node: Node) -> dict[str, int]:
+    """How many blocks up to the end of `node` are neither on the device nor coming, by owner."""
+    loads: dict[str, int] = {}
+    for part, lower in _lower_parts(node):
+        loads[part.owner] = loads.get(part.owner, 0) + len(lower)
+    return loads
+
+
+class Loader:
+    """The loads under way. One owner thread."""
+
+    def __init__(self, ref_counts: RefCounts, capacity: Capacity, in_flight: InFlight) -> None:
+        self._ref_counts = ref_counts
+        self._capacity = capacity
+        self._traffic = capacity.removals.eviction_log
+        self._in_flight = in_flight
+        self._load_of: dict[Transfer, PlannedLoad] = {}
+
+    def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
+        """Load the missing blocks up to `node`; device blocks for them are free.
+
+        `lease` waits for it, and for the blocks that are being loaded already.
+        """
+        load, before = PlannedLoad(), dict[PlannedLoad, None]()
+        for part, lower in _lower_parts(node):
+            before.update(
+                (self._load_of[one], None) for one in part.transfers if one in self._load_of
+            )
+            if len(lower):
+                load.transfers += self._fetch(part, lower, owner)
+        if load.transfers:
+            load.open, load.unsure = len(load.transfers), set(load.transfers)
+            load.after = next(reversed(before), None)
+            if load.after is not None:
+                load.after.followers.append(load)
+            self._load_of.update(dict.fromkeys(load.transfers, load))
+            before[load] = None
+        if lease is not None:
+            for awaited in before:
+                awaited.leases.append(lease)
+                lease.loads += not awaited.is_released
+
+    def release_early(self, transfer: Transfer) -> None:
+        """Note that steps that read the blocks of a load wait for them themselves."""
+        load = self._load_of[transfer]
+        load.unsure.discard(transfer)
+        self._note_released(load)
+
+    def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
+        """Apply that all copies of a transfer to the device have ended.
+
+        Returns the blocks that were lost, as nodes and positions, of the loads that are closed by
+        this. They are not on the device and no longer being loaded.
+        """
+        load = self._load_of[transfer]
+        load.open -= 1
+        return self._close(load)
+
+    def _note_released(self, load: PlannedLoad) -> None:
+        """Let leases wait no more for a load that is released early now, nor for those after it."""
+        if load.unsure or not load.open or load.is_released:
+            return
+        if load.after is not None and not load.after.is_released:
+            return
+        load.is_released = True
+        for transfer in load.transfers:
+            transfer.is_released = True
+        for lease in load.leases:
+            lease.loads -= 1
+        for follower in load.followers:
+            self._note_released(follower)
+
+    def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
+        """Begin to copy the blocks in these places, each from its fastest tier."""
+        in_host = node.edge.states[lower] & HOST != 0
+        num_host = int(np.count_nonzero(in_host))  # those come first
+        transfers = []
+        for source, places in ((HOST_TIER, lower[:num_host]), (DISK_TIER, lower[num_host:])):
+            if len(places):
+                slots = self._capacity.take(len(places), node.owner)
+                ends = (source, DEVICE_TIER)
+                begun = self._in_flight.begin(node, int(places[0]), ends, slots, for_owner=owner)
+                transfers.append(begun)
+        self._ref_counts.changed(node)
+        return transfers
+
+    def _close(self, load: PlannedLoad) -> list[tuple[Node, int]]:
+        """Close a load all of whose copies have ended, and those that waited for it."""
+        if load.open or load.after is not None:
+            return []
+        missed = min((min(one.missed) for one in load.transfers if one.missed), default=None)
+        failed_from = None
+        for transfer in load.transfers:
+            del self._load_of[transfer]
+            self._in_flight.close(transfer)
+            for node, start, end in transfer.parts():
+                landed = self._land(transfer, node, start, end, missed)
+                if start + landed < end and failed_from is None:
+                    failed_from = node.start + start + landed
+        for lease in load.leases:
+            lease.loads -= not load.is_released
+            lease.failed |= failed_from is not None and failed_from < lease.num_shared
+        lost = [
+            (one.node_at(position), position)
+            for one in load.transfers
+            for position in sorted(one.lost)
+        ]
+        for follower in load.followers:
+            follower.after = None
+            lost += self._close(follower)
+            self._note_released(follower)
+        return lost
+
+    def _land(
+        self, transfer: Transfer, node: Node, start: int, end: int, missed: int | None
+    ) -> int:
+        """Put those blocks on the device before which none is missing; return how many."""
+        edge, above = node.edge, node.parent
+        whole = above is None or above.edge.is_on_device
+        last = end if missed is None else min(max(missed - node.start, start), end)
+        landed = last - start if edge.num_device == start and (start or whole) else 0
+        node.transfers.remove(transfer)
+        device, upper = edge.num_device, edge.num_upper
+        edge.change(slice(start, start + landed), LAND, DEVICE_TIER)
+        edge.change(slice(start + landed, end), FAIL, DEVICE_TIER)
+        if node.attached and self._ref_counts.tree.changes is not None:
+            self._ref_counts.tree.changes.moved(edge, device, upper)
+        self._capacity.give_back(edge.slots(DEVICE_TIER)[start + landed : end].copy(), node.owner)
+        self._traffic.loaded[transfer.source] += landed
+        self._traffic.failed[DEVICE_TIER] += end - start - landed
+        if node.attached and not node.is_held:
+            self._ref_counts.evictable_blocks += landed
+        self._capacity.landed(node)
+        return landed
+
+
+def _there(states: bytes) -> int:
+    """How many blocks are on the device or coming."""
+    return len(states.translate(None, WITHOUT[DEVICE | COMING]))
+
+
+def _states_to(at: Position) -> bytes:
+    """The states of the blocks up to `at`, in order."""
+    before = [node.edge.states_of(0, node.edge.num_blocks) for node in at.node.way_up()][1:]
+    return b"".join([*reversed(before), at.node.edge.states_of(0, at.inside)])
+
+
+def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
+    """The nodes on the way to `node` that are not all on the device, and the places of their
+    blocks that are not even coming; those nearest to the root first.
+    """
+    lower = list(takewhile(lambda part: not part.edge.is_on_device, node.way_up()))
+    return [
+        (part, np.flatnonzero(part.edge.states & (DEVICE | COMING) == 0)) for part in lower[::-1]
+    ]

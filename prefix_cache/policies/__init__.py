@@ -1,1 +1,0 @@
-"""Which of an owner's blocks goes first."""

@@ -1,1 +1,0 @@
-"""What each owner may hold, and whose blocks are evicted first."""

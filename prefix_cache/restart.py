@@ -1,0 +1,188 @@
+"""The cache's part in stopping and starting again.
+
+    save      blocks that are not on disk are copied there, hottest first   before a stop
+    restore   the part of the tree that is on disk is rebuilt               after a start
+    hottest   the blocks that were used most are loaded to the device       before any request
+
+A restored block is put after the block whose key its record names. That is the one place where a
+key decides and not tokens, so keys are checked twice: a record whose key is not the digest of its
+content is dropped, and of two records that differ under one key both are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from prefix_cache.errors import RestoreError
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.hashing import ROOT_KEY, Digest
+from prefix_cache.leases.loader import Loader, reachable, to_load
+from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
+from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tree.edge import Edge
+from prefix_cache.tree.node import Node, Position
+from prefix_cache.tree.residency import DISK, IN_FLIGHT
+from storage.move import BlockRecord, Tier
+
+Stored = tuple[int, BlockRecord]  # a slot on disk, and what it holds
+
+
+class Restart:
+    """Reads and fills the tree as a whole, so it is not for use between steps."""
+
+    def __init__(
+        self,
+        ref_counts: RefCounts,
+        capacity: Capacity,
+        loader: Loader,
+        in_flight: InFlight,
+        digest: Digest,
+    ) -> None:
+        self._tree = ref_counts.tree
+        self._ref_counts = ref_counts
+        self._capacity = capacity
+        self._loader = loader
+        self._in_flight = in_flight
+        self._digest = digest
+
+    def restore(self, found: Iterable[Stored], *, now: float) -> int:
+        """Rebuild the tree after a start from what is on disk: (slot, record) in any order.
+
+        Whole chains from position 0 are put into the tree. All other slots are erased by the next
+        plan: records whose prefix is missing, that lie beyond the disk tier's size, or that are not
+        what their key says. Returns how many blocks were restored. Raises RestoreError unless the
+        cache is empty and has a disk tier.
+        """
+        is_empty = not self._tree.num_nodes and not len(self._in_flight)
+        if Tier.DISK not in self._capacity.allocators or not is_empty:
+            raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
+        below: defaultdict[bytes, list[Stored]] = defaultdict(list)
+        slots: set[int] = set()
+        sound = self._sound(found, slots)
+        for slot, record in sound:
+            below[record.parent_key].append((slot, record))
+        taken: list[int] = []
+        waiting = [(self._tree.root, first) for first in below[ROOT_KEY]]
+        while waiting:
+            parent, first = waiting.pop()
+            run = _run_from(first, below)
+            taken += [slot for slot, _ in run]
+            node = self._add(parent, run, now)
+            waiting += [(node, then) for then in below[run[-1][1].key]]
+        self._capacity.took_on_disk(taken, slots.difference(taken))
+        return len(taken)
+
+    def hottest(self, blocks: int) -> int:
+        """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
+
+        They are copied to free blocks of the device, and stay below as well; nothing is evicted.
+        The copies are in the next plan. Returns how many there are.
+        """
+        left = room = min(blocks, self._capacity.allocator.num_free)
+        lower = [node for node in self._tree.nodes() if not node.edge.is_on_device]
+        for node in sorted(lower, key=lambda n: (-n.hits - n.seen, -n.last_used, n.start)):
+            end = reachable(Position.after(node), left)
+            at = _position(node, end)
+            loads = to_load(at)
+            if loads:
+                top = self._ref_counts.split_at(at)
+                self._loader.begin(top, top.owner)
+                left -= loads
+            if not left:
+                break
+        return room - left
+
+    def save(self, blocks: int) -> int:
+        """Before a stop: begin to copy to disk up to `blocks` blocks that are not there.
+
+        Blocks that the policy values most come first, and every block after its prefix. At most
+        `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
+        Returns how many were planned; once it is 0 and none is under way, all that can be is saved.
+        """
+        if Tier.DISK not in self._capacity.allocators:
+            return 0
+        left = blocks
+        for node in sorted(self._tree.nodes(), key=self._ref_counts.sort_key, reverse=True):
+            for part in reversed(node.way_up()):
+                left -= self._capacity.offloader.save(part, left)
+                if not _is_saved(part):
+                    break  # a block on disk is of no use without those before it
+            if not left:
+                break
+        return blocks - left
+
+    def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
+        """The records that pass the checks, each key once; fills `slots` with all slots found."""
+        by_key: dict[bytes, Stored] = {}
+        doubtful = set()
+        for slot, record in found:
+            if slot in slots:
+                continue
+            slots.add(slot)
+            if not self._is_sound(slot, record):
+                continue
+            other = by_key.setdefault(record.key, (slot, record))[1]
+            if _content(other) != _content(record):
+                doubtful.add(record.key)
+        return [stored for key, stored in by_key.items() if key not in doubtful]
+
+    def _is_sound(self, slot: int, record: BlockRecord) -> bool:
+        whole = len(record.token_ids) == 4 * self._tree.block_size
+        content = record.namespace + record.parent_key + record.token_ids
+        return (
+            whole
+            and 0 <= slot < self._capacity.allocators[Tier.DISK].total
+            and len(record.namespace) == NAMESPACE_BYTES
+            and self._digest(content) == record.key
+        )
+
+    def _add(self, parent: Node, run: list[Stored], now: float) -> Node:
+        records = [record for _, record in run]
+        edge = Edge(
+            np.frombuffer(b"".join(r.token_ids for r in records), dtype="<i4").astype(np.int32),
+            np.array([slot for slot, _ in run], dtype=np.int32),
+            b"".join(r.key for r in records),
+            self._tree.block_size,
+            Tier.DISK,
+        )
+        first = records[0]
+        node = self._tree.add(parent, Namespace(first.namespace), edge, owner=first.owner, now=now)
+        self._capacity.quota_usages[Tier.DISK].charge(node.owner, len(records))
+        self._ref_counts.entered(node)
+        node.seen = max(node.seen, first.hits)
+        node.num_read = len(edge)  # written by an earlier engine: see `reuse_accounting`
+        self._ref_counts.policy_of(node.owner).restored(node)
+        self._ref_counts.changed(node)
+        self._ref_counts.offer(parent)  # it is not a leaf any more
+        return node
+
+
+def _run_from(first: Stored, below: dict[bytes, list[Stored]]) -> list[Stored]:
+    """The records that make one node: alike, and nothing branches off in between."""
+    run = [first]
+    while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
+        run.append(then[0])
+    return run
+
+
+def _alike(one: BlockRecord, other: BlockRecord) -> bool:
+    return (one.namespace, one.owner, one.hits) == (other.namespace, other.owner, other.hits)
+
+
+def _content(record: BlockRecord) -> tuple[bytes, bytes, bytes]:
+    return record.parent_key, record.namespace, record.token_ids
+
+
+def _position(node: Node, end: int) -> Position:
+    """The position on the way to `node` that has `end` blocks before it."""
+    while node.start >= end and node.parent is not None:
+        node = node.parent
+    return Position(node, min(end, node.end) - node.start, end)
+
+
+def _is_saved(node: Node) -> bool:
+    return bool((node.edge.states & (DISK | IN_FLIGHT * DISK) != 0).all())

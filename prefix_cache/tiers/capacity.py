@@ -1,0 +1,261 @@
+"""The capacity of the device tier: blocks come from the free list, then from eviction.
+
+Where there is a slower tier, an eviction is a copy, and when that has ended (`complete`):
+
+    arrived       the blocks lie in the slower tier as well
+    failed        the slot there is free again; the node is not copied down again before it is used
+    to make room  their faster copies are forgotten, unless they were used meanwhile
+    lost          the copy that was read is no good: reported to the caller
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefix_cache.eviction.quota_usage import OwnerUse
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.eviction.shares import PUBLISHED
+from prefix_cache.tiers.eviction_log import Reason
+from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tiers.offloader import Offloader
+from prefix_cache.tiers.removals import Removals
+from prefix_cache.tiers.tier_pools import Pools, Tiers
+from prefix_cache.tree.edge import BlockIds
+from prefix_cache.tree.node import Node, Partial, Position, Transfer
+from prefix_cache.tree.residency import FAIL, LAND
+from storage.move import DEVICE_TIER, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """The device pool, in blocks: total = free + used, used = evictable + leased."""
+
+    total: int
+    free: int
+    used: int
+    evictable: int  # could be had by evicting
+    leased: int  # held in the tree, private to a lease, or detached and not yet let go
+
+
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    """A tier below the device, in blocks."""
+
+    total: int
+    used: int  # hold a block, or are being filled
+
+
+class Capacity:
+    """The allocator and what owners are charged for, always changed together."""
+
+    def __init__(
+        self, num_blocks: int, ref_counts: RefCounts, tiers: Tiers, in_flight: InFlight
+    ) -> None:
+        self._pools = pools = Pools(num_blocks, tiers)
+        self.allocator, self.allocators = pools.device, pools.allocators
+        self.quota_usages = pools.quota_usages
+        self._device = pools.quota_usages[DEVICE_TIER]
+        self.removals = Removals(ref_counts, pools, in_flight)
+        self.offloader = Offloader(tiers, ref_counts, pools, self.removals, in_flight)
+        self._ref_counts = ref_counts
+        self._in_flight = in_flight
+
+    @property
+    def obtainable(self) -> int:
+        """How many blocks can be obtained in the end: free ones and evictable ones."""
+        return self.allocator.num_free + self._ref_counts.evictable_blocks
+
+    def pool(self) -> PoolUse:
+        """The use of the device now."""
+        total, free = self.allocator.total, self.allocator.num_free
+        evictable = self._ref_counts.evictable_blocks
+        return PoolUse(total, free, total - free, evictable, total - free - evictable)
+
+    def lower_tiers(self) -> dict[Tier, TierUse]:
+        """The use of the tiers below the device that are there."""
+        lower = [(tier, a) for tier, a in self.allocators.items() if tier is not DEVICE_TIER]
+        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in lower}
+
+    def owners(self) -> dict[str, OwnerUse]:
+        """Everyone who ever held a device block, or for whom one went."""
+        held, counts = self._device.held, self.removals.eviction_log
+        return {
+            owner: OwnerUse(held.get(owner, 0), counts.caused[owner], counts.suffered[owner])
+            for owner in sorted({*held, *counts.caused, *counts.suffered})
+        }
+
+    def take(self, count: int, owner: str) -> BlockIds:
+        """Return `count` free blocks; the caller has made room for them."""
+        return self._pools.take(DEVICE_TIER, count, owner)
+
+    def take_now(self, count: int, owner: str) -> BlockIds | None:
+        """Return `count` blocks, and drop others rather than wait; None: there are too few.
+
+        Where the tiers are partitioned, what the owner gives up for them is copied down as ever.
+        """
+        if count > self.obtainable:
+            return None
+        if self.is_partitioned(owner):
+            is_free = self.make_own_room({owner: count})
+        else:
+            is_free = self.offloader.make_room_now(count, owner)
+        return self.take(count, owner) if is_free else None
+
+    def is_partitioned(self, owner: str) -> bool:
+        """Whether `owner` has to make do with a part of each tier."""
+        return bool(self._device.parts) and owner != PUBLISHED
+
+    @property
+    def is_still(self) -> bool:
+        """Whether no copy between tiers is under way."""
+        return not len(self._in_flight)
+
+    def is_leaving(self, owner: str) -> bool:
+        """Whether blocks of `owner` are leaving a tier."""
+        return any(quota_usage.is_leaving(owner) for quota_usage in self.quota_usages.values())
+
+    def is_coming(self, count: int) -> bool:
+        """Whether `count` device blocks are free, or will be when copies have ended."""
+        free = self.allocator.num_free
+        if self._device.parts:
+            return count <= free + sum(self._in_flight.leaving.values())
+        return count <= free + self._ref_counts.evictable_blocks
+
+    def keepable(self, partial: Partial | None, count: int) -> Partial | None:
+        """Return the partial match unless too few blocks, less than `count`, are left beside it."""
+        if partial is None:
+            return None
+        kept = self._ref_counts.cost(Position.after(partial.node))
+        return partial if count <= self.obtainable - kept else None
+
+    def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
+        """Whether `count` blocks are free; evicts as many as are missing, but not `beside`.
+
+        False: not now. Copies may have been planned that will free some.
+        """
+        if count <= self.allocator.num_free:
+            return True
+        if beside is None:
+            return self.offloader.make_room(count, owner)
+        self._ref_counts.inc_ref(beside.node)
+        enough = self.offloader.make_room(count, owner)
+        self._ref_counts.dec_ref(beside.node)
+        return enough
+
+    def make_own_room(self, needs: Mapping[str, int]) -> bool:
+        """Have owners give up blocks of their own for what they need beyond their partitions.
+
+        They do so whether or not blocks are free, so that what they keep does not depend on others.
+        Returns whether all that is needed is free now.
+        """
+        is_done = [self.offloader.trim(DEVICE_TIER, owner, more) for owner, more in needs.items()]
+        return all(is_done) and sum(needs.values()) <= self.allocator.num_free
+
+    def give_back(self, ids: BlockIds, owner: str) -> None:
+        """Free blocks that are charged to `owner`."""
+        self._pools.give_back(DEVICE_TIER, ids, owner)
+
+    def placed(self, node: Node, count: int, owner: str) -> None:
+        """Blocks of `owner` have become `node`'s, which had lower copies of them."""
+        self._device.charge(owner, -count)
+        self._device.charge(node.owner, count)
+        self.landed(node)
+
+    def adopt(self, node: Node, owner: str) -> None:
+        """Charge the blocks of `node` and of all on the way to it to `owner` from now on.
+
+        They are all on the device, and none is being copied (`may_adopt`). Their records on disk
+        are sealed for who had them so far and would never be read again: they are forgotten.
+        """
+        for current in node.way_up():
+            if current.owner == owner:
+                continue
+            for noted in self._ref_counts.redundant.values():
+                noted.discard(current)
+            self.removals.forget_below(current, Tier.DISK, Reason.DOUBLE)
+            for tier, quota_usage in self.quota_usages.items():
+                blocks = len(current.edge.held_slots_in(tier))
+                quota_usage.charge(current.owner, -blocks)
+                quota_usage.charge(owner, blocks)
+            self._ref_counts.tree.give(current, owner)
+            current.retained_until = 0.0  # a mark was its owner's alone
+            self._ref_counts.note_redundant(current)
+
+    def may_adopt(self, node: Node, owner: str) -> bool:
+        """Whether no block that is not `owner`'s yet is being copied, up to the end of `node`."""
+        return not any(one.transfers and one.owner != owner for one in node.way_up())
+
+    def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
+        """After a start: which slots are the tree's, and which have records to be erased."""
+        slots = np.array(list(taken), dtype=np.int32)
+        self.allocators[Tier.DISK].reserve(slots)
+        self._in_flight.erase(np.array(list(erased), dtype=np.int32))
+
+    def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
+        """Apply that all copies of a transfer to a slower tier have ended, arrived or not.
+
+        Returns the blocks whose source was found to be damaged, as nodes and positions.
+        """
+        self._in_flight.close(transfer)
+        if transfer.makes_room:
+            owner, blocks = transfer.nodes[0].owner, transfer.end - transfer.start
+            self.quota_usages[transfer.source].leaving(owner, -blocks)
+        for node, start, end in reversed(transfer.parts()):  # from the tail, as blocks go
+            node.transfers.remove(transfer)
+            self._land(transfer, node, start, end)
+            self._ref_counts.note_redundant(node)
+            if not self._vacate(transfer, node, start, end):
+                self._stands_still(node)
+        if not transfer.lost:
+            return []
+        return [(transfer.node_at(position), position) for position in sorted(transfer.lost)]
+
+    def landed(self, node: Node) -> None:
+        """Update the node after a copy of some of its blocks has ended, up or down."""
+        self._ref_counts.note_redundant(node)
+        self._stands_still(node)
+
+    def _stands_still(self, node: Node) -> None:
+        self._ref_counts.changed(node)
+        if not node.attached and not node.is_held:
+            self.removals.free_nodes([node])
+
+    def _land(self, transfer: Transfer, node: Node, start: int, end: int) -> None:
+        """Note which blocks arrived in the target; free the slots of those that did not."""
+        log = self.removals.eviction_log
+        if not transfer.missed:
+            node.edge.change(slice(start, end), LAND, transfer.target)
+            log.written[transfer.target] += end - start
+            return
+        missed = {position - node.start for position in transfer.missed}
+        landed = np.array([at for at in range(start, end) if at not in missed], dtype=np.intp)
+        failed = np.array([at for at in range(start, end) if at in missed], dtype=np.intp)
+        node.edge.change(landed, LAND, transfer.target)
+        log.written[transfer.target] += len(landed)
+        if len(failed):
+            node.edge.change(failed, FAIL, transfer.target)
+            slots = node.edge.slots(transfer.target)[failed]
+            self.removals.free_slots(transfer.target, slots, node.owner)
+            log.failed[transfer.target] += len(failed)
+            node.kept = False
+
+    def _vacate(self, transfer: Transfer, node: Node, start: int, end: int) -> bool:
+        """Forget the blocks [start, end) that were to go, unless they are used or copied again.
+
+        False: nothing was forgotten.
+        """
+        source, owner = transfer.source, transfer.for_owner
+        comes_back = any(one.target is DEVICE_TIER for one in node.transfers)
+        is_used = node.leases or node.held_children or comes_back
+        may_go = transfer.makes_room and node.attached and not is_used
+        if not may_go or (node.device_children if source is DEVICE_TIER else node.upper_children):
+            return False
+        first, last = node.edge.run_in(source)
+        start = max(start, first)
+        if last == end and not transfer.missed:
+            self.removals.forget_copies(source, node, start, end, owner)
+            return True
+        return start < last and self.removals.forget_copied(source, node, last - start, owner)

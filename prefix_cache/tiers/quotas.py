@@ -1,0 +1,164 @@
+"""The owners' quotas, their enforcement, and each owner's usage.
+
+Until a quota is set there is none, and what is evicted first is the policy's choice alone. From the
+first one on every owner has one, if only the default.
+
+A request is never refused because of a quota: blocks that its owner holds over its ceiling are
+evicted as soon as no sequence uses them.
+
+`partition` turns quotas into partitions: each owner's part of a tier is its own alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.eviction.shares import DEFAULT, PUBLISHED, Quota, partition
+from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tiers.eviction_log import Reason
+from storage.move import DEVICE_TIER, Tier
+
+
+class TierShare(NamedTuple):
+    """An owner's usage and quota in one tier, in blocks. Thousands are made at once."""
+
+    held: int
+    floor: int  # what it is promised; less than its quota says where not all floors fit
+    ceiling: int
+    fair: float  # what it would have if everyone wanted more
+
+
+@dataclass(slots=True)
+class Evictions:
+    """Copies of blocks given up since the start, by tier and reason."""
+
+    caused: defaultdict[tuple[Tier, Reason], int] = field(default_factory=lambda: defaultdict(int))
+    suffered: defaultdict[tuple[Tier, Reason], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+
+
+class Quotas:
+    """The quotas of one cache. One owner thread."""
+
+    def __init__(self, ref_counts: RefCounts, capacity: Capacity) -> None:
+        self._ref_counts = ref_counts
+        self._capacity = capacity
+        self._traffic = capacity.removals.eviction_log
+        self._quota_usages = {tier: capacity.quota_usages[tier] for tier in ref_counts.leaves}
+        self._by_owner: dict[str, Quota] = {}
+        self._parts: dict[str, float] = {}  # by owner; none: tiers are not partitioned
+
+    @property
+    def are_partitions(self) -> bool:
+        """Whether every owner has a part of each tier for itself."""
+        return bool(self._parts)
+
+    def partition(self, quotas: Mapping[str, Quota], working_blocks: int = 0) -> None:
+        """Divide each tier among these owners for good; without any, tiers are shared again.
+
+        An owner's part is its fair share, as if all wanted more than there is. One that is not
+        among them has none. `working_blocks` of the device are outside of all partitions, as are
+        published prefixes. Takes time in proportion to the number of owners.
+        """
+        parts = partition(quotas)
+        if parts == self._parts:
+            return
+        self._parts = parts
+        for tier, quota_usage in self._quota_usages.items():
+            quota_usage.partition(parts, working_blocks if tier is DEVICE_TIER else 0)
+        self._ref_counts.set_apart(self._quota_usages)
+        self.keep_again()
+
+    def set(self, owner: str, quota: Quota) -> None:
+        """Give `owner` a quota. Raises ValueError for "" and the owner of published prefixes."""
+        if owner in ("", PUBLISHED):
+            raise ValueError(f"{owner!r} can have no quota")
+        if self._by_owner.get(owner) == quota:
+            return
+        is_first = not self._by_owner
+        self._by_owner[owner] = quota
+        for quota_usage in self._quota_usages.values():
+            quota_usage.set_quota(owner, quota)
+        if is_first:
+            self._ref_counts.divide(self._quota_usages)
+        self.keep(owner)
+
+    def forget(self, owner: str) -> None:
+        """Take back `owner`'s quota: from now on it has the default one."""
+        if owner in self._by_owner:
+            self.set(owner, DEFAULT)
+
+    def keep(self, owner: str) -> None:
+        """Begin to evict what `owner` holds over its ceiling in any tier."""
+        if self._parts and owner == PUBLISHED:
+            return  # a prefix that was just computed is pinned by the time of `keep_again`
+        if self._by_owner or self._parts:
+            self._trim(owner)
+
+    def _trim(self, owner: str) -> None:
+        for tier in self._quota_usages:
+            self._capacity.offloader.trim(tier, owner)
+        for quota_usage in self._quota_usages.values():
+            if quota_usage.excess(owner):
+                quota_usage.exceeding.add(owner)
+
+    def may_give(self, owner: str) -> bool:
+        """Whether device blocks that `owner`'s sequences give back come to others."""
+        return not self._parts or self._quota_usages[DEVICE_TIER].excess(owner) > 0
+
+    def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
+        """Whether `owner` keeps to its partitions, but for what its sequences use.
+
+        False: blocks of its own are leaving a tier. It has to wait for that: what it finds must
+        not depend on how long copies take. While it is busy it always has some under way, and then
+        it waits only for what has to go.
+        """
+        if not self._parts:
+            return True
+        is_done = [self._capacity.offloader.trim(tier, owner) for tier in self._quota_usages]
+        return all(is_done) and (is_busy(owner) or not self._capacity.is_leaving(owner))
+
+    def keep_again(self) -> None:
+        """Try again for owners over their ceiling, whose blocks were in use or could not move."""
+        over: set[str] = set()
+        for quota_usage in self._quota_usages.values():
+            over |= quota_usage.exceeding
+            quota_usage.exceeding.clear()
+        for owner in sorted(over):
+            self._trim(owner)
+
+    @property
+    def floors_scale(self) -> dict[Tier, float]:
+        """The factor of all floors in each tier: 1, or less where they do not all fit."""
+        return {tier: quota_usage.scale for tier, quota_usage in self._quota_usages.items()}
+
+    def shares(self) -> dict[str, dict[Tier, TierShare]]:
+        """What each owner holds and may hold, by tier; of all that hold something or have a quota.
+
+        The owner of published prefixes is left out.
+        """
+        found: defaultdict[str, dict[Tier, TierShare]] = defaultdict(dict)
+        for tier, quota_usage in self._quota_usages.items():
+            for owner, fair in quota_usage.shares().items():
+                found[owner][tier] = TierShare(
+                    held=quota_usage.held.get(owner, 0),
+                    floor=quota_usage.floor(owner),
+                    ceiling=quota_usage.ceiling(owner),
+                    fair=fair,
+                )
+        return dict(found)
+
+    def evictions(self) -> dict[str, Evictions]:
+        """The evictions for each owner, and of its blocks; those for no owner count on one side."""
+        found: defaultdict[str, Evictions] = defaultdict(Evictions)
+        for eviction, blocks in self._traffic.evicted.items():
+            sort = (eviction.tier, eviction.reason)
+            found[eviction.for_owner].caused[sort] += blocks
+            found[eviction.of_owner].suffered[sort] += blocks
+        found.pop("", None)
+        return dict(found)

@@ -1,0 +1,1 @@
+"""Tests of prefix_cache/eviction/."""

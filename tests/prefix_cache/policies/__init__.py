@@ -1,1 +1,0 @@
-"""Tests of prefix_cache/policies/."""
