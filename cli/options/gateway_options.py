@@ -199,7 +199,10 @@ BOUNDS_FLAGS = {
         "Most bytes of all streams that wait likewise; beyond it the longest of the tenant that "
         "has most is cut off."
     ),
-    "stalled_write_s": bound("Seconds after which a client that reads nothing is cut off."),
+    "stalled_write_s": bound(
+        "Seconds over which a client has to read a KiB a second of what waits for it; one that "
+        "does not is cut off."
+    ),
     "keep_alive_s": bound(
         "Seconds without a token of a long prompt's answer after which a stream sends a ping, "
         "where the dialect has them."

@@ -64,6 +64,10 @@ class CoalescedHead(asyncio.Transport):
         """Receive again."""
         self._transport.resume_reading()
 
+    def get_write_buffer_size(self) -> int:
+        """How many bytes wait to be sent."""
+        return len(self._head) + self._transport.get_write_buffer_size()
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What is known of the connection."""
         return self._transport.get_extra_info(name, default)

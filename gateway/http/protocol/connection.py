@@ -26,11 +26,12 @@ from gateway.errors import GatewayError, RequestTimeout
 from gateway.http.backlog import Backlogs
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
-from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
+from gateway.http.protocol.counted_connection import CountedConnection, uncounted
 from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
 from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.own_cookies import own_cookies
 from gateway.http.protocol.state import State
+from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
 
 MAX_LENGTH_DIGITS = 19  # of what fits into 64 bits; leading zeros have a value, but no end
@@ -276,12 +277,10 @@ class BoundedConnection(CountedConnection):
         self._deadline.restart(seconds)
 
     def _expire(self) -> None:
-        if self.transport.is_closing():  # and the client does not read what it was sent last
-            self.transport.abort()
-        elif self.state in (State.HEAD, State.BODY):
-            self._refuse(_TOO_SLOW)
-        elif self.state is State.IDLE:
+        if self.state is State.IDLE:  # closed, perhaps, but its client has not read all
             self._close()
+        elif self.state in (State.HEAD, State.BODY) and not self.transport.is_closing():
+            self._refuse(_TOO_SLOW)
         else:
             self.transport.abort()
 

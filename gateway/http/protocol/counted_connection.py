@@ -8,7 +8,6 @@ after it has closed the connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
@@ -22,6 +21,7 @@ from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
 from gateway.http.protocol.coalesced_head import CoalescedHead
 from gateway.http.protocol.holders import Holders
+from gateway.http.protocol.read_watch import ReadWatch
 from gateway.http.protocol.state import State
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
@@ -33,40 +33,6 @@ _TOO_MANY_CONNECTIONS = Unavailable(
 
 def uncounted(code: str) -> None:
     """For a server that does not count refusals by their code."""
-
-
-class Timer:
-    """At most one call is due; `call` is called when its time has come."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-        self._loop = loop
-        self._call = call
-        self._due: asyncio.Handle | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is waited for."""
-        return self._due is not None
-
-    def soon(self) -> None:
-        """Let it come once all others who wait have had their turns, unless one is due."""
-        if self._due is None:
-            self._due = self._loop.call_soon(self._come)
-
-    def after(self, seconds: float) -> None:
-        """Let it come in so many seconds, unless one is due."""
-        if self._due is None:
-            self._due = self._loop.call_later(seconds, self._come)
-
-    def restart(self, seconds: float | None) -> None:
-        """Let it come in so many seconds, whenever it was due before; None: never."""
-        if self._due is not None:
-            self._due.cancel()
-        self._due = None if seconds is None else self._loop.call_later(seconds, self._come)
-
-    def _come(self) -> None:
-        self._due = None
-        self._call()
 
 
 class CountedConnection(HttpToolsProtocol):
@@ -85,11 +51,11 @@ class CountedConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.state = State.CLOSED
-        self._write_deadline = Timer(self.loop, lambda: self.transport.abort())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it; one too many is closed without a linger, in which it would be open."""
         super().connection_made(CoalescedHead(transport, self.loop))
+        self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
         gone = self.holders.enter(self)
         if gone is self:
@@ -111,13 +77,13 @@ class CountedConnection(HttpToolsProtocol):
         if self.state in _ASKED or self.cycle is None:
             self._answer(_TOO_MANY_CONNECTIONS)
         self.state = State.ENDED
-        self._write_deadline.restart(_GONE_S)
+        self._reads.cut_off_in(_GONE_S)
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is open no more."""
         self.holders.leave(self)
-        self._write_deadline.restart(None)
+        self._reads.end()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -128,12 +94,12 @@ class CountedConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
         super().pause_writing()
-        self._write_deadline.restart(self.bounds.stalled_write_s)
+        self._reads.begin()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         if not self.transport.is_closing():
-            self._write_deadline.restart(None)
+            self._reads.end()
         super().resume_writing()
 
     def _say(self, error: GatewayError, dialect: ErrorDialect, scope: Scope | None = None) -> None:
@@ -154,6 +120,6 @@ class CountedConnection(HttpToolsProtocol):
         return True
 
     def _close(self) -> None:
-        """Close once what was written has been sent; a client that does not read is cut off."""
-        self._write_deadline.restart(self.bounds.stalled_write_s)
+        """Close once what was written has been sent; a client that hardly reads is cut off."""
+        self._reads.begin()
         self.transport.close()

@@ -21,6 +21,9 @@ class Wire(asyncio.Transport):
     def write_eof(self) -> None:
         self.asked.append("eof")
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def close(self) -> None:
         self._is_closing = True
         self.asked.append("close")

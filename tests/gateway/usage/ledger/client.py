@@ -51,6 +51,9 @@ class PacedWire(Wire):
             self._is_paused = True
             self.connection.pause_writing()
 
+    def get_write_buffer_size(self) -> int:
+        return len(self.unread)
+
     def abort(self) -> None:
         super().abort()
         asyncio.get_running_loop().call_soon(self.lose)

@@ -1,0 +1,70 @@
+"""Cuts off a client that hardly reads what it is sent.
+
+    watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
+               `------> abort      it took less than a KiB for each of these seconds
+
+What waits is in the transport, or in the socket's own queue until the client's machine has taken
+it. A transport alone says too little: the kernel takes more of it only when a third of a queue of
+megabytes is free, which a steady client on a slow line needs minutes for.
+
+Knows: how many bytes wait. Does not know: what is sent, or what else ends a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import struct
+import sys
+import termios
+
+from gateway.http.protocol.timer import Timer
+
+LEAST_RATE = 1024  # bytes a second
+
+
+class ReadWatch:
+    """Watches the client of one connection, once it is told to."""
+
+    def __init__(self, transport: asyncio.Transport, every_s: float) -> None:
+        self._transport = transport
+        self._every_s = every_s
+        self._waiting = 0
+        self._look = Timer(asyncio.get_running_loop(), self._cut_off_or_go_on)
+
+    def begin(self) -> None:
+        """Look in `every_s` seconds whether the client has read, and so on until `end`."""
+        self._waiting = self._unread()
+        self._look.restart(self._every_s)
+
+    def cut_off_in(self, seconds: float) -> None:
+        """Cut it off in any case if the connection is there after so many seconds."""
+        self._waiting = 0
+        self._look.restart(seconds)
+
+    def end(self) -> None:
+        """Watch no more."""
+        self._look.restart(None)
+
+    def _cut_off_or_go_on(self) -> None:
+        if self._waiting - self._unread() < LEAST_RATE * self._every_s:
+            self._transport.abort()
+        else:
+            self.begin()
+
+    def _unread(self) -> int:
+        """Bytes that the client's machine has not taken yet."""
+        return self._transport.get_write_buffer_size() + _queued(self._transport)
+
+
+def _queued(transport: asyncio.Transport) -> int:
+    """Bytes in the socket's queue, where the system says."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or sys.platform != "linux":
+        return 0
+    try:
+        told = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:  # closed meanwhile
+        return 0
+    [queued] = struct.unpack("i", told)
+    return int(queued)
