@@ -38,7 +38,8 @@ class SeenPrompt:
     @property
     def size(self) -> int:
         """About how many bytes it takes."""
-        return len(self.packed) + sum(64 + len(name) for name in self.tools)
+        names = (*self.tools, self.effort or "", self.group_id or "")
+        return len(self.packed) + sum(64 + len(name) for name in names) + 64 * len(self.marks)
 
     @property
     def token_ids(self) -> TokenIds:

@@ -17,8 +17,8 @@ import msgspec
 from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
-from gateway.prompts.messages import Message, ToolCall
-from gateway.prompts.template_variables import Scalar
+from gateway.prompts.messages import Message, Part, ToolCall, ToolResult
+from gateway.prompts.template_variables import Scalar, size_of_variables
 from gateway.prompts.templates.forms import Tool
 from gateway.prompts.tokenizer import TokenIds
 from gateway.prompts.verbatim_turns.splicing import Place
@@ -26,6 +26,7 @@ from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
 _IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
+_EACH = 64  # characters that take as long as a message, or a part of one, that says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,23 @@ Prompt = ChatPrompt | str | TokenIds
 def size_of(prompt: Prompt) -> int:
     """How much work it is to admit a prompt, in characters."""
     if isinstance(prompt, ChatPrompt):
-        return sum(map(_said, prompt.messages)) + prompt.tools_size
+        said = sum(map(_said, prompt.messages)) + prompt.tools_size
+        return said + size_of_variables(prompt.variables or {})
     return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
 
 
 def _said(message: Message) -> int:
-    return sum(
-        len(msgspec.json.encode(part) if isinstance(part, ToolCall) else part.text)
-        for part in message.parts
-    )
+    return _EACH + len(message.name or "") + sum(_EACH + _length(part) for part in message.parts)
+
+
+def _length(part: Part) -> int:
+    match part:
+        case ToolCall():
+            return len(msgspec.json.encode(part))
+        case ToolResult(text, call_id):
+            return len(text) + len(call_id)
+        case _:
+            return len(part.text)
 
 
 TextGrammar = Grammar | StructuralTag

@@ -84,10 +84,13 @@ Block = (
 )
 
 
+Effort = Annotated[str, Meta(max_length=64)]
+
+
 class TurnConfig(Struct, frozen=True, kw_only=True):
     """How to answer the turn of the user that a system message is in."""
 
-    effort: str | None = None
+    effort: Effort | None = None
 
 
 class InputMessage(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from gateway.dialects.anthropic.blocks import TextBlock, Turn
+from gateway.dialects.anthropic.blocks import Effort, TextBlock, Turn
 from gateway.dialects.anthropic.tool_params import ToolParam
 from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chat_json import CacheControl
@@ -50,7 +50,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 class OutputConfig(Struct, frozen=True, kw_only=True):
     """How to answer. Templates that know `reasoning_effort` are given `effort`."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     format: OutputFormat | None = None
 
 

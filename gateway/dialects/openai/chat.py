@@ -29,7 +29,7 @@ from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.explaining import message_parts, tool_parts
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
-from gateway.prompts.template_variables import Scalar
+from gateway.prompts.template_variables import MAX_CHARACTERS, Scalar, size_of_variables
 
 
 def request_of_chat(
@@ -112,6 +112,11 @@ def chat_of(
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
     """What the template is given; the caller's own values come before ours."""
     given = options.chat_template_kwargs or {}
+    if size_of_variables(given) > MAX_CHARACTERS:
+        raise BadRequest(
+            f"`chat_template_kwargs` has more than {MAX_CHARACTERS} characters",
+            param="chat_template_kwargs",
+        )
     effort = options.reasoning_effort
     if effort is None:
         return given

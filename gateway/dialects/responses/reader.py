@@ -13,7 +13,7 @@ from gateway.dialects.dialect_request import BYTES_PER_CHARACTER
 from gateway.dialects.responses.items import input_items
 from gateway.dialects.responses.reading import Understood, check_fields, understood
 from gateway.dialects.responses.schema import ResponsesRequest
-from gateway.dialects.responses.stored import Content, StoredResponses, items_of, resolved
+from gateway.dialects.responses.stored import StoredResponses, items_of, resolved
 from gateway.limits.permits import Permit
 from gateway.prompts.fair_executor import Steps
 
@@ -36,19 +36,17 @@ class ResponsesReader:
         if wire.previous_response_id is not None:
             previous = await self.stored.continued(tenant_id, wire.previous_response_id)
         sent = input_items(wire.input)
-        found = await self.stored.referred(tenant_id, sent)
+        referred = await self.stored.referred(tenant_id, sent)
+        held = referred if previous is None else [previous, *referred]
+        await permit.body.grow(permit.body.size + sum(content.size for content in held))
 
         def work() -> Steps[Understood]:
             before = [] if previous is None else items_of(previous)
             yield
-            items, name = resolved(sent, found), parts.card.name
+            items, name = (yield from resolved(sent, referred)), parts.card.name
             return understood(
                 wire, before, items, request_id, name, parts.bounds, parts.card.defaults
             )
 
-        size = (permit.body.size + _size(previous)) // BYTES_PER_CHARACTER
+        size = permit.body.size // BYTES_PER_CHARACTER
         return await parts.answering.admission.off_the_loop(permit.caller, work(), size)
-
-
-def _size(content: Content | None) -> int:
-    return 0 if content is None else len(bytes(content.input)) + len(bytes(content.response))

@@ -16,7 +16,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.dialect_request import DialectRequest, json_response, read_wire
+from gateway.dialects.dialect_request import (
+    BYTES_PER_CHARACTER,
+    DialectRequest,
+    json_response,
+    read_wire,
+)
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai_shape import limit_headers
 from gateway.dialects.responses.diagnostics import MissQuestions
@@ -220,5 +225,12 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
         after: str | None = None,
     ) -> Response:
         found = await stored.find(permit.caller.tenant_id, response_id)
-        page = a_page(listed(found), limit, order, after)
-        return await answered(msgspec.json.encode(page), permit)
+
+        def work() -> Steps[bytes]:
+            items = listed(found)
+            yield
+            return msgspec.json.encode(a_page(items, limit, order, after))
+
+        size = found.size // BYTES_PER_CHARACTER
+        page = await parts.answering.admission.off_the_loop(permit.caller, work(), size)
+        return await answered(page, permit)

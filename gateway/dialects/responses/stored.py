@@ -10,7 +10,8 @@ of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from gateway.config import Bounds
 from gateway.dialects.responses.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
 from gateway.errors import BadRequest, NotFound, Unavailable
+from gateway.prompts.fair_executor import Steps
 from gateway.state.records import ResponseRoom, StoredResponse
 from gateway.state.store import ResponseStore
 
@@ -33,6 +35,11 @@ class Content(Struct, frozen=True):
 
     response: Raw
     input: Raw
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(memoryview(self.response)) + len(memoryview(self.input))
 
 
 class _Output(Struct, frozen=True):
@@ -73,21 +80,23 @@ class StoredResponses:
                 param="previous_response_id",
             ) from None
 
-    async def referred(self, tenant_id: str, items: Sequence[Item]) -> dict[str, Item]:
-        """The items that references among `items` name, by id; those that are not there are not."""
-        ids = {item.id for item in items if item.type == REFERENCE and item.id is not None}
-        responses = {response_of(one) for one in ids}
+    async def referred(self, tenant_id: str, items: Sequence[Item]) -> list[Content]:
+        """The responses, as far as they are there, with the items that references name.
+
+        BadRequest for references to too many responses, or two to one item.
+        """
+        ids = [item.id for item in items if item.type == REFERENCE and item.id is not None]
+        if len(set(ids)) < len(ids):
+            raise BadRequest("there are two references to one item", param="input")
+        responses = dict.fromkeys(map(response_of, ids))
         if len(responses) > _MAX_REFERRED:
             raise BadRequest(
                 f"the references are to items of more than {_MAX_REFERRED} responses", param="input"
             )
-        found: dict[str, Item] = {}
+        found = []
         for response_id in responses:
-            try:
-                content = await self.find(tenant_id, response_id)
-            except NotFound:
-                continue
-            found |= {item.id: item for item in items_of(content) if item.id in ids}
+            with suppress(NotFound):
+                found.append(await self.find(tenant_id, response_id))
         return found
 
     async def keep(
@@ -126,12 +135,16 @@ def listed(content: Content) -> list[dict[str, Any]]:
     return _LISTED.decode(content.input)
 
 
-def resolved(items: Iterable[Item], found: dict[str, Item]) -> list[Item]:
+def resolved(items: Sequence[Item], referred: Iterable[Content]) -> Steps[list[Item]]:
     """`items` with what each reference names in its place; BadRequest for one that is not there."""
+    found: dict[str | None, Item] = {}
+    for content in referred:
+        found |= {item.id: item for item in items_of(content)}
+        yield
     return [_resolved(item, found, f"input[{place}]") for place, item in enumerate(items)]
 
 
-def _resolved(item: Item, found: dict[str, Item], param: str) -> Item:
+def _resolved(item: Item, found: Mapping[str | None, Item], param: str) -> Item:
     if item.type != REFERENCE:
         return item
     if item.id not in found:

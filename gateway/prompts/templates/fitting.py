@@ -11,7 +11,7 @@ Knows: messages and traits. Does not know: templates, or the form that they are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any
@@ -100,7 +100,8 @@ def _last_turn(messages: Sequence[Message]) -> int:
 def _answered(
     message: Message, calls: Sequence[ToolCall], results: Sequence[Message], traits: TemplateTraits
 ) -> Iterator[Message]:
-    placed = [(_place(one, at, calls), one) for at, one in enumerate(results)]
+    numbers = {call.id: number for number, call in reversed([*enumerate(calls)])}
+    placed = [(_place(one, at, numbers, len(calls)), one) for at, one in enumerate(results)]
     placed = [(place, _named(one, calls[place : place + 1])) for place, one in placed]
     if not traits.shows_call_ids:
         placed.sort(key=itemgetter(0))
@@ -109,19 +110,24 @@ def _answered(
         yield from (one for _, one in placed)
         return
     others = tuple(part for part in message.parts if not isinstance(part, ToolCall))
+    returned: dict[int, list[Message]] = {}
+    for place, one in placed:
+        returned.setdefault(place, []).append(one)
     for number, call in enumerate(calls):
         yield replace(message, parts=(*(() if number else others), call))
-        yield from (one for place, one in placed if place == number)
-    yield from (one for place, one in placed if place == len(calls))
+        yield from returned.get(number, ())
+    yield from returned.get(len(calls), ())
 
 
-def _place(result: Message, at: int, calls: Sequence[ToolCall]) -> int:
-    """The number of the call that `result`, the one at place `at`, is of; behind all if of none."""
+def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: int) -> int:
+    """The number of the call that `result`, the one at place `at`, is of; `count` if of none.
+
+    `numbers`: those of the `count` calls, by their ids.
+    """
     call_id = next((part.call_id for part in result.parts if isinstance(part, ToolResult)), None)
     if call_id is None:
-        return min(at, len(calls))
-    ids = [call.id for call in calls]
-    return ids.index(call_id) if call_id in ids else len(calls)
+        return min(at, count)
+    return numbers.get(call_id, count)
 
 
 def _named(result: Message, called: Sequence[ToolCall]) -> Message:

@@ -22,6 +22,7 @@ _PART = re.compile(
     r"""\{['"]type['"]: ?['"](?:text|thinking)"""
 )  # a list that was taken for a text
 _LONGEST_LOOP = 6  # messages
+_BLANK = 16  # characters of a blank text that are looked at: one is like another
 _NAME = "look_up"
 
 ONE_TOOL: list[Tool] = [
@@ -53,7 +54,7 @@ class TurnKind(NamedTuple):
 
 def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
     """The kind of each message."""
-    ids: list[str | None] = []  # of the latest calls
+    numbers: dict[str | None, int] = {}  # of the latest calls, by their ids
     kinds = []
     for message in messages:
         calls, thinks, text, call = [], False, None, None
@@ -64,10 +65,11 @@ def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
                 case Reasoning():
                     thinks = True
                 case Text() | ToolResult():
-                    text = "." if part.text.strip() else part.text
+                    text = "." if part.text.strip() else part.text[:_BLANK]
             if isinstance(part, ToolResult):
-                call = ids.index(part.call_id) if part.call_id in ids else -1
-        ids = calls or ids
+                call = numbers.get(part.call_id, -1)
+        if calls:
+            numbers = {one: number for number, one in reversed([*enumerate(calls)])}
         kinds.append(
             TurnKind(message.role, thinks, text, len(calls), call, message.name is not None)
         )

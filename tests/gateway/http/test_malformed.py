@@ -204,6 +204,7 @@ CHATS = {
     "a template of the client's": chat(chat_template="{{ 1 }}"),
     "template variables not scalar": chat(chat_template_kwargs={"a": [1]}),
     "template variables no names": chat(chat_template_kwargs={"a b": 1}),
+    "template variables too long": chat(chat_template_kwargs={"a": "x" * (16 << 10)}),
     "template variables too many": chat(chat_template_kwargs={f"v{i}": 1 for i in range(33)}),
     "continue a user": chat(continue_final_message=True),
     "continue and prompt": chat(
@@ -322,6 +323,7 @@ GOOD = {
     "an empty tool list": (CHAT, chat(tools=[], tool_choice="auto")),
     "top_k off as vLLM says it": (CHAT, chat(top_k=-1)),
     "template variables": (CHAT, chat(chat_template_kwargs={"a": True, "b": None})),
+    "a long template variable": (CHAT, chat(chat_template_kwargs={"a": "x" * 16_000})),
     "completion": (COMPLETIONS, completion()),
     "a prompt up to the context": (COMPLETIONS, completion(prompt=[1] * 4094)),
     "64 prompts": (COMPLETIONS, completion(prompt=["a"] * 64)),

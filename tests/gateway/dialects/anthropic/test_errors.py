@@ -93,6 +93,16 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         VALUE,
     ),
     "servers that are none": ({"mcp_servers": ["https://x"]}, "mcp_servers[0]", VALUE),
+    "more results than messages may be": (
+        {"messages": [user([{"type": "tool_result", "tool_use_id": "a"}] * 4097)]},
+        "messages",
+        VALUE,
+    ),
+    "an effort that is a text": (
+        {"output_config": {"effort": "x" * 65}},
+        "output_config.effort",
+        VALUE,
+    ),
     "a container": ({"container": "c"}, "container", UNSUPPORTED),
     "a place": ({"inference_geo": "eu"}, "inference_geo", UNSUPPORTED),
     "a thread": ({"thread": {"type": "create"}}, "thread", "thread_unsupported_request"),

@@ -200,6 +200,17 @@ def test_items_are_referred_to(
     assert (refused.value.code, refused.value.param) == ("item_not_found", "input[0].id")
 
 
+def test_an_item_is_referred_to_once(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.script = saying("Noon.")
+    first = ask(client, "When?")
+    item: Any = {"type": "item_reference", "id": first.output[0].id}
+    more: Any = {"role": "user", "content": "Sure?"}
+    assert ask(client, [item, more]).output_text == "Noon.", "the control"
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, [item, item, more])
+    assert refused.value.param == "input"
+
+
 def test_what_is_not_to_be_stored_is_not(client: openai.OpenAI, engine: FakeEngine) -> None:
     engine.script = saying("ok")
     answer = ask(client, store=False)
@@ -357,3 +368,19 @@ def test_what_an_answer_needs_at_its_end_is_bounded(
         engine.pace = at_once
         assert served.wait_idle()
         assert ask(mine, "x" * 2000).output_text == "ok"
+
+
+def test_what_is_looked_up_takes_memory_for_bodies(
+    hermes_model: Path, tmp_path: Path, client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    engine.script = saying("ok")
+    bounds = Bounds(max_body_bytes=4000, max_tenant_body_bytes=4000, body_wait_s=0.1)
+    with serving(config_of(hermes_model, tmp_path, bounds=bounds), engine) as served:
+        mine = client.with_options(base_url=f"{served.url}/v1", api_key=served.key)
+        short, long = ask(mine, "x"), ask(mine, "x" * 2000)
+        assert ask(mine, previous_response_id=short.id).output_text == "ok", "the control"
+        refer: Any = [{"type": "item_reference", "id": one.output[0].id} for one in (short, long)]
+        for asked in ({"said": refer}, {"previous_response_id": long.id, "said": "y" * 3000}):
+            with pytest.raises(openai.RateLimitError) as refused:
+                ask(mine, **asked)
+            assert refused.value.code == "too_many_body_bytes"

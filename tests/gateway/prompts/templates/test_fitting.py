@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, get_args, get_type_hints
@@ -8,8 +9,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from msgspec.structs import asdict, replace
 
-from gateway.prompts.messages import Message, ToolCall
+from gateway.prompts.messages import Message, Text, ToolCall, ToolResult
 from gateway.prompts.templates.fitting import fitted
+from gateway.prompts.templates.shapes import kinds_of
 from gateway.prompts.templates.traits import TemplateTraits
 from tests.gateway.prompts.templates.chats import (
     CALLING,
@@ -48,6 +50,28 @@ def said(chat: Sequence[Message]) -> str:
     parts = [part for message in chat for part in message.parts]
     texts = (json.dumps(one.arguments) if isinstance(one, ToolCall) else one.text for one in parts)
     return "\n".join(texts)
+
+
+def test_results_come_after_the_first_call_of_their_id() -> None:
+    calls = tuple(ToolCall("f", {"at": at}, one) for at, one in enumerate("aba"))
+    results = [Message("tool", (ToolResult(one, one),)) for one in "bcaa"]
+    chat = [Message("user", (Text("Go."),)), Message("assistant", calls), *results]
+    fits = fitted(chat, TemplateTraits(calls="one"))
+    assert re.findall(r"\d|^\w$", said(fits[1:]), re.MULTILINE) == [
+        "0",
+        "a",
+        "a",
+        "1",
+        "b",
+        "2",
+        "c",
+    ]
+
+
+def test_a_blank_text_is_like_another() -> None:
+    [long] = kinds_of([Message("user", (Text(" " * 100_000),))])
+    [short] = kinds_of([Message("user", (Text(" " * 16),))])
+    assert long == short != kinds_of([Message("user", (Text(""),))])[0]
 
 
 @pytest.mark.parametrize("spelled", [*PLAIN, *CALLING])
