@@ -136,7 +136,8 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
-                generated[row.sequence.flow] += 1
+                # A prompt alone samples too, which is told nobody.
+                generated[row.sequence.flow] += min(1, row.sequence.sampling.max_tokens)
                 replies += self._append(row.sequence, value.token_id, value, now)
         for flow, tokens in generated.items():
             self._counters.generated(flow, tokens)

@@ -38,6 +38,7 @@ class TestStops:
             assert rig.link.events("a") == [finished]
             assert (finished.reason, finished.stop_token_id) == ("length", None)
             assert (finished.prompt_tokens, finished.completion_tokens) == (len(prompt), 0)
+            assert rig.core.stats().generated_tokens == 0
             rig.submit(generate("b", prompt, max_tokens=2))
             rig.run()
             assert rig.finished("b").reused.tokens == (len(prompt) - 1) // 4 * 4
