@@ -23,6 +23,15 @@ def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
     return None if room is None else max(1, (room - prompt_tokens) // answers)
 
 
+def of_the_rate(limits: Limits, least: int, most: int) -> int:
+    """Tokens to reserve for a request that may need `most`, though hardly more than `least`.
+
+    All of them, unless they never fit: then all that fit, and what it needs beyond is owed.
+    """
+    room = at_once(limits)
+    return most if room is None else max(least, min(most, room))
+
+
 def within_budget(
     left: int, prices: Prices, prompt_tokens: int, answers: int, expected: int
 ) -> int | None:

@@ -93,10 +93,10 @@ class RateStatus(msgspec.Struct, frozen=True):
 
 
 class TokenCounts(msgspec.Struct, frozen=True):
-    """Tokens of one request, each counted once."""
+    """Tokens of one request."""
 
-    computed: int = 0  # of the prompts
-    cached: int = 0  # of the prompts
+    computed: int = 0  # of the prompts, by each choice
+    cached: int = 0  # of the prompts, once for all choices
     generated: int = 0
 
     @property

@@ -30,7 +30,7 @@ from gateway.errors import (
 from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyLease, BodyMemory
 from gateway.limits.answer_lengths import AnswerLengths
-from gateway.limits.fitting import advice, within_budget, within_rate
+from gateway.limits.fitting import advice, of_the_rate, within_budget, within_rate
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
 from gateway.limits.limits import Prices, RateStatus, TokenCounts
 from gateway.limits.refusal_throttle import RefusalThrottle
@@ -188,7 +188,7 @@ class Permit:
             fits = within_budget(
                 verdict.budget_left,
                 self._permits.prices,
-                admitted.prompt_tokens,
+                admitted.most_computed,
                 answers,
                 self._expected,
             )
@@ -226,11 +226,10 @@ class Permit:
         begun = self._hold.demand
         longest = [generate.sampling.max_tokens for generate in admitted.generates]
         likely = sum(min(one, self._expected) for one in longest) if self._unset else sum(longest)
-        computed = admitted.prompt_tokens
-        most = Amount(
-            computed + likely, self._amount(TokenCounts(computed, generated=sum(longest))).cost
-        )
-        return msgspec.structs.replace(begun, most=most, begun=begun.most)
+        computed = admitted.most_computed
+        tokens = of_the_rate(begun.limits, admitted.prompt_tokens + likely, computed + likely)
+        cost = self._permits.prices.cost(TokenCounts(computed, generated=sum(longest)))
+        return msgspec.structs.replace(begun, most=Amount(tokens, cost), begun=begun.most)
 
     @property
     def _expected(self) -> int:

@@ -159,7 +159,7 @@ class AdmittedRequest:
 
     generates: tuple[Generate, ...]
     choices: int
-    prompt_tokens: int  # each prompt as often as it is computed: `sharing`
+    prompt_tokens: int  # as `usage` tells them: each prompt once for so many choices: `sharing`
     text: TextRules
     parser: Callable[[], TurnParser] | None = None  # makes one for each choice; None: it is text
     origin: Origin | None = None  # of answers that are remembered
@@ -171,8 +171,13 @@ class AdmittedRequest:
 
     @property
     def sharing(self) -> int:
-        """How many choices compute a prompt together: its own, or each alone without the cache."""
+        """How many choices find in the cache what one of them computed: 1 without the cache."""
         return self.choices if self.generates[0].use_cache else 1
+
+    @property
+    def most_computed(self) -> int:
+        """Tokens of the prompts if each choice computes all of its own."""
+        return self.prompt_tokens * self.sharing
 
     def shortened(self, most: int) -> AdmittedRequest:
         """The same with answers of `most` tokens at most."""

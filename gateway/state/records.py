@@ -204,7 +204,8 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What was used. None means not measured, which is not 0.
 
-    `cached_tokens` are the prompt tokens that the cache saved; `computed_tokens` the others.
+    `cached_tokens` are the prompt tokens that the cache saved, each prompt once; `computed_tokens`
+    those that were computed, by each choice.
     `cache_read_tokens` are those of `cache_written_tokens` that some request has found since, on
     whatever day.
     """

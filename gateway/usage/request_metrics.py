@@ -124,11 +124,13 @@ class RequestMetrics:
         )
 
     def worked(self) -> TokenCounts:
-        """What the engine has computed, as far as is known, for usage and limits to count."""
-        begun = self._by_prompt().values()
+        """What the engine has computed, as far as is known, for usage and limits to count.
+
+        That is by every choice, also of a prompt that they share: not all of it is found again.
+        """
         return TokenCounts(
-            computed=sum(map(self._computed, begun)),
-            cached=sum(self._reused[index].tokens for index in begun),
+            computed=sum(map(self._computed, self._reused)),
+            cached=sum(one.tokens for one in self._reused_by_prompt()),
             generated=sum(map(self._generated, self._told.keys() | self._ends.keys())),
         )
 
@@ -193,18 +195,15 @@ class RequestMetrics:
     def _reuse(self, index: int, reused: Reused) -> None:
         self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
-    def _by_prompt(self) -> dict[int, int]:
-        """Of the choices that share a prompt and have begun the one that computed the most of it.
+    def _reused_by_prompt(self) -> list[Reused]:
+        """By the one of the choices that share a prompt which computed the most of it.
 
         What one of them computed was not cached for the others.
         """
-        found: dict[int, int] = {}
+        found: dict[int, Reused] = {}
         for index in sorted(self._reused, key=self._computed):
-            found[index // self._admitted.sharing] = index
-        return found
-
-    def _reused_by_prompt(self) -> list[Reused]:
-        return [self._reused[index] for index in self._by_prompt().values()]
+            found[index // self._admitted.sharing] = self._reused[index]
+        return [*found.values()]
 
     def _cache_miss(self, cached: int) -> CacheMiss | None:
         compared = self._admitted.comparison

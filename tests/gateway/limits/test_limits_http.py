@@ -178,14 +178,14 @@ def test_a_request_larger_than_the_bucket_gets_no_retry_after(shop: Shop) -> Non
     assert "retry-after" not in refused.headers
 
 
-def test_choices_share_their_prompt_and_prompts_do_not(shop: Shop) -> None:
+def test_each_choice_reserves_its_prompt_and_is_charged_what_it_computed(shop: Shop) -> None:
     shop.engine.script = saying("four")
     tenant = shop.tenant({"tokens_per_minute": 10_000})
     three = tenant.ask(n=3, max_tokens=20)
-    assert remaining(three) == 10_000 - 100 - 3 * 20
+    assert remaining(three) == 10_000 - 3 * (100 + 20)
     two = tenant.ask(prompt=["y" * 59, "z" * 39], n=2, max_tokens=20)
-    computed = 100 + 3 * 5  # the token that stopped each choice counts
-    assert 0 <= remaining(two) - (10_000 - computed - 100 - 4 * 20) <= 60
+    computed = 100 + 2 * 4 + 3 * 5  # the token that stopped each choice counts
+    assert 0 <= remaining(two) - (10_000 - computed - 2 * 100 - 4 * 20) <= 60
 
 
 def test_a_spent_budget_gets_no_retry_after(shop: Shop) -> None:

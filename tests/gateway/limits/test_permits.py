@@ -36,7 +36,8 @@ ADMITTED = AdmittedRequest(
     prompt_tokens=100,
     text=TextRules(stops=(), include_stop=False),
 )
-MOST = Amount(tokens=120, cost=100 + 4 * 20)
+# Of a budget, what each of the choices may cost; of a rate that never has room for it, less.
+MOST = Amount(tokens=120, cost=2 * 100 + 4 * 20)
 
 
 class NotingLimiter:

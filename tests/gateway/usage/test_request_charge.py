@@ -52,7 +52,7 @@ async def test_it_is_added_once_at_its_end() -> None:
     assert (used.requests, tokens(used)) == (0, TokenCounts())
     till.charge.over()
     used = await till.used()
-    assert (used.requests, tokens(used)) == (1, TokenCounts(68, 32, 12))
+    assert (used.requests, tokens(used)) == (1, TokenCounts(72, 32, 12))
 
 
 async def test_an_end_that_comes_later_adds_what_was_not_known() -> None:
@@ -60,10 +60,10 @@ async def test_an_end_that_comes_later_adds_what_was_not_known() -> None:
     till.metrics.see(Delta(0, "a", (1,), None, Reused(TierTokens(32))))
     till.charge.end(1, engine_end(100, 7, Reused(TierTokens(96))))
     till.charge.over()
-    assert tokens(await till.used()) == TokenCounts(68, 32, 8)
+    assert tokens(await till.used()) == TokenCounts(72, 32, 8)
     till.charge.end(0, engine_end(100, 5, Reused(TierTokens(32))))
     used = await till.used()
-    assert (used.requests, tokens(used)) == (1, TokenCounts(68, 32, 12))
+    assert (used.requests, tokens(used)) == (1, TokenCounts(72, 32, 12))
 
 
 async def test_what_a_request_wrote_and_was_first_to_read_is_added_however_it_ends() -> None:

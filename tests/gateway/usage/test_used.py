@@ -34,14 +34,25 @@ def test_a_request_that_broke_off_is_charged_from_its_first_token_on() -> None:
     assert request_metrics.worked() == TokenCounts(computed=68, cached=32, generated=3)
 
 
-def test_choices_compute_their_prompt_once_and_prompts_count_each() -> None:
+def test_choices_are_charged_for_what_each_has_computed_of_a_prompt_that_is_told_once() -> None:
     request_metrics = a_meter(100, 50, choices=2)
     request_metrics.see(first(0, cached=0))
     request_metrics.see(first(1, cached=96))
-    assert request_metrics.worked() == TokenCounts(100, 0, 2)  # the second prompt has not begun
+    assert request_metrics.worked() == TokenCounts(104, 0, 2)  # the second prompt has not begun
     request_metrics.see(first(2, cached=48))
     end_choice(request_metrics, 2, "stop", 7, prompt_tokens=50, reused=Reused(TierTokens(48)))
-    assert request_metrics.worked() == TokenCounts(102, 48, 9)
+    request_metrics.see(first(3, cached=48))
+    assert request_metrics.worked() == TokenCounts(108, 48, 10)
+    told = request_metrics.usage()
+    assert (told.prompt_tokens, told.cached_tokens) == (150, 48)
+
+
+def test_choices_of_a_prompt_shorter_than_a_block_share_nothing() -> None:
+    request_metrics = a_meter(15, choices=16)
+    for index in range(16):
+        request_metrics.end(index, engine_end(15, 0))
+    assert request_metrics.worked() == TokenCounts(240, 0, 0)
+    assert request_metrics.usage().prompt_tokens == 15
 
 
 def test_choices_that_do_not_use_the_cache_compute_their_prompt_each() -> None:

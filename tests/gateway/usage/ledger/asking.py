@@ -12,6 +12,7 @@ from tests.doubles.gateway.served import MODEL
 from tests.gateway.usage.ledger.client import Answer, Pace
 
 ALPHABET = "abc \n"
+_MANY = 16  # choices, whose answers are short
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,15 @@ class Asking:
 
 
 def some_request(random: Random) -> Asking:
-    """One of any dialect; half of them have stop strings, where there are any."""
-    most, stream = random.choice([1, 5, 40, 200]), bool(random.randrange(2))
-    prompts = [_text(random, random.choice([3, 40, 90])) for _ in range(2)]
+    """One of any dialect; half of them have stop strings, where there are any.
+
+    A block has 16 tokens, and a token is a character: some prompts are shorter than one.
+    """
+    stream = bool(random.randrange(2))
+    prompts = [_text(random, random.choice([3, 14, 15, 40, 90])) for _ in range(8)]
     stops = _stops(random)
-    n = random.choice([1, 1, 2, 3, 4])
+    n = random.choice([1, 1, 2, 3, 4, 16])
+    most = random.choice([1, 5, 40, 200] if n < _MANY else [0, 1, 5])
     turns = [{"role": "user", "content": prompts[0]}]
     usage = {"stream_options": {"include_usage": True}} if stream else {}
     match random.randrange(4):
@@ -49,7 +54,8 @@ def some_request(random: Random) -> Asking:
             body = {"messages": turns, "max_tokens": most, "n": n, "stop": stops, **usage, **more}
             return Asking("/v1/chat/completions", {**body, "stream": stream}, n)
         case 1:
-            prompt = prompts if random.randrange(2) else prompts[0]
+            most = random.choice([most, most, 0])
+            prompt = prompts[: random.choice([2, 2, 8])] if random.randrange(2) else prompts[0]
             body = {"prompt": prompt, "max_tokens": most, "n": n, "stop": stops, **usage}
             if not stream and not random.randrange(4):  # nothing of it comes from the cache
                 return Asking("/v1/completions", {**body, "prompt_logprobs": 1, "stream": False})

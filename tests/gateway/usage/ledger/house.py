@@ -32,7 +32,7 @@ from tests.doubles.gateway.served import config_of
 
 PRICES = Prices(computed=1.0, cached=0.25, generated=4.0)
 BOUNDS = Bounds(max_unread_bytes=6 << 10, max_tenant_unread_bytes=12 << 10)
-_LIMITS = Limits(tokens_per_minute=MAX_RATE, budget=Budget(units=MAX_UNITS, period="total"))
+LIMITS = Limits(tokens_per_minute=MAX_RATE, budget=Budget(units=MAX_UNITS, period="total"))
 
 
 class Books(MemoryLimiter):
@@ -58,10 +58,10 @@ class House:
     app: uvicorn.Config
     kept: Kept
 
-    async def tenant(self, name: str) -> tuple[str, str]:
+    async def tenant(self, name: str, limits: Limits = LIMITS) -> tuple[str, str]:
         """Another tenant's id and key."""
         made = Tenant.new(name, created_at=time.time())
-        await self.kept.state.home.store.create(msgspec.structs.replace(made, limits=_LIMITS))
+        await self.kept.state.home.store.create(msgspec.structs.replace(made, limits=limits))
         issued = await self.kept.sharing.keyring.issue(made.id)
         return made.id, issued.secret
 

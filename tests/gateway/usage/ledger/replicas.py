@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from msgspec.structs import replace
+
 from engine.errors import NumericFailure, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Finished, Generate, Tokens
@@ -18,7 +20,7 @@ from tests.gateway.usage.ledger.asking import ALPHABET
 
 
 class RandomReplica(FakeReplica):
-    """An engine that computes on for a while when it is told to stop."""
+    """An engine that computes on for a while when it is told to stop, and may keep nothing."""
 
     def __init__(self, name: str, random: Random) -> None:
         super().__init__(name)
@@ -28,6 +30,8 @@ class RandomReplica(FakeReplica):
     def _says(self, _: Generate) -> list[int]:
         random = self._random
         self.per_step, self.cancel_turns = random.choice([1, 1, 3]), random.randrange(12)
+        if not random.randrange(4):  # as where a ceiling leaves room for next to nothing
+            self.lose_cache()
         return list("".join(random.choices(ALPHABET, k=random.choice([10, 300]))).encode())
 
     async def _takes(self, _: Generate, at: int) -> None:
@@ -61,9 +65,14 @@ async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
 
 @dataclass(frozen=True)
 class OwnCount:
-    """What engines have computed for one request. `is_lost`: perhaps, since one has died."""
+    """What engines have computed for one request. `is_lost`: perhaps, since one has died.
+
+    `shown`: the same where the choices that share a prompt count as the one of them that computed
+    the most of it, which is what an answer says.
+    """
 
     tokens: TokenCounts
+    shown: TokenCounts
     is_lost: bool
     attempts: int  # more than there are choices
 
@@ -71,8 +80,7 @@ class OwnCount:
 def own_count(replicas: Iterable[FakeReplica], tenant_id: str, sharing: int) -> OwnCount:
     """Of a tenant's only request since this was asked last.
 
-    Of several attempts the last one counts, and of the choices that share a prompt the one that
-    computed most of it, whose blocks the others found.
+    Of several attempts the last one counts. What of a prompt was cached counts once.
     """
     attempts = dict[int, dict[int, Computed]]()
     for replica in replicas:
@@ -87,12 +95,14 @@ def own_count(replicas: Iterable[FakeReplica], tenant_id: str, sharing: int) -> 
     for index, did in last.items():
         by_prompt[index // sharing].append(did)
     most = [max(tried, key=lambda did: did.prompt) for tried in by_prompt.values()]
+    shown = TokenCounts(
+        sum(did.prompt for did in most),
+        sum(did.cached for did in most),
+        sum(did.generated for did in last.values()),
+    )
     return OwnCount(
-        TokenCounts(
-            sum(did.prompt for did in most),
-            sum(did.cached for did in most),
-            sum(did.generated for did in last.values()),
-        ),
+        replace(shown, computed=sum(did.prompt for did in last.values())),
+        shown,
         any(did.is_lost for did in last.values()),
         sum(map(len, attempts.values())) - len(last),
     )

@@ -68,7 +68,7 @@ class Lane:
         else:
             self.counted = plus(self.counted, own.tokens)
             is_right = (tokens, cost) == (own.tokens.worked, PRICES.cost(own.tokens))
-            is_right = is_right and said in (None, own.tokens)
+            is_right = is_right and said in (None, own.shown)
         if not is_right:
             self.wrong.append(f"{asking} at {pace}: {own}, told {said}, {tokens} for {cost}")
         self.seen["told"] += said is not None
