@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from engine.grammars.token_mask import Compilation
+from engine.grammars.compilation import Compilation
 from engine.link.messages import Grammar
 
 PER_FLOW = 16

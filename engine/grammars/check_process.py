@@ -1,109 +1,130 @@
-"""The process that compiles a grammar before the engine does.
+"""The process that compiles grammars before the engine does, over the same tokens.
 
-It is `python -m engine.grammars.check_process`. It may run out of time, of memory or of its stack,
-and is ended then; the engine starts another. Reads `Grammar`s and writes `Checked`s, as lines of
-JSON, until its input ends.
+It is `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where the ends are the
+ids of tokens. It reads the vocabulary once. For each connection that its input, a socket, hands to
+it it forks a worker, which has the vocabulary without reading it. A worker reads `Grammar`s and
+writes `Checked`s, as lines of JSON, until its connection ends. It may run out of time, of memory or
+of its stack, and is ended then; why is its last line.
 
-Knows: what compiles. Does not know: tokens, or who asks (`checker.py`).
+Knows: processes and their bounds. Does not know: what is checked (`check.py`), or who asks
+(`checker.py`).
 """
 
 from __future__ import annotations
 
-import json
-import re
+import gc
+import os
 import resource
+import signal
+import socket
 import sys
 import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
 from math import ceil
+from pathlib import Path
 
 import msgspec
-from llguidance import LLMatcher
 
-from engine.grammars.limits import CHECK_BYTES, CHECK_S, CHECK_STACK_BYTES, parser_limits
-from engine.grammars.prepared import prepared
-from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.check import Checked, checked_over
+from engine.grammars.limits import CHECK_BYTES, CHECK_S, CHECK_STACK_BYTES
+from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
+from storage.waiting import wait_for_any
 
-MAX_ERROR_CHARS = 300
-MAX_COMMENT_CHARS = 80
-_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # in a grammar in Lark
-_SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
-_COMPILING = "failed to compile JSON schema: "
-_NO_TOKENS = "no tokenizer - can't validate "  # the library's warning for `<[id]>` and `<name>`
+READY = b"\n"  # what it says once it has read the vocabulary
+_WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What the library is to compile, or what is wrong with a grammar."""
+@dataclass
+class _Workers:
+    """Workers by what is readable once they have ended; of each its id and its connection."""
 
-    text: str = ""
-    error: str = ""
+    control: socket.socket
+    vocabulary: Vocabulary
+    running: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
 
+    def serve(self) -> None:
+        """Start and bury workers until the engine is gone."""
+        while True:
+            for found in wait_for_any([self.control, *self.running]):
+                if found != self.control.fileno():
+                    self._bury(found)
+                elif not self._start():
+                    return
 
-def checked(grammar: Grammar) -> Checked:
-    """Whether the grammar compiles; takes as long as that takes."""
-    try:
-        text = prepared(grammar)
-    except UnsoundGrammar as error:
-        return Checked(error=str(error))
-    is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning says that something would be ignored; but a token, which is not known here, is
-    # looked at where the grammar is compiled over the vocabulary.
-    found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
-    if not found:
-        return Checked(text)
-    return Checked(error=_whose(found[0], text) + _said(found[0]))
+    def _start(self) -> bool:
+        """Fork a worker for a connection; False where none will come."""
+        _, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
+        if not descriptors:
+            return False
+        connection = socket.socket(fileno=descriptors[0])
+        process = os.fork()
+        if process == 0:
+            self.control.close()
+            for _, other in self.running.values():
+                other.close()
+            _work(connection, self.vocabulary)
+        self.running[os.pidfd_open(process)] = process, connection
+        return True
 
-
-def _whose(message: str, text: str) -> str:
-    """Which schema of a grammar's a message is about, by its `$comment`; "" where none says."""
-    place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
-    if place is None or len(grammars) > 1:  # else the place may be in any of them
-        return ""
-    lines = grammars[0].get("lark_grammar", "").splitlines()
-    rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))
-    if rule is None:
-        return ""
-    schema, _ = json.JSONDecoder().raw_decode(rule["schema"])
-    comment = schema.get("$comment")
-    return f"{comment[:MAX_COMMENT_CHARS]}: " if isinstance(comment, str) else ""
-
-
-def _said(message: str) -> str:
-    """The library's message, without the lines of the grammar that it quotes."""
-    message = re.sub(_PLACE.pattern + _COMPILING, "", message)
-    first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
-    if "is not present in a registry" in first:
-        return f"a $ref leads outside of the schema: {first.split(' is not present')[0]}"
-    if first.startswith("Pointer "):
-        return f"a $ref leads nowhere: {first}"
-    if first.startswith("oneOf "):
-        return "a oneOf whose alternatives may overlap is not supported; anyOf is"
-    if first.startswith("patternProperty regexes "):
-        return "patternProperties whose patterns may match the same name are not supported"
-    if first.startswith("panic: "):
-        return "it is one that the library fails to compile"
-    return first[:MAX_ERROR_CHARS]
+    def _bury(self, descriptor: int) -> None:
+        process, connection = self.running.pop(descriptor)
+        os.close(descriptor)
+        _, status = os.waitpid(process, 0)
+        with connection, suppress(OSError):  # nobody may listen any more
+            if status:
+                connection.sendall(_line(Checked(error=_why(status), is_last=True)))
 
 
-def _serve() -> None:
-    decoder = msgspec.json.Decoder(Grammar)
-    for line in sys.stdin.buffer:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = ceil(used.ru_utime + used.ru_stime) + CHECK_S
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
-        sys.stdout.buffer.write(msgspec.json.encode(checked(decoder.decode(line))) + b"\n")
-        sys.stdout.buffer.flush()
+def _why(status: int) -> str:
+    if os.waitstatus_to_exitcode(status) == -signal.SIGXCPU:
+        return f"it takes more than {CHECK_S} s to compile"
+    return "it is nested too deeply, or needs too much memory to compile"
 
 
-def main() -> None:
-    """Check grammars until the input ends, on a small stack."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (CHECK_BYTES, CHECK_BYTES))
+def _line(checked: Checked) -> bytes:
+    return msgspec.json.encode(checked) + b"\n"
+
+
+def _work(connection: socket.socket, vocabulary: Vocabulary) -> None:
+    """Check what comes, on a small stack, and end the process."""
+    limit = _address_space() + CHECK_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     threading.stack_size(CHECK_STACK_BYTES)
-    thread = threading.Thread(target=_serve)
+    thread = threading.Thread(target=_check_all, args=(connection, vocabulary))
     thread.start()
     thread.join()
+    os._exit(0)
+
+
+def _check_all(connection: socket.socket, vocabulary: Vocabulary) -> None:
+    decoder = msgspec.json.Decoder(Grammar)
+    with connection.makefile("rb") as lines, suppress(OSError):
+        for line in lines:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            seconds = ceil(used.ru_utime + used.ru_stime) + CHECK_S
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+            connection.sendall(_line(checked_over(decoder.decode(line), vocabulary)))
+
+
+def _address_space() -> int:
+    """The bytes that this process has, most of them the vocabulary."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def main(model_dir: str, *numbers: str) -> None:
+    """Serve the engine at the other end of the input until it is gone."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    num_logits, *ends = map(int, numbers)
+    vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
+    checked_over(_WARM_UP, vocabulary)  # what the library makes at first, workers share
+    gc.freeze()  # so do they what is Python's
+    with socket.socket(fileno=os.dup(0)) as control:
+        control.sendall(READY)
+        _Workers(control, vocabulary).serve()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

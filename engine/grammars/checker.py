@@ -1,29 +1,113 @@
 """Has grammars compiled in a process apart first, which may break or be ended.
 
-Knows: that process, and what its end means. Does not know: what it does (`check_process.py`).
+Knows: that process, and how it is asked. Does not know: what it does (`check_process.py`).
 """
 
 from __future__ import annotations
 
-import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from types import TracebackType
 
 import msgspec
 
-from engine.errors import InvalidGrammar
-from engine.grammars.check_process import Checked
-from engine.grammars.limits import CHECK_S, PATIENCE_S
+from engine.errors import EngineFailure, InvalidGrammar
+from engine.grammars.check import Checked
+from engine.grammars.check_process import READY
+from engine.grammars.limits import CHECK_S, PATIENCE_S, START_S
+from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 from storage.waiting import wait_for_any
 
 
-class GrammarChecker:
-    """One process, started when first needed. One owner thread, but for `interrupt`."""
+class CheckProcess:
+    """The process, which is started when it is first needed, or before. Any thread may ask."""
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._is_ready = False
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Start it if it does not run; it reads the vocabulary meanwhile."""
+        with self._lock:
+            self._started()
+
+    def connect(self) -> socket.socket:
+        """A connection to a new worker of it; raises EngineFailure where it cannot be had."""
+        with self._lock:
+            control = self._started()
+            if not self._is_ready:
+                self._is_ready = self._has_said(control)
+            own, other = socket.socketpair()
+            with other:
+                try:
+                    socket.send_fds(control, [READY], [other.fileno()])
+                except OSError as error:
+                    own.close()
+                    raise EngineFailure("the check of grammars has ended") from error
+            return own
+
+    def close(self) -> None:
+        """End it, from any thread; whoever waits for it is told that it has ended."""
+        self._is_closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._lock:
+            self._end()
+
+    def _started(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
+        if self._is_closed:
+            raise EngineFailure("the check of grammars is closed")
+        if self._control is None:
+            self._control, other = socket.socketpair()
+            with other:
+                self._process = subprocess.Popen(
+                    self._command(),
+                    stdin=other.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,  # a panic would quote the grammar
+                )
+        return self._control
+
+    def _command(self) -> list[str]:
+        numbers = (self._vocabulary.num_logits, *self._vocabulary.eos_token_ids)
+        arguments = [str(self._vocabulary.model_dir), *map(str, numbers)]
+        return [sys.executable, "-P", "-m", "engine.grammars.check_process", *arguments]
+
+    def _has_said(self, control: socket.socket) -> bool:
+        """True once it has read the vocabulary."""
+        is_there = wait_for_any([control], START_S)
+        if not is_there or control.recv(1) != READY:
+            raise EngineFailure("the check of grammars did not start")
+        return True
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._control is not None:
+            self._control.close()
+        self._process, self._control, self._is_ready = None, None, False
+
+
+class GrammarChecker:
+    """One worker of the process, which checks one grammar at a time. One owner thread, but for
+    `interrupt`."""
+
+    def __init__(self, process: CheckProcess, patience_s: float = PATIENCE_S) -> None:
+        self._process = process
+        self._connection: socket.socket | None = None
         self._patience_s = patience_s
         self._decoder = msgspec.json.Decoder(Checked)
 
@@ -36,70 +120,57 @@ class GrammarChecker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end()
+        self._leave()
 
-    def check(self, grammar: Grammar) -> str:
-        """What the library is to compile; raises InvalidGrammar."""
-        line = self._ask(msgspec.json.encode(grammar) + b"\n")
-        if not line:
-            raise InvalidGrammar(f"the {_NAMES[grammar.kind]} {self._why_it_ended()}")
-        answer = self._decoder.decode(line)
+    def check(self, grammar: Grammar) -> Checked:
+        """What the library is to compile; raises InvalidGrammar, and EngineFailure where the check
+        itself is broken."""
+        answer = self._answer(msgspec.json.encode(grammar) + b"\n")
         if answer.error:
             raise InvalidGrammar(f"the {_NAMES[grammar.kind]} cannot be used: {answer.error}")
-        return answer.text
+        return answer
 
     def interrupt(self) -> None:
         """End the check under way, from any thread."""
-        process = self._process
-        if process is not None:
-            process.kill()
+        connection = self._connection
+        if connection is not None:
+            with suppress(OSError):  # it was closed meanwhile
+                connection.shutdown(socket.SHUT_RDWR)
 
-    def _ask(self, line: bytes) -> bytes:
-        """The answer's whole line; empty when the process came to its end, or took too long."""
-        process = self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def _answer(self, line: bytes) -> Checked:
+        if self._connection is None:
+            self._connection = self._process.connect()
         try:
-            process.stdin.write(line)
-            process.stdin.flush()
-        except BrokenPipeError:
-            return b""
-        is_there = wait_for_any([process.stdout], self._patience_s)
-        answer = process.stdout.readline() if is_there else b""
-        return answer if answer.endswith(b"\n") else b""
+            self._connection.sendall(line)
+            answer = self._decoder.decode(self._read(self._connection))
+        except TimeoutError:
+            self._leave()
+            return Checked(error=f"it takes more than {CHECK_S} s to compile")
+        except (OSError, msgspec.DecodeError) as error:
+            self._leave()
+            raise EngineFailure("the check of grammars has ended") from error
+        if answer.is_last:
+            self._leave()
+        return answer
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "engine.grammars.check_process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # a panic would quote the grammar
-            )
-        return self._process
+    def _read(self, connection: socket.socket) -> bytes:
+        """A whole line; raises TimeoutError, and OSError where the worker is gone."""
+        deadline = time.monotonic() + self._patience_s
+        said = b""
+        while not said.endswith(b"\n"):
+            if not wait_for_any([connection], deadline - time.monotonic()):
+                raise TimeoutError
+            more = connection.recv(1 << 16)
+            if not more:
+                raise BrokenPipeError
+            said += more
+        return said
 
-    def _why_it_ended(self) -> str:
-        code = self._end()
-        if code in (-signal.SIGXCPU, -signal.SIGKILL):
-            return f"takes more than {CHECK_S} s to compile"
-        return "is nested too deeply, or needs too much memory to compile"
-
-    def _end(self) -> int:
-        """End the process; how it ended."""
-        process, self._process = self._process, None
-        if process is None:
-            return 0
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:  # what it was sent last is still in the pipe's buffer
-                continue
-        try:
-            return process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+    def _leave(self) -> None:
+        """Let the worker go, which ends by itself or by its bounds."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 _NAMES = {

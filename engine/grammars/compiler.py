@@ -14,9 +14,9 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from engine.errors import EngineError, EngineFailure, QueueFull
-from engine.grammars.checker import GrammarChecker
-from engine.grammars.limits import COMPILE_STACK_BYTES, PATIENCE_S
-from engine.grammars.token_mask import Compilation, compiled
+from engine.grammars.checker import CheckProcess, GrammarChecker
+from engine.grammars.compilation import Compilation, compiled
+from engine.grammars.limits import CLOSE_S, COMPILE_STACK_BYTES, PATIENCE_S
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 
@@ -45,7 +45,8 @@ class GrammarCompiler:
         self._vocabulary = vocabulary
         self._max_waiting = max_waiting
         self._threads: list[threading.Thread] = []
-        self._checkers = [GrammarChecker(patience_s) for _ in range(num_threads)]
+        self._process = CheckProcess(vocabulary)
+        self._checkers = [GrammarChecker(self._process, patience_s) for _ in range(num_threads)]
         self._changed = threading.Condition()
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # in order of turn
         self._busy: set[str] = set()  # flows of which one is being compiled
@@ -64,15 +65,23 @@ class GrammarCompiler:
             self._changed.notify()
         return job.compilation
 
+    def start_process(self) -> None:
+        """Have the process read the vocabulary before it is needed."""
+        self._process.start()
+
     def close(self) -> None:
-        """End the threads; what waits is never compiled."""
+        """End the threads and the process; what waits is never compiled.
+
+        A thread that compiles cannot be ended, and is waited for only so long.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         for checker in self._checkers:
             checker.interrupt()
+        self._process.close()
         for thread in self._threads:
-            thread.join()
+            thread.join(CLOSE_S)
 
     def _start(self) -> None:
         before = threading.stack_size(COMPILE_STACK_BYTES)
@@ -91,8 +100,8 @@ class GrammarCompiler:
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:
-            text = checker.check(job.grammar)
-            job.compilation.grammar = compiled(text, self._vocabulary)
+            checked = checker.check(job.grammar)
+            job.compilation.grammar = compiled(checked.text, self._vocabulary)
         except EngineError as error:
             job.compilation.error = error
         except Exception as error:  # noqa: BLE001  without an end whoever asked would wait for ever

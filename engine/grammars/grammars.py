@@ -19,6 +19,7 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
 
+SMALL_VOCABULARY = 1 << 14  # tokens; one that is larger is read at the start, which takes seconds
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +60,7 @@ class Grammars:
         self._cache.forget(flow)
 
     def close(self) -> None:
-        """End the threads that make masks, and the threads and processes that compile."""
+        """End the threads that make masks, and the threads and the process that compile."""
         self.masks.close()
         if self._compiler is not None:
             self._compiler.close()
@@ -72,4 +73,7 @@ def open_grammars(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ..
     except NoVocabulary as error:
         _log.warning("requests with a grammar are refused: %s", error)
         return Grammars(None)
-    return Grammars(GrammarCompiler(vocabulary))
+    compiler = GrammarCompiler(vocabulary)
+    if vocab_size > SMALL_VOCABULARY:
+        compiler.start_process()
+    return Grammars(compiler)

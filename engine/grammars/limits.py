@@ -1,8 +1,8 @@
 """Bounds of one grammar: what its text, its compilation and its masks may take.
 
 The library's own limits end most of what is too large, but not all: some schemas keep it busy for
-hours, and some make it overflow its stack. So grammars are compiled in a process apart first
-(`checker.py`).
+hours, some take gigabytes, and some make it overflow its stack. So grammars are compiled in a
+process apart first (`checker.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from llguidance import LLParserLimits
 MAX_CHARS = 1 << 17  # of a grammar's text
 CHECK_S = 1  # of the processor, to compile it; up to another second is let pass
 PATIENCE_S = 20.0  # until its check has ended, on a machine that has other things to do
-CHECK_BYTES = 2 << 30  # of address space, for the process that compiles it first
+START_S = 120.0  # until the process of checks has read the vocabulary, on such a machine
+CLOSE_S = 5.0  # for a thread that compiles
+CHECK_BYTES = 512 << 20  # of address space, beside the vocabulary, for what compiles it first
 # Less than what the engine's own threads have, so that what fits there fits here.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20

@@ -9,48 +9,15 @@ Knows: the library's matcher. Does not know: how grammars come (`grammars.py`), 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 from llguidance import LLMatcher
 
-from engine.errors import ConstraintUnsatisfied, EngineError, InvalidGrammar
-from engine.grammars.limits import MASK_S, parser_limits
-from engine.grammars.vocabulary import WORD_BITS, Vocabulary
+from engine.errors import ConstraintUnsatisfied, EngineError
+from engine.grammars.compilation import Compilation, first_line
+from engine.grammars.limits import MASK_S
+from engine.grammars.vocabulary import WORD_BITS
 from engine.scheduling.token_constraint import Bitmask, TokenConstraint
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledGrammar:
-    """A grammar at its start, with its first mask made: sequences get copies of it."""
-
-    matcher: LLMatcher
-    vocabulary: Vocabulary
-
-
-@dataclass(slots=True)
-class Compilation:
-    """What comes of a grammar; a thread that compiles it sets one or the other, once."""
-
-    grammar: CompiledGrammar | None = None
-    error: EngineError | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it compiled or failed."""
-        return self.grammar is not None or self.error is not None
-
-
-def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
-    """Compile what was checked; raises InvalidGrammar."""
-    matcher = LLMatcher(vocabulary.tokens, text, log_level=0, limits=parser_limits())
-    began = time.thread_time()
-    matcher.compute_bitmask()
-    if matcher.is_error():
-        raise InvalidGrammar(f"the grammar cannot be used: {_first_line(matcher.get_error())}")
-    if time.thread_time() - began > MASK_S:
-        raise InvalidGrammar("the grammar is too large: each token would take too long")
-    return CompiledGrammar(matcher, vocabulary)
 
 
 class GrammarConstraint(TokenConstraint):
@@ -119,7 +86,7 @@ class GrammarConstraint(TokenConstraint):
         took = time.thread_time() - began
         if matcher.is_error():
             self._error = ConstraintUnsatisfied(
-                f"the grammar cannot be followed here: {_first_line(matcher.get_error())}"
+                f"the grammar cannot be followed here: {first_line(matcher.get_error())}"
             )
         elif took > self._mask_s:
             self._error = ConstraintUnsatisfied("the grammar takes too long for each token")
@@ -127,7 +94,3 @@ class GrammarConstraint(TokenConstraint):
             words[:] = 0
         assert self._compilation.grammar is not None
         return words[: self._compilation.grammar.vocabulary.num_words]
-
-
-def _first_line(message: str) -> str:
-    return message.split("\n")[0][:300]

@@ -24,10 +24,20 @@ WORD_BITS = 32  # of a mask
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The bytes of each token, and which of them end a sequence."""
+    """The bytes of each token, and which of them end a sequence.
+
+    Another process reads the same from `model_dir` with the same numbers.
+    """
 
     tokens: LLTokenizer
-    num_words: int  # of a mask, as the model has logits
+    model_dir: Path
+    num_logits: int
+    eos_token_ids: tuple[int, ...]
+
+    @property
+    def num_words(self) -> int:
+        """The words of a mask, as the model has logits."""
+        return -(-self.num_logits // WORD_BITS)
 
 
 class _File(msgspec.Struct):
@@ -55,7 +65,7 @@ def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, 
         tokens = _read(path, vocab_size, list(eos_token_ids))
     except ValueError as error:
         raise NoVocabulary(f"{TOKENIZER_FILE}: {error}") from error
-    return Vocabulary(tokens, -(-vocab_size // WORD_BITS))
+    return Vocabulary(tokens, model_dir, vocab_size, eos_token_ids)
 
 
 def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:

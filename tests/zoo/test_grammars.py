@@ -7,8 +7,9 @@ import json
 import pytest
 import tokenizers
 
+from engine.grammars.compilation import Compilation, compiled
 from engine.grammars.prepared import prepared
-from engine.grammars.token_mask import Compilation, GrammarConstraint, compiled
+from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import read_vocabulary
 from engine.link.messages import Grammar
 from tests.zoo.families import GEMMA3

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from engine.errors import InvalidGrammar
-from engine.grammars.check_process import checked
-from engine.grammars.token_mask import Compilation, GrammarConstraint, compiled
+from engine.grammars.check import checked
+from engine.grammars.compilation import Compilation, compiled
+from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import read_vocabulary
 from engine.link.messages import Generate, Welcome
 

@@ -28,7 +28,6 @@ from engine.grammars.schemas.keywords import (
     binds,
     evaluates_elsewhere,
 )
-from engine.grammars.schemas.multiples import MAX_REMAINDERS, are_too_many, remainders
 from engine.grammars.schemas.names import with_names
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
 from engine.grammars.syntax.anchors import containing_text
@@ -40,7 +39,6 @@ WHITESPACE = r"(\n[ ]{0,20}| )?"
 MAX_COMMENT_CHARS = 80
 MAX_REFERENCES = 20  # that follow one another
 
-_TOGETHER = {"allOf", "anyOf", "oneOf", "$ref"}  # with keywords beside them
 _DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprecated"}
 
 
@@ -75,15 +73,9 @@ class _Walk:
         self._names_of_tagged: dict[tuple[JsonValue, str], str] = {}
         self._tagged_definitions: JsonObject = {}
         self._referred = {name for one in references for name in _segments(one)}
-        self._may_meet = False  # several `multipleOf` at one value
-        self._multiples: list[int] = []
 
     def whole(self) -> JsonObject:
         found = self._schema(self._root, "#")
-        if are_too_many(self._multiples, may_meet=self._may_meet):
-            raise UnsoundGrammar(
-                f"`multipleOf` has more than {MAX_REMAINDERS} remainders in this schema"
-            )
         if found is True:
             return {}
         if found is False:
@@ -104,7 +96,6 @@ class _Walk:
             name: value for name, value in schema.items() if value is not None or name == "const"
         }
         said = self._without_trivial(self._with_names(self._with_unevaluated(stated)), at)
-        self._may_meet |= not _TOGETHER.isdisjoint(said)
         found: JsonObject = {}
         for name, value in said.items():
             self._add(found, name, value, f"{at}/{name}")
@@ -115,9 +106,6 @@ class _Walk:
         match name:
             case "oneOf" if isinstance(value, list):
                 self._add_one_of(found, value, at)
-            case "multipleOf":
-                self._multiples.append(remainders(value))
-                found[name] = value
             case "pattern" if isinstance(value, str):
                 pattern = self._pattern(value, at)
                 if pattern is not None:

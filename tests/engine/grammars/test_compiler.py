@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from engine.errors import EngineFailure, InvalidGrammar
-from engine.grammars.checker import GrammarChecker
+from engine.grammars.check import Checked
+from engine.grammars.checker import CheckProcess, GrammarChecker
 from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
@@ -17,11 +18,11 @@ LONG_S = 30.0  # nothing takes that long, unless it hangs
 class Breaking(GrammarChecker):
     """Breaks at its first grammar, and finds any other wrong."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(CheckProcess(vocabulary))
         self._has_broken = False
 
-    def check(self, grammar: Grammar) -> str:
+    def check(self, grammar: Grammar) -> Checked:
         del grammar
         if not self._has_broken:
             self._has_broken = True
@@ -31,7 +32,7 @@ class Breaking(GrammarChecker):
 
 def test_a_check_that_breaks_fails_its_grammar_alone(vocabulary: Vocabulary) -> None:
     with closing(GrammarCompiler(vocabulary, num_threads=1)) as compiler:
-        compiler._checkers = [Breaking()]
+        compiler._checkers = [Breaking(vocabulary)]
         first, second = (compiler.compile("flow", Grammar("regex", text)) for text in "ab")
         wait_for(lambda: first.is_done and second.is_done, LONG_S)
     assert isinstance(first.error, EngineFailure)

@@ -10,11 +10,12 @@ import pytest
 
 from engine.errors import ConstraintUnsatisfied, InvalidGrammar, QueueFull
 from engine.grammars.cache import GrammarCache
+from engine.grammars.compilation import Compilation, compiled
 from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.grammars.limits import MASK_S
 from engine.grammars.prepared import prepared
-from engine.grammars.token_mask import Compilation, GrammarConstraint, compiled
+from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, Vocabulary, read_vocabulary
 from engine.link.messages import Grammar, GrammarKind, SamplingParams
 from tests.doubles.engine.tiny_model import BOS, EOS, TURN, write_tiny_model

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from engine.grammars.compilation import Compilation, compiled
 from engine.grammars.prepared import prepared
-from engine.grammars.token_mask import Compilation, GrammarConstraint, compiled
+from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import read_vocabulary
 from engine.link.messages import Grammar
 from gateway.prompts.token_bytes import byte_alphabet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llguidance import LLMatcher
 
-from engine.grammars.check_process import checked
+from engine.grammars.check import checked
 from engine.grammars.limits import parser_limits
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar, GrammarKind

@@ -68,7 +68,7 @@ def test_grammars_compile(tool_format: ToolFormat, vocabulary: Bytes) -> None:
 
 @pytest.mark.usefixtures("llguidance")
 def test_an_error_says_whose_schema_it_is() -> None:
-    from engine.grammars.check_process import checked
+    from engine.grammars.check import checked
 
     refused = ToolSpec("lookup", {"type": "object", "not": {}}, strict=True)
     made = FORMATS["hermes"].format({})

@@ -113,7 +113,7 @@ def test_a_part_ends_where_the_next_begins(llguidance: ModuleType, case: str) ->
 
 
 def test_text_that_may_go_on_in_a_schema_is_refused(llguidance: ModuleType) -> None:
-    from engine.grammars.check_process import checked
+    from engine.grammars.check import checked
 
     elements = [{"type": "any_text"}, NUMBER]
     tag = msgspec.convert({"format": {"type": "sequence", "elements": elements}}, StructuralTag)

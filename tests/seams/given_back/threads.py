@@ -11,10 +11,11 @@ from contextlib import suppress
 from random import Random
 
 from engine.errors import InvalidGrammar
-from engine.grammars.checker import GrammarChecker
+from engine.grammars.check import Checked
+from engine.grammars.checker import CheckProcess, GrammarChecker
+from engine.grammars.compilation import Compilation
 from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.mask_threads import MaskThreads
-from engine.grammars.token_mask import Compilation
 from engine.link.messages import Grammar
 from engine.scheduling.token_constraint import Bitmask, TokenConstraint
 from storage.disk.file.read_write_lock import _PLACES, ReadWriteLock
@@ -92,11 +93,11 @@ def play_masks(seed: int) -> int:
 class GatedChecker(GrammarChecker):
     """Finds every grammar wrong, or breaks, once it may; a grammar's text is its gate's number."""
 
-    def __init__(self, gates: list[Gate]) -> None:
-        super().__init__()
+    def __init__(self, gates: list[Gate], process: CheckProcess) -> None:
+        super().__init__(process)
         self._gates = gates
 
-    def check(self, grammar: Grammar) -> str:
+    def check(self, grammar: Grammar) -> Checked:
         self._gates[int(grammar.text)].pass_through()
         raise InvalidGrammar("it is wrong")
 
@@ -105,7 +106,7 @@ def play_compiler(seed: int) -> int:
     """Grammars asked for at random; how many. Raises NotGivenBack."""
     random, gates = Random(seed), list[Gate]()
     compiler = GrammarCompiler(vocabulary=None)  # type: ignore[arg-type]  # none is right
-    compiler._checkers = [GatedChecker(gates) for _ in compiler._checkers]
+    compiler._checkers = [GatedChecker(gates, compiler._process) for _ in compiler._checkers]
     asked: list[Compilation] = []
     for number in range(random.randrange(1, 20)):
         gates.append(Gate(random))

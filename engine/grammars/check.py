@@ -1,0 +1,120 @@
+"""What a grammar is checked for: it compiles over the model's tokens, and can be followed.
+
+Whatever the engine would do with it is done here first, in a process that may run out of time, of
+memory or of its stack (`check_process.py`).
+
+Knows: what compiles, what the library says of what does not. Does not know: processes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import msgspec
+from llguidance import LLMatcher
+
+from engine.errors import InvalidGrammar
+from engine.grammars.compilation import compiled
+from engine.grammars.limits import parser_limits
+from engine.grammars.prepared import prepared
+from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.vocabulary import Vocabulary
+from engine.link.messages import Grammar
+
+MAX_ERROR_CHARS = 300
+MAX_COMMENT_CHARS = 80
+NUM_STEPS = 8  # tokens that are followed: a schema's first ones lead into its first values
+_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # in a grammar in Lark
+_SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
+_COMPILING = "failed to compile JSON schema: "
+_NO_TOKENS = "no tokenizer - can't validate "  # the library's warning for `<[id]>` and `<name>`
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What the library is to compile, or what is wrong with a grammar."""
+
+    text: str = ""
+    error: str = ""
+    is_last: bool = False  # of a worker that has ended
+
+
+def checked(grammar: Grammar) -> Checked:
+    """Whether the grammar is one; takes as long as that takes."""
+    try:
+        text = prepared(grammar)
+    except UnsoundGrammar as error:
+        return Checked(error=str(error))
+    is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
+    # A warning says that something would be ignored; but a token, which is not known here, is
+    # looked at where the grammar is compiled over the vocabulary.
+    found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
+    if not found:
+        return Checked(text)
+    return Checked(error=_whose(found[0], text) + _said(found[0]))
+
+
+def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
+    """Whether the grammar is one that can be followed with these tokens."""
+    found = checked(grammar)
+    if found.error:
+        return found
+    try:
+        _follow(found.text, vocabulary)
+    except InvalidGrammar as error:
+        return Checked(error=error.message)
+    return found
+
+
+def _follow(text: str, vocabulary: Vocabulary) -> None:
+    """Compile what was prepared as the engine does, and follow it; raises InvalidGrammar.
+
+    An error on the way is left to the answer that comes there.
+    """
+    matcher, chance = compiled(text, vocabulary).matcher, random.Random(0)
+    for _ in range(NUM_STEPS):
+        token = _some_token(matcher.compute_bitmask(), chance)
+        if token is None or matcher.is_stopped():
+            return
+        matcher.consume_token(token)
+
+
+def _some_token(mask: bytes, chance: random.Random) -> int | None:
+    """The first that is allowed behind a place at random, or the first of all."""
+    for begin in (chance.randrange(len(mask)), 0):
+        rest = mask[begin:].lstrip(b"\0")
+        if rest:
+            return 8 * (len(mask) - len(rest)) + rest[0].bit_length() - 1
+    return None
+
+
+def _whose(message: str, text: str) -> str:
+    """Which schema of a grammar's a message is about, by its `$comment`; "" where none says."""
+    place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
+    if place is None or len(grammars) > 1:  # else the place may be in any of them
+        return ""
+    lines = grammars[0].get("lark_grammar", "").splitlines()
+    rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))
+    if rule is None:
+        return ""
+    schema, _ = json.JSONDecoder().raw_decode(rule["schema"])
+    comment = schema.get("$comment")
+    return f"{comment[:MAX_COMMENT_CHARS]}: " if isinstance(comment, str) else ""
+
+
+def _said(message: str) -> str:
+    """The library's message, without the lines of the grammar that it quotes."""
+    message = re.sub(_PLACE.pattern + _COMPILING, "", message)
+    first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
+    if "is not present in a registry" in first:
+        return f"a $ref leads outside of the schema: {first.split(' is not present')[0]}"
+    if first.startswith("Pointer "):
+        return f"a $ref leads nowhere: {first}"
+    if first.startswith("oneOf "):
+        return "a oneOf whose alternatives may overlap is not supported; anyOf is"
+    if first.startswith("patternProperty regexes "):
+        return "patternProperties whose patterns may match the same name are not supported"
+    if first.startswith("panic: "):
+        return "it is one that the library fails to compile"
+    return first[:MAX_ERROR_CHARS]
