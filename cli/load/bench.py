@@ -36,8 +36,8 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
     has something to find; every run draws new prompts unless --seed is given.
 
     TTFT is the time to the first chunk with text, reasoning or a call, ITL every gap between two,
-    E2E the time of the whole request, TPOT (E2E - TTFT) / (output tokens - 1). They begin when a
-    request is sent, in an open loop when it arrives.
+    TPOT the time from the first to the last / (output tokens - 1), E2E the time of the whole
+    request. They begin when a request is sent, in an open loop when it arrives.
 
     Examples: 200 requests by 16 callers, three quarters of each prompt shared; ten requests a
     second with the lengths of a data set; the highest rate that keeps an SLO:

@@ -33,6 +33,11 @@ class LoadFlags:
     endpoint: EndpointName = _load(
         "completions", "'completions' sends token ids; 'chat' sends words, of about as many tokens."
     )
+    extra_body: str | None = _load(
+        None,
+        "A JSON object of fields that every request has besides, or has instead, such as "
+        '\'{"tools": [...], "tool_choice": "required"}\'.',
+    )
     requests: int = _load(64, "Requests in all.", min=1)
     concurrency: int = _load(8, "Requests in flight at once, without --rate.", min=1)
     prompt_tokens: int = _load(512, "Tokens of every prompt.", min=1)

@@ -33,7 +33,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None  # None: the server did not say
     hit_rate: float | None  # cached of all prompt tokens
     ttft_s: Summary | None
-    tpot_s: Summary | None  # of requests, (E2E - TTFT) / (output tokens - 1)
+    tpot_s: Summary | None  # of requests, first to last chunk / (output tokens - 1)
     itl_s: Summary | None  # of gaps between chunks
     e2e_s: Summary | None
     arrivals_per_s: float | None = None  # None: a closed loop; infinite (null): all at once

@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from cli.errors import BadSetting
 from cli.load.options import EndpointName, LoadFlags
 from cli.load.requests.dataset import RequestSize
@@ -45,11 +47,20 @@ def draw_bodies(
             f"{load.shared_tokens} is more than --prompt-tokens {load.prompt_tokens}",
         )
     shared = load.shared_tokens if sizes is None else 0
+    extra = {} if load.extra_body is None else _object(load.extra_body)
     return [
         stream_body(model, size.output)
         | _prompt(load.endpoint, _pieces(seed, number, size, shared), load.vocab)
+        | extra
         for number, size in enumerate(flag_sizes(load) if sizes is None else sizes)
     ]
+
+
+def _object(text: str) -> Body:
+    try:
+        return msgspec.json.decode(text, type=Body)
+    except msgspec.DecodeError as error:
+        raise BadSetting("--extra-body", f"is no JSON object: {error}") from None
 
 
 def _pieces(seed: int | str, number: int, size: RequestSize, shared: int) -> list[Piece]:

@@ -1,9 +1,10 @@
 """Sends one request, reads its stream, and keeps when what came.
 
 A chunk counts that has something which the model generated: text, reasoning or a part of a call.
-TTFT is the time to the first of them, ITL every gap between two, E2E the time to the end of the
-stream, TPOT (E2E - TTFT) / (output tokens - 1). They begin when the request
-arrived: when it was sent or, where it had to wait for that (`waited_s`), so much earlier.
+TTFT is the time to the first of them, ITL every gap between two, TPOT the time from the first to
+the last by the output tokens after the first, E2E the time to the end of the stream. They begin
+when the request arrived: when it was sent or, where it had to wait for that (`waited_s`), so much
+earlier.
 """
 
 from __future__ import annotations
@@ -54,10 +55,14 @@ class RequestOutcome:
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first; None where there is no second one."""
+        """Time per output token after the first; None where there is no second one.
+
+        It ends with the last chunk that counts: usage and the end of the stream come later, and are
+        no token's. So AIPerf and vLLM's `bench serve` have it.
+        """
         if self.ttft_s is None or self.output_tokens < 2:
             return None
-        return (self.e2e_s - self.ttft_s) / (self.output_tokens - 1)
+        return sum(self.gaps_s) / (self.output_tokens - 1)
 
     def arrived(self, at: float) -> RequestOutcome:
         """The same, of a request that came at `at` and was sent later: its times begin there."""

@@ -10,7 +10,10 @@ SLO = Slo(ttft=1.0, tpot=0.1)
 def outcome(
     ttft_s: float | None = 1.0, e2e_s: float = 1.4, tokens: int = 5, error: str | None = None
 ) -> RequestOutcome:
-    return RequestOutcome(e2e_s=e2e_s, ttft_s=ttft_s, output_tokens=tokens, error=error)
+    gaps_s = () if ttft_s is None else (e2e_s - ttft_s,)
+    return RequestOutcome(
+        e2e_s=e2e_s, ttft_s=ttft_s, gaps_s=gaps_s, output_tokens=tokens, error=error
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,20 @@ def test_a_chat_without_shared_words_has_no_system_prompt() -> None:
     assert [m["role"] for m in draw_bodies(load, "tiny", seed=1)[0]["messages"]] == ["user"]
 
 
+def test_extra_fields_are_added_and_take_the_place_of_others() -> None:
+    load = LoadFlags(endpoint="chat", extra_body='{"tools": [], "ignore_eos": false}')
+    plain = draw_bodies(LoadFlags(endpoint="chat"), "tiny", seed=1)
+    assert draw_bodies(load, "tiny", seed=1) == [
+        {**body, "tools": [], "ignore_eos": False} for body in plain
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", "3"])
+def test_extra_fields_are_an_object(text: str) -> None:
+    with pytest.raises(BadSetting, match="--extra-body: is no JSON object"):
+        draw_bodies(LoadFlags(extra_body=text), "tiny", seed=1)
+
+
 @pytest.mark.parametrize(("shared", "fine"), [(40, True), (41, False)])
 def test_no_more_is_shared_than_there_is(shared: int, fine: bool) -> None:
     load = LoadFlags(requests=2, prompt_tokens=40, shared_tokens=shared)

@@ -1,0 +1,1 @@
+"""`ratoon bench` beside other load generators, on one server."""
