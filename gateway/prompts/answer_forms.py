@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from engine.link.messages import Grammar
+from gateway.errors import BadRequest
 from gateway.prompts.chat_json import unsupported
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.generation_request import AnswerForm
@@ -24,6 +25,7 @@ from gateway.prompts.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.choose import reasoning_format, tool_format
 from gateway.turn_formats.families.schemas import properties_of
+from gateway.turn_formats.grammar import GrammarTooLong
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.reasoning import ReasoningFormat
 from gateway.turn_formats.structural_tag import StructuralTag
@@ -94,8 +96,14 @@ class AnswerForms:
         return partial(tools.parser, form.tools if form.may_call else ())
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
-        """What the answer must follow; None where it is free. `prompt` is None for no chat."""
-        grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
+        """What the answer must follow; None where it is free. `prompt` is None for no chat.
+
+        BadRequest where the tools' schemas make it too long.
+        """
+        try:
+            grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
+        except GrammarTooLong as error:
+            raise BadRequest(str(error), param=self.grammar_param(form)) from None
         if grammar is None or self.reasoning is None or prompt is None:
             return grammar
         is_open = self.reasoning.is_open(prompt, prefill)

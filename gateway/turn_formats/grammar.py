@@ -21,13 +21,19 @@ from typing import Any
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 ANY_TEXT = "/(?s:.*)/"
+MAX_CHARS = 1 << 17  # of a grammar: no engine takes a longer one
 _SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
 _DEFINED = ("$defs", "definitions")
+_ROOT = "tool"  # the name under which a tool's whole schema is defined for one of its parameters
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
+class GrammarTooLong(ValueError):
+    """A grammar would have more than MAX_CHARS characters."""
+
+
 class GrammarText:
-    """A grammar that is being written."""
+    """A grammar that is being written. Whatever adds a rule raises GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
         """`special_tokens`: ids of the loaded tokenizer's, by text. `prefix`: of rules' names."""
@@ -36,6 +42,8 @@ class GrammarText:
         tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
+        self._once: dict[str, str] = {}
+        self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
         """Exactly `text`, in which markers are tokens where the tokenizer has them so."""
@@ -48,8 +56,27 @@ class GrammarText:
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
         """Adds a rule, and gives its name, which gets a number. Capitals: a terminal's."""
         name = f"{self._prefix}{name}_{len(self._rules)}"
-        self._rules.append(f"{name}{'[lazy]' if lazy else ''}: {body}")
+        self._rules.append("")
+        self._write(len(self._rules) - 1, f"{name}{'[lazy]' if lazy else ''}: {body}")
         return name
+
+    def rule_once(self, name: str, key: str, write: Callable[[], str]) -> str:
+        """Adds a rule the first time that there is this `key`; gives the name of that rule.
+
+        `write` gives its body, which may have the rule itself in it.
+        """
+        if key not in self._once:
+            place = len(self._rules)
+            self._once[key] = f"{self._prefix}{name}_{place}"
+            self._rules.append("")
+            self._write(place, f"{self._once[key]}: {write()}")
+        return self._once[key]
+
+    def _write(self, place: int, rule: str) -> None:
+        self._rules[place] = rule
+        self._chars += len(rule)
+        if self._chars > MAX_CHARS:
+            raise GrammarTooLong(f"the grammar has more than {MAX_CHARS} characters")
 
     def one_of(self, name: str, bodies: Iterable[str]) -> str:
         """Adds a rule with several ways."""
@@ -81,8 +108,11 @@ class GrammarText:
     def value(self, tool: ToolSpec, schema: Schema) -> str:
         """A JSON value of one of the tool's parameters; it may refer to what the tool defines."""
         root: Mapping[str, Any] = tool.parameters or {}
-        defined = {key: root[key] for key in _DEFINED if key in root}
-        return self.json(_of_tool(tool, {**defined, **schema}), strict=tool.strict)
+        if _refers_elsewhere(schema) or _refers_elsewhere(root):
+            whole = {_DEFINED[0]: {_ROOT: _rebased(root)}, **_rebased(schema)}
+        else:
+            whole = {**{key: root[key] for key in _DEFINED if key in root}, **schema}
+        return self.json(_of_tool(tool, whole), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
         """A JSON value that follows `schema`; unless `strict`, as far as llguidance knows it."""
@@ -98,6 +128,31 @@ class GrammarText:
 def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
     """The schema with the tool's name, by which an error can say whose it is."""
     return {**schema, "$comment": f"tool {tool.name}"}
+
+
+def _refers_elsewhere(schema: object) -> bool:
+    """Whether it has a reference within the tool's schema to what is not in its definitions."""
+    if isinstance(schema, list):
+        return any(map(_refers_elsewhere, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        return not reference.startswith(tuple(f"#/{key}/" for key in _DEFINED))
+    return any(map(_refers_elsewhere, schema.values()))
+
+
+def _rebased(schema: Any) -> Any:
+    """`schema` with its references into the tool's schema as that is found in `_ROOT`."""
+    if isinstance(schema, list):
+        return [_rebased(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    moved = {key: _rebased(value) for key, value in schema.items()}
+    reference = moved.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = f"#/{_DEFINED[0]}/{_ROOT}{reference.removeprefix('#')}"
+    return moved
 
 
 def quoted(text: str) -> str:

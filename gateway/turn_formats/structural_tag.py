@@ -16,6 +16,8 @@ from msgspec import Struct, field
 
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, quoted_in_gbnf, repeated
 
+MAX_PARTS = 1024  # each trigger is compared with each tag
+
 
 class _Part(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
     """A node of the tree."""
@@ -116,7 +118,10 @@ class StructuralTag(Struct, frozen=True):
 
     def problem(self) -> str | None:
         """Why it cannot be followed; None where it can."""
-        return _problem(self._tree())
+        tree = self._tree()
+        if _count(tree) > MAX_PARTS:
+            return f"it has more than {MAX_PARTS} parts and triggers"
+        return _problem(tree)
 
     def lark(self, special_tokens: Mapping[str, int]) -> str:
         """The grammar; `special_tokens` are as in `grammar.py`."""
@@ -128,6 +133,20 @@ class StructuralTag(Struct, frozen=True):
             return self.format
         tags = [Tag(one.begin, JsonSchema(one.schema), one.end) for one in self.structures]
         return TriggeredTags(self.triggers, tags)
+
+
+def _count(part: Format) -> int:
+    """How many parts and triggers there are in it, itself among them."""
+    match part:
+        case Sequence_(elements) | Or(elements):
+            return 1 + sum(map(_count, elements))
+        case Tag(_, content):
+            return 1 + _count(content)
+        case TriggeredTags(triggers, tags):
+            return 1 + len(triggers) + sum(map(_count, tags))
+        case TagsWithSeparator(tags):
+            return 1 + sum(map(_count, tags))
+    return 1
 
 
 def _problem(part: Format) -> str | None:
@@ -188,12 +207,18 @@ def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
 
     Any text before a constant, with more than texts behind that, ends where the constant first is.
     """
+    bodies: list[str] = []
+    begin, last = 0, max((n for n, part in enumerate(parts) if not _is_text(part)), default=-1)
     for n, (one, mark) in enumerate(pairwise(parts)):
         if not isinstance(one, AnyText) or not isinstance(mark, ConstString) or not mark.value:
             continue
-        if not all(map(_is_text, parts[n + 2 :])):
-            texts = [_in_order(grammar, parts[:n]), grammar.up_to(mark.value)]
-            return " ".join(filter(None, [*texts, _in_order(grammar, parts[n + 2 :])]))
+        if begin <= n <= last - 2:
+            bodies += [*_bodies(grammar, parts[begin:n]), grammar.up_to(mark.value)]
+            begin = n + 2
+    return " ".join([*bodies, *_bodies(grammar, parts[begin:])])
+
+
+def _bodies(grammar: GrammarText, parts: Sequence[Format]) -> list[str]:
     bodies: list[str] = []
     for is_gbnf, run in groupby(parts, lambda part: _gbnf(grammar, part) is not None):
         found = list(run)
@@ -202,7 +227,7 @@ def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
             bodies.append(f"%grammar {json.dumps(['gbnf', f'root ::= {rule}'])}")
         else:
             bodies.extend(_body(grammar, part) for part in found)
-    return " ".join(bodies)
+    return bodies
 
 
 def _is_text(part: Format) -> bool:

@@ -27,8 +27,9 @@ Found = Iterator[tuple[str, Grammar]]  # with the name of its field
 _NAMED = set(NamedSchema.__struct_fields__)
 _NAMED_SCHEMA = msgspec.json.Decoder(NamedSchema)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-_GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
-_LARK_RULE = re.compile(r"^\s*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
+# Blanks of one line alone: a run of line ends would be gone through from each of them.
+_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
+_LARK_RULE = re.compile(r"^[ \t]*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
 
 
 def schemas_of(where: str, asked: ResponseFormat) -> Found:

@@ -92,9 +92,13 @@ class _Values:
     def object(self, schema: Schema, depth: int) -> str:
         """Members in the order in which templates write them: by name."""
         whole = resolved(schema, self._tool.parameters)
-        properties = whole.get("properties")
-        if not isinstance(properties, dict):
+        if depth <= 0 or not isinstance(whole.get("properties"), dict):
             return self._any_object()
+        key = f"{self._tool.name} {json.dumps(whole, sort_keys=True)}"
+        return self._grammar.rule_once("object", key, lambda: self._members(whole, depth))
+
+    def _members(self, whole: Schema, depth: int) -> str:
+        properties = whole["properties"]
         required = names(whole.get("required"))
         parts = [
             (f"{self._grammar.spelled(f'{name}:')} {self._value(one, depth - 1)}", name in required)
@@ -116,7 +120,7 @@ class _Values:
         if "string" in types:
             yield self._text(bounds_of(schema))
         if "object" in types:
-            yield self.object(schema, depth) if depth > 0 else self._any_object()
+            yield self.object(schema, depth)
         if "array" in types:
             items = schema.get("items")
             known = items if depth > 0 and isinstance(items, dict) else None

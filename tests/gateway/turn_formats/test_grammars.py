@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from engine.link.messages import Grammar
+from gateway.errors import BadRequest
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 from tests.gateway.turn_formats.formats import FORMATS, Call, Written
 from tests.gateway.turn_formats.grammars import Bytes
@@ -87,6 +91,33 @@ def test_calls_are_accepted_and_read(
         assert vocabulary.accepts(grammar, turn)
         assert vocabulary.accepts(tool_format.text_grammar(TOOLS), turn)
         assert calls_of(read(tool_format.parser(TOOLS), [turn])) == calls
+
+
+TREE = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}} | {
+    "additionalProperties": False
+}
+
+
+def test_a_schema_may_refer_to_itself_twice(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    grammar = tool_format.call_grammar([ToolSpec("grow", TREE, strict=True)])
+    trees: list[dict[str, Any]] = [{}, {"b": {}}, {"a": {"a": {}, "b": {"b": {}}}, "b": {"a": {}}}]
+    for value in trees:
+        assert vocabulary.accepts(grammar, written.turn(("grow", value)))
+    assert not vocabulary.accepts(grammar, written.turn(("grow", {"a": {"c": {}}})))
+
+
+def test_a_grammar_of_too_many_characters_is_refused(written: Written) -> None:
+    def grammar(names: int) -> Grammar | None:
+        properties = {f"p{number}": {"type": "string"} for number in range(names)}
+        form = AnswerForm((ToolSpec("fill", {"properties": properties}),), least_calls=1)
+        return AnswerForms(written.format({})).grammar(form, "")
+
+    assert grammar(names=100) is not None, "the control"
+    with pytest.raises(BadRequest, match="more than 131072 characters") as refused:
+        grammar(names=20_000)
+    assert refused.value.param == "tools"
 
 
 def test_as_many_calls_as_asked_for(

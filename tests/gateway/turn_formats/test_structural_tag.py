@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from engine.link.messages import Grammar
-from gateway.turn_formats.structural_tag import StructuralTag
+from gateway.turn_formats.structural_tag import MAX_PARTS, StructuralTag
 from tests.gateway.turn_formats.grammars import Bytes
 
 NUMBER = {"type": "json_schema", "json_schema": {"type": "integer"}}
@@ -118,6 +118,27 @@ def test_text_that_may_go_on_in_a_schema_is_refused(llguidance: ModuleType) -> N
     elements = [{"type": "any_text"}, NUMBER]
     tag = msgspec.convert({"format": {"type": "sequence", "elements": elements}}, StructuralTag)
     assert "could go on" in checked(Grammar("lark", tag.lark({}))).error
+
+
+def test_a_tag_has_at_most_so_many_parts() -> None:
+    def problem(count: int) -> str | None:
+        tags = [{"begin": f"<{n}>", "schema": {}, "end": "</>"} for n in range(count)]
+        triggers = [f"<{n}" for n in range(count)]
+        asked = {"structures": tags, "triggers": triggers}
+        return msgspec.convert(asked, StructuralTag).problem()
+
+    assert problem(MAX_PARTS // 3 - 1) is None
+    assert problem(MAX_PARTS // 3 + 1) == f"it has more than {MAX_PARTS} parts and triggers"
+
+
+def test_a_long_sequence_is_followed(llguidance: ModuleType) -> None:
+    text_and_end = [{"type": "any_text"}, {"type": "const_string", "value": ";"}]
+    number = {"type": "json_schema", "json_schema": {"type": "integer"}}
+    asked = {"format": {"type": "sequence", "elements": [*text_and_end * 500, number]}}
+    grammar = msgspec.convert(asked, StructuralTag).lark({})
+    vocabulary = Bytes(llguidance)
+    assert vocabulary.accepts(grammar, "a;" * 500 + "7")
+    assert not vocabulary.accepts(grammar, "a;" * 499 + "7")
 
 
 def test_the_older_spelling(llguidance: ModuleType) -> None:

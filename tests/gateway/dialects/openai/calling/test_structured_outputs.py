@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from engine.errors import InvalidGrammar
 from engine.link.messages import Grammar
+from gateway.dialects.openai.response_format import grammar_of
 from tests.doubles.engine.fake_engine import FakeEngine, failing_at, prompt_of, saying
 from tests.doubles.gateway.served import MODEL
 from tests.gateway.dialects.openai.calling.hermes import HI, OSLO, TOOLS, tool, written
@@ -290,3 +291,9 @@ def test_a_prompt_is_the_same_with_and_without(client: openai.OpenAI, engine: Fa
     asked(client, max_tokens=1, response_format=named())
     first, second = map(prompt_of, engine.requests)
     assert first == second
+
+
+@pytest.mark.parametrize("blanks", ["\n", " \n", "\r\n", " "])
+def test_blank_lines_before_a_rule_are_gone_through_once(blanks: str) -> None:
+    assert grammar_of(blanks * 100_000 + LARK).kind == "lark"
+    assert grammar_of(blanks * 100_000 + GBNF).kind == "gbnf"
