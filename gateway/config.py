@@ -111,6 +111,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     router: RouterName = "first-token"  # which of several engines a request is sent to
     share_all: bool = False  # one owner: all tenants share one namespace
     tool_format: str | None = None  # how the model writes calls of tools; None: by its template
+    chat_template: str | None = None  # path of one that is used in place of the model's
     default_chat_template_kwargs: str | None = None  # JSON of what a request's own come before
     # auto: a request that does not say is sampled as the model's generation_config.json has it
     generation_config: GenerationConfigSource = "auto"

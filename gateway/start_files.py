@@ -18,13 +18,14 @@ from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.model_chats import read_chats
 from gateway.prompts.sampling_defaults import (
     GenerationConfigBroken,
     SamplingDefaults,
     in_words,
     read_sampling_defaults,
 )
-from gateway.prompts.template_variables import variables_in
+from gateway.prompts.template_variables import ChatSettings
 from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
 from gateway.state.identity import WrongState
 from gateway.state.sqlite.file import DatabaseFault
@@ -77,10 +78,11 @@ def read_start_files(config: GatewayConfig) -> StartFiles:
     admin_key = load_admin_key(data_dir)
     admin = key_digest(secrets.pepper, admin_key)
     scraping = key_digest(secrets.pepper, metrics_key(secrets.pepper, admin_key))
-    tokenizer = Tokenizer.load(model_dir, parse_special=config.parse_special)
-    variables = variables_in(config.default_chat_template_kwargs)
-    template = ChatTemplate.load(model_dir, tokenizer.control, variables)
-    forms = AnswerForms.of(template, tokenizer, config.tool_format)
+    tokenizer, template, forms = read_chats(
+        model_dir,
+        ChatSettings(config.chat_template, config.default_chat_template_kwargs, config.tool_format),
+        parse_special=config.parse_special,
+    )
     defaults = read_sampling_defaults(model_dir, config.generation_config)
     if given := in_words(defaults):
         _LOG.info("where a request does not say, as the model's generation_config.json: %s", given)

@@ -60,6 +60,11 @@ GATEWAY_FLAGS = {
         "[dim]\\[default: by its chat template][/dim]",
         show_default=False,
     ),
+    "chat_template": gateway_flag(
+        "File of a Jinja chat template that is used in place of the model's own, with tools and "
+        "without. [dim]\\[default: the model's][/dim]",
+        show_default=False,
+    ),
     "default_chat_template_kwargs": gateway_flag(
         "Variables of the chat template in every dialect where a request does not set them, as "
         """JSON: '{"preserve_thinking": true}'. [dim]\\[default: none][/dim]""",

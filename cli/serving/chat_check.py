@@ -7,10 +7,11 @@ from pathlib import Path
 
 from cli.errors import ModelRefused
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.model_chats import read_chats
+from gateway.prompts.template_variables import ChatSettings
 from gateway.prompts.templates.files import template_sources
 from gateway.prompts.templates.limits import Limit
-from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+from gateway.prompts.tokenizer import ModelFileBroken
 
 _NO_TOOLS = "no format was recognised, requests with tools are refused without --tool-format"
 
@@ -32,15 +33,14 @@ class Chats:
     reasoning: str | None
 
 
-def chats_of(directory: Path) -> Chats:
+def chats_of(directory: Path, settings: ChatSettings) -> Chats:
     """All that a start would find there; ModelRefused where a file ends it."""
+    own = None if settings.template is None else Path(settings.template)
     try:
-        tokenizer = Tokenizer.load(directory)
-        template = ChatTemplate.load(directory, tokenizer.control)
-        names = list(template_sources(directory))
+        _, template, forms = read_chats(directory, settings)
+        names = list(template_sources(directory, own))
     except ModelFileBroken as error:
         raise ModelRefused(str(error)) from error
-    forms = AnswerForms.of(template, tokenizer, None)
     limits = {} if template is None else template.limits()
     return Chats(
         templates=[TemplateFound(name, limits.get(name)) for name in names],

@@ -14,14 +14,17 @@ import typer
 
 from cli.errors import CliError, ModelNotFound, ModelRefused
 from cli.options.engine_options import ENGINE_DEFAULTS
+from cli.options.gateway_options import GATEWAY_FLAGS
 from cli.options.options import Json
 from cli.output import print_result, print_table
+from cli.serving.compose import check_tool_format, check_variables
 from cli.serving.model_check import check_defaults, served_model
 from cli.serving.model_source import CONFIG, ModelSource, resolve
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, ServedModels
 from engine.models.architectures.rope_fields import ROPES
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.weight_formats.plain import PLAIN
+from gateway.prompts.template_variables import ChatSettings
 from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -35,6 +38,14 @@ Asked = Annotated[
         show_default=False,
     ),
 ]
+
+# As 'ratoon serve' has them.
+Template = Annotated[str | None, GATEWAY_FLAGS["chat_template"].option("chat_template", None)]
+Variables = Annotated[
+    str | None,
+    GATEWAY_FLAGS["default_chat_template_kwargs"].option("default_chat_template_kwargs", None),
+]
+ToolFormatName = Annotated[str | None, GATEWAY_FLAGS["tool_format"].option("tool_format", None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +81,22 @@ class Served:
     chats: Chats | None  # None: only config.json was asked about
 
 
-def models(model: Asked = None, *, json: Json = False) -> None:
+def models(
+    model: Asked = None,
+    *,
+    chat_template: Template = None,
+    default_chat_template_kwargs: Variables = None,
+    tool_format: ToolFormatName = None,
+    json: Json = False,
+) -> None:
     """List the models that are served, or say whether one is.
 
     Architectures, formats of weights, types of KV and scalings of rope, as config.json names them.
     With MODEL, whether it would be served; if not, the line is the one that 'ratoon serve' would
     end with, and the exit status is 1. Its tensors are not opened, and of a hub id no weights are
     downloaded. Of a directory or a hub id, also which formats of calls and reasoning are
-    recognised, and what its chat template does not take and what becomes of that.
+    recognised, and what its chat template does not take and what becomes of that. The flags of
+    'ratoon serve' for chats can be tried here.
 
     Examples:
 
@@ -90,8 +109,11 @@ def models(model: Asked = None, *, json: Json = False) -> None:
     if model is None:
         print_result(what_is_served(), _show, as_json=json)
         return
+    check_tool_format(tool_format)
+    check_variables(default_chat_template_kwargs)
+    settings = ChatSettings(chat_template, default_chat_template_kwargs, tool_format)
     try:
-        found = _checked(model)
+        found = _checked(model, settings)
     except (ModelNotFound, ModelRefused) as error:
         raise CliError(error.message) from error
     print_result(found, _say, as_json=json)
@@ -111,7 +133,7 @@ def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
     )
 
 
-def _checked(model: str) -> Served:
+def _checked(model: str, settings: ChatSettings) -> Served:
     path = Path(expanduser(model))
     if path.is_file() and path.name == CONFIG:
         return _served(
@@ -122,7 +144,7 @@ def _checked(model: str) -> Served:
     source = resolve(model, "dummy")
     config = served_model(source, ENGINE_DEFAULTS, has_weights=path.is_dir())
     check_defaults(source.directory)
-    return _served(model, config, chats_of(source.directory))
+    return _served(model, config, chats_of(source.directory, settings))
 
 
 def _served(model: str, config: ModelConfig, chats: Chats | None = None) -> Served:

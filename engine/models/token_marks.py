@@ -57,14 +57,18 @@ def is_in_angles(text: str) -> bool:
     return text.startswith("<") and text.endswith(">")
 
 
-def read_token_marks(model_dir: Path) -> TokenMarks:
-    """Read them; a file that is not there says nothing; ModelFileBroken for one that is no JSON."""
+def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMarks:
+    """Read them, of a `template` of the operator's too.
+
+    A file that is not there says nothing. ModelFileBroken for one that is no JSON, or no text.
+    """
     config = _json(model_dir / "tokenizer_config.json")
     named = _json(model_dir / "special_tokens_map.json")
     texts = {*_named(config), *_named(named), *_declared(config)}
     configs = [_json(model_dir / name) for name in ("config.json", "generation_config.json")]
     ids = {token_id for found in configs for token_id in _ids(found)}
-    return TokenMarks(frozenset(texts), frozenset(ids), "\n".join(_templates(model_dir, config)))
+    templates = [*_templates(model_dir, config), *_files([] if template is None else [template])]
+    return TokenMarks(frozenset(texts), frozenset(ids), "\n".join(templates))
 
 
 def _named(config: dict[str, Any]) -> Iterator[str]:
@@ -109,7 +113,11 @@ def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
     inner = _json(model_dir / "chat_template.json")
     for found in (config.get("chat_template"), inner.get("chat_template")):
         yield from _strings(found)
-    for path in sorted(model_dir.glob("**/*.jinja")):
+    yield from _files(sorted(model_dir.glob("**/*.jinja")))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
         try:
             yield path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -42,6 +42,7 @@ class AnswerForms:
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
     special_tokens: Mapping[str, int] = field(default_factory=dict)  # the tokenizer's, by text
+    are_tools_shown: bool = True  # to the model, by its template or by `tools.tools_text`
 
     @classmethod
     def of(
@@ -50,7 +51,10 @@ class AnswerForms:
         """Those of a model's template; UnknownToolFormat for a name that is none."""
         shown = None if template is None else template.shown
         tokens = tokenizer.grammar_tokens()
-        return cls(tool_format(shown, tool_format_name, tokens), reasoning_format(shown), tokens)
+        tools = tool_format(shown, tool_format_name, tokens)
+        shows_tools = template is None or template.shows_tools
+        is_told = shows_tools or (tools is not None and tools.tools_text is not None)
+        return cls(tools, reasoning_format(shown), tokens, is_told)
 
     @property
     def markers(self) -> frozenset[str]:
@@ -59,9 +63,16 @@ class AnswerForms:
         return frozenset(marker for one in formats for marker in one.markers)
 
     def check(self, form: AnswerForm) -> None:
-        """BadRequest for tools that nobody knows how this model calls."""
+        """BadRequest for tools that nobody knows how this model calls, or that it never sees."""
         if form.may_call and self.tools is None:
             raise unsupported("tools", unless='`tool_choice` is "none" with this model')
+        if form.may_call and not self.are_tools_shown:
+            raise BadRequest(
+                "the model's chat template shows no tools, so they could not be called; its "
+                "operator can name one that does by --chat-template",
+                code="unsupported_parameter",
+                param="tools",
+            )
 
     def parser(
         self, form: AnswerForm, prompt: str, prefill: str = ""

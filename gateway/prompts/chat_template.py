@@ -8,6 +8,7 @@ out before (`templates/`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.forms import Tool
 from gateway.prompts.templates.limits import Limit, limits_of
 from gateway.turn_formats.choose import reasoning_format
+from gateway.turn_formats.turn_format import ToolsText
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,30 @@ class ChatTemplate:
         model_dir: Path,
         control: ControlTokens,
         variables: Mapping[str, Scalar] | None = None,
+        own: Path | None = None,
     ) -> ChatTemplate | None:
-        """The template of a model directory; None if it has none; raises ModelFileBroken."""
-        sources = template_sources(model_dir)
+        """The template of a model directory, or the operator's `own`; None if it has none.
+
+        Raises ModelFileBroken.
+        """
+        sources = template_sources(model_dir, own)
         if DEFAULT not in sources:
             return None
         tokens = special_tokens(model_dir)
         return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
+
+    def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
+        """The same, which tells of tools by `tools_text` where the template shows none."""
+        told = copy(self)
+        told._tool_use = self._tool_use.telling(tools_text)
+        if self._plain is self._tool_use:
+            told._plain = told._tool_use
+        return told
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the model sees the tools of a chat."""
+        return self._tool_use.shows_tools
 
     def render(
         self,
@@ -117,7 +136,7 @@ class ChatTemplate:
         used = {DEFAULT: self._plain}
         if self._tool_use is not self._plain:
             used[TOOL_USE] = self._tool_use
-        return {name: limits_of(template) for name, template in used.items()}
+        return {name: limits_of(template, self.variables) for name, template in used.items()}
 
     def _of(self, tools: Sequence[Tool] | None) -> FittedTemplate:
         return self._tool_use if tools else self._plain

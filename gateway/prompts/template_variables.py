@@ -1,4 +1,4 @@
-"""Variables of chat templates, as requests and the operator give them.
+"""What the operator says of chats, and variables of chat templates, which requests give too.
 
 It loads no library of templates: `ratoon serve` reads a flag by it before anything else is loaded.
 """
@@ -6,12 +6,21 @@ It loads no library of templates: `ratoon serve` reads a flag by it before anyth
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
 MAX_CHARACTERS = 16 << 10  # of all that a request gives: some of it is remembered with its prompt
 
 Scalar = str | int | float | bool | None
+
+
+class ChatSettings(NamedTuple):
+    """The operator's own; None: as the model has it."""
+
+    template: str | None = None  # path of a chat template
+    variables: str | None = None  # JSON of an object
+    tool_format: str | None = None
 
 
 def variables_in(spelled: str | None) -> dict[str, Scalar]:

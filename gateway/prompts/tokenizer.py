@@ -154,8 +154,13 @@ class Tokenizer:
         return longest if self._inner.normalizer is None else _NORMALIZED * longest
 
     @classmethod
-    def load(cls, model_dir: Path, *, parse_special: bool = False) -> Tokenizer:
-        """Read it and what is said of its tokens; ModelFileBroken where a file is not good."""
+    def load(
+        cls, model_dir: Path, *, parse_special: bool = False, template: Path | None = None
+    ) -> Tokenizer:
+        """Read it and what is said of its tokens; ModelFileBroken where a file is not good.
+
+        `template`: the operator's own.
+        """
         path = model_dir / "tokenizer.json"
         try:
             source = path.read_text(encoding="utf-8")
@@ -165,7 +170,9 @@ class Tokenizer:
             inner = tokenizers.Tokenizer.from_str(source)
         except Exception as error:  # the library raises nothing narrower
             raise ModelFileBroken(f"{path}: {error}") from error
-        loaded = cls(inner, parse_special=parse_special, marks=read_token_marks(model_dir))
+        loaded = cls(
+            inner, parse_special=parse_special, marks=read_token_marks(model_dir, template)
+        )
         for token in loaded._text.inseparable():
             _LOG.warning("the model's tokenizer makes a control token of the text %s", token)
         return loaded

@@ -14,7 +14,7 @@ Rules of parsing:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from msgspec import Struct
@@ -22,6 +22,9 @@ from msgspec import Struct
 from gateway.turn_formats.pieces import Piece
 
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
+
+# What a model is told of tools, each as it was sent.
+ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
 
 
 class ToolSpec(Struct, frozen=True):
@@ -66,6 +69,10 @@ class ToolFormat(Protocol):
     markers: ClassVar[tuple[str, ...]]  # tokens that must be visible in the text for the parser
     call_marks: ClassVar[tuple[str, ...]]  # with which calls begin after text
     reads_reasoning: ClassVar[bool]  # the parser is needed without tools, too
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """For models whose template shows no tools, as they are documented; None: nobody did."""
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source, or a turn that it shows, writes calls this way."""

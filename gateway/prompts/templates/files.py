@@ -2,7 +2,7 @@
 
 As `transformers` reads them: chat_template.jinja, and further ones by name in
 additional_chat_templates/; where there is no such file, what tokenizer_config.json says, or the
-older chat_template.json of a processor.
+older chat_template.json of a processor. A file that the operator names stands for all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from gateway.prompts.tokenizer import ModelFileBroken
 DEFAULT, TOOL_USE = "default", "tool_use"
 
 
-def template_sources(model_dir: Path) -> dict[str, str]:
-    """The templates by name; ModelFileBroken for a file that cannot be read."""
+def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
+    """The templates by name, or the operator's `own`; ModelFileBroken for one that is no text."""
+    if own is not None:
+        return {DEFAULT: _text(own)}
     alone = {DEFAULT: model_dir / "chat_template.jinja"}
     further = sorted((model_dir / "additional_chat_templates").glob("*.jinja"))
     paths = alone | {path.stem: path for path in further}

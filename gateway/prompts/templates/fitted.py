@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from gateway.errors import BadRequest
 from gateway.prompts.messages import Message
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
-from gateway.prompts.templates.fitting import fitted
+from gateway.prompts.templates.fitting import fitted, with_system
 from gateway.prompts.templates.forms import Tool, given_of
 from gateway.prompts.templates.probing import find_traits
 from gateway.prompts.templates.shapes import (
@@ -26,8 +27,10 @@ from gateway.prompts.templates.shapes import (
     missed,
     shape_of,
     shortened,
+    shows_tool,
     words_of,
 )
+from gateway.turn_formats.turn_format import ToolsText
 
 _MOST_KINDS = 64  # of a shape whose verdict is kept
 _VERDICTS = 256  # kept
@@ -44,7 +47,20 @@ class FittedTemplate:
         self._template = CompiledTemplate(source, tokens)
         self.source = source
         self.traits = find_traits(self._template)
+        self._tools_text: ToolsText | None = None
         self._known = lru_cache(_VERDICTS)(self._missed)
+
+    def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
+        """The same, which tells of tools by `tools_text` where the template shows none."""
+        told = copy(self)
+        told._tools_text = None if self.traits.shows_tools else tools_text
+        told._known = lru_cache(_VERDICTS)(told._missed)
+        return told
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the model sees the tools, in the template's way or in a message of the system."""
+        return self.traits.shows_tools or self._tools_text is not None
 
     def fitted(self, messages: Sequence[Message]) -> list[Message]:
         """The chat as the template takes it."""
@@ -59,19 +75,28 @@ class FittedTemplate:
         asks: bool,
     ) -> str:
         """The text of a fitted chat, and what an answer begins with if `asks`; CannotRender."""
+        if tools and self._tools_text is not None:
+            messages = with_system(messages, self._tools_text(tools), self.traits)
         given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
         return self._template.render({**variables, **given})
 
     def check(
         self, messages: Sequence[Message], variables: Variables, *, has_tools: bool, asks: bool
     ) -> None:
-        """BadRequest that names the first message that would not be shown where it was sent."""
+        """BadRequest that names the first message that would not be shown where it was sent.
+
+        Or the tools, where a template that shows them would not do so in this chat.
+        """
         kinds, items = kinds_of(messages), tuple(sorted(variables.items()))
         short = shortened(kinds)
         missed_in = self._known if len(short) <= _MOST_KINDS else self._missed
         if missed_in(short, items, has_tools, asks) is None:
             return
         place = self._missed(kinds, items, has_tools, asks)
+        if place == "tools":
+            raise BadRequest(
+                "the model's chat template would not show tools in this chat", param="tools"
+            )
         if place is not None:
             raise BadRequest(
                 "the model's chat template would not show this message, or not in its place",
@@ -80,8 +105,8 @@ class FittedTemplate:
 
     def _missed(
         self, kinds: Sequence[TurnKind], variables: _Items, has_tools: bool, asks: bool
-    ) -> int | None:
-        """The place of the first message of a shape that the template would not show.
+    ) -> int | Literal["tools"] | None:
+        """The place of the first message of a shape that the template would not show, or tools.
 
         None where it shows all, and where it refuses the shape.
         """
@@ -93,7 +118,8 @@ class FittedTemplate:
             return None
         word = missed(text, said)
         if word is None:
-            return None
+            is_shown = not has_tools or not self.shows_tools or shows_tool(text)
+            return None if is_shown else "tools"
         return next(place for place, one in enumerate(shape) if word in words_of(one))
 
     def refusal(

@@ -41,6 +41,13 @@ def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]
     return list(messages)
 
 
+def with_system(messages: Sequence[Message], text: str, traits: TemplateTraits) -> list[Message]:
+    """A fitted chat with one more text of the system, behind those at the beginning."""
+    leading = list(takewhile(lambda one: one.role == "system", messages))
+    system = Message("system", (Text(text),))
+    return list(_systems([*leading, system, *messages[len(leading) :]], traits))
+
+
 def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
     """Messages of the system: at the beginning, and inside the conversation."""
     leading = list(takewhile(lambda one: one.role == "system", messages))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.prompts.templates.compiled import CannotRender
-from gateway.prompts.templates.fitted import FittedTemplate
+from gateway.prompts.templates.fitted import FittedTemplate, Variables
 from gateway.prompts.templates.forms import Tool
 from gateway.prompts.templates.probing import chat_of
 from gateway.prompts.templates.shapes import ONE_TOOL, thoughts_of
@@ -63,11 +63,6 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
     ),
     ("results", False, Limit("results of calls", "rendered as a user's turn")),
     ("user_after_result", False, Limit("a user's turn after a result", "joined to the result")),
-    (
-        "shows_call_ids",
-        False,
-        Limit("ids of calls", "not shown; results are put in the order of their calls"),
-    ),
     ("short_ids", True, Limit("ids of calls but nine letters or digits", "replaced by such")),
     (
         "completed_tools",
@@ -80,38 +75,44 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
         Limit("tools without a description or parameters", "given empty ones"),
     ),
 )
-_NO_TOOLS = Limit("tools", "not shown")
+_TOLD_TOOLS = Limit("tools", "shown in a message of the system")
+_NO_TOOLS = Limit("tools", "refused, unless none may be called; --chat-template names a template")
 _NO_THOUGHTS = Limit("thinking that is sent back", "dropped")
 _NO_EARLIER_THOUGHTS = Limit("thinking of earlier turns", "dropped")
 
 
-def limits_of(template: FittedTemplate) -> list[Limit]:
-    """All that the template does not take as it is sent."""
+def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
+    """All that the template does not take as it is sent, where chats have these variables."""
     traits = template.traits
     known = [limit for name, value, limit in _OF_TRAITS if getattr(traits, name) == value]
-    return [*known, *_dropped(template)]
+    if not traits.shows_tools:
+        known.append(_TOLD_TOOLS if template.shows_tools else _NO_TOOLS)
+    return [*known, *_dropped(template, variables)]
 
 
-def _dropped(template: FittedTemplate) -> Iterator[Limit]:
-    """The parts that are left out of the prompt: nothing can stand for it."""
-    if ONE_TOOL[0]["function"]["name"] not in _text(template, "u", ONE_TOOL):
-        yield _NO_TOOLS
-    if _shows_thoughts(template, "u ar u"):
+def _dropped(template: FittedTemplate, variables: Variables) -> Iterator[Limit]:
+    """The thoughts that are left out of the prompt."""
+    if _shows_thoughts(template, "u ar u", variables):
         return
-    now = _shows_thoughts(template, "u arc t", ONE_TOOL)
+    now = _shows_thoughts(template, "u arc t", variables, ONE_TOOL)
     yield _NO_EARLIER_THOUGHTS if now else _NO_THOUGHTS
 
 
 def _shows_thoughts(
-    template: FittedTemplate, spelled: str, tools: list[Tool] | None = None
+    template: FittedTemplate,
+    spelled: str,
+    variables: Variables,
+    tools: list[Tool] | None = None,
 ) -> bool:
-    text = _text(template, spelled, tools)
+    text = _text(template, spelled, variables, tools)
     return all(thought in text for thought in thoughts_of(chat_of(spelled)))
 
 
-def _text(template: FittedTemplate, spelled: str, tools: list[Tool] | None) -> str:
+def _text(
+    template: FittedTemplate, spelled: str, variables: Variables, tools: list[Tool] | None
+) -> str:
     """The chat's text; empty where it cannot be rendered."""
     try:
-        return template.render(template.fitted(chat_of(spelled)), tools, {}, asks=True)
+        return template.render(template.fitted(chat_of(spelled)), tools, variables, asks=True)
     except CannotRender:
         return ""

@@ -18,7 +18,14 @@ from gateway.prompts.messages import Message, Part, ToolCall, ToolResult
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted
 from gateway.prompts.templates.forms import Tool, given_of
-from gateway.prompts.templates.shapes import ONE_TOOL, TurnKind, is_whole, shape_of, thoughts_of
+from gateway.prompts.templates.shapes import (
+    ONE_TOOL,
+    TurnKind,
+    is_whole,
+    shape_of,
+    shows_tool,
+    thoughts_of,
+)
 from gateway.prompts.templates.traits import ReasoningField, TemplateTraits
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
@@ -91,7 +98,7 @@ _QUESTIONS = (
 def find_traits(template: CompiledTemplate) -> TemplateTraits:
     """How `template` takes messages."""
     probe = _Probe(template)
-    traits = TemplateTraits()
+    traits = TemplateTraits(shows_tools=probe.shows_one_tool())
     for question in _QUESTIONS:
         tried = [replace(traits, **answer) for answer in question.answers]
         traits = max(tried, key=partial(probe.count, question.chats))
@@ -119,7 +126,14 @@ class _Probe:
         text = self._text(said, traits, tools)
         if not is_whole(text, fitted(said, traits)):
             return False
+        if tools and traits.shows_tools and not shows_tool(text):
+            return False
         return all(text.count(thought) == 1 for thought in thoughts_of(said))
+
+    def shows_one_tool(self) -> bool:
+        """Whether a tool that lacks nothing is ever shown, however the chat must be fitted."""
+        forms = (TemplateTraits(), TemplateTraits(content_parts=True))
+        return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
         """Whether tools that have no more than a name are shown."""

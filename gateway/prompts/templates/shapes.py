@@ -24,13 +24,14 @@ _PART = re.compile(
 _LONGEST_LOOP = 6  # messages
 _BLANK = 16  # characters of a blank text that are looked at: one is like another
 _NAME = "look_up"
+_DESCRIPTION = "Looks a word up."
 
 ONE_TOOL: list[Tool] = [
     {
         "type": "function",
         "function": {
             "name": _NAME,
-            "description": "Looks a word up.",
+            "description": _DESCRIPTION,
             "parameters": {
                 "type": "object",
                 "properties": {"word": {"type": "string", "description": "The word."}},
@@ -128,6 +129,11 @@ def missed(text: str, fitted: Iterable[Message]) -> str | None:
 def is_whole(text: str, fitted: Sequence[Message]) -> bool:
     """Whether `text` has all words of a shape as it was fitted, once and in order."""
     return missed(text, fitted) is None and not _PART.search(text)
+
+
+def shows_tool(text: str) -> bool:
+    """Whether `text` tells of `ONE_TOOL`, and does not just call it."""
+    return _DESCRIPTION in text
 
 
 def words_of(message: Message) -> Iterator[str]:

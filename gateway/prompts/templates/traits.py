@@ -39,6 +39,7 @@ class TemplateTraits(Struct, frozen=True):
     reasoning: ReasoningField = "reasoning_content"
     empty_answers: bool = True  # a message of the assistant that says nothing
     no_tools: Literal["null", "list"] = "null"  # what is given where there are none
+    shows_tools: bool = True
     # What tools that lack it are given: a description, or parameters as well; both are empty.
     completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
     shows_call_ids: bool = False  # so that results may come in any order

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
-from gateway.turn_formats.turn_format import ToolSpec
+from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 
 class UnmarkedText:
@@ -22,6 +22,11 @@ class UnmarkedText:
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
         """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
         self.special_tokens = special_tokens or {}
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """None: nobody documents one."""
+        return None
 
     def around(self, text: str, prompt: str) -> str:
         """`text` itself: nothing marks off what is said."""

@@ -16,16 +16,17 @@ Both parsers read both.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.families.block_format import BlockFormat
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
-from gateway.turn_formats.turn_format import ToolSpec
+from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 # Full-width bars and a lower block: these tokens are made so that no text has them.
 _CALLS, _CALLS_END = (
@@ -51,6 +52,55 @@ _BEGIN_ARGUMENTS = ("{", '"')
 _MAX_NAME = 256
 
 
+# V3 and R1 have learned no text, and are told their format as other servers do.
+_TOLD_V3 = f"""## Tools
+
+You can call these functions:
+
+{{tools}}
+
+A call must be written in exactly this format, with arguments that are valid JSON:
+{_CALLS}{_CALL}function{_SEPARATOR}FUNCTION_NAME
+{_JSON}
+{{{{"param1": "value1", "param2": "value2"}}}}
+{_JSON_END}{_CALL_END}{_CALLS_END}"""
+_TOLD_V31 = f"""## Tools
+You have access to the following tools:
+
+{{tools}}
+
+IMPORTANT: ALWAYS adhere to this exact format for tool use:
+{_CALLS}{_CALL}tool_call_name{_SEPARATOR}tool_call_arguments{_CALL_END}\
+{{{{additional_tool_calls}}}}{_CALLS_END}
+
+Where:
+
+- `tool_call_name` must be an exact match to one of the available tools
+- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema
+- For multiple tool calls, chain them directly without separators or spaces
+"""
+
+
+def _tools_text_v3(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Each tool as JSON, in a fence like the arguments of a call."""
+    fences = (f"{_JSON}\n{_spelled(tool)}\n{_JSON_END}" for tool in tools)
+    return _TOLD_V3.format(tools="\n\n".join(fences))
+
+
+def _tools_text_v31(tools: Sequence[Mapping[str, Any]]) -> str:
+    return _TOLD_V31.format(tools="\n\n".join(_described(tool["function"]) for tool in tools))
+
+
+def _described(function: Mapping[str, Any]) -> str:
+    parameters = _spelled(function.get("parameters") or {})
+    described = function.get("description") or ""
+    return f"### {function['name']}\nDescription: {described}\n\nParameters: {parameters}"
+
+
+def _spelled(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 class DeepSeekV3Format(BlockFormat):
     """A `ToolFormat`, also of R1 and of what was distilled from it."""
 
@@ -60,6 +110,11 @@ class DeepSeekV3Format(BlockFormat):
     trigger = _CALLS
     closes = _CALLS_END
     between_calls = "\n"
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """For the message of the system: no template of these shows tools."""
+        return _tools_text_v3
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template, or a turn that it shows, writes calls this way."""
@@ -85,6 +140,11 @@ class DeepSeekV31Format(BlockFormat):
     trigger = _CALLS
     closes = _CALLS_END
     between_calls = ""
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """As DeepSeek's page on V3.1 has it: the model has learned this text."""
+        return _tools_text_v31
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template, or a turn that it shows, writes calls this way."""

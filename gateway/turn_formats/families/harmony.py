@@ -22,7 +22,7 @@ from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
 from gateway.turn_formats.pieces import ReasoningPiece, TextPiece
 from gateway.turn_formats.reading import Kind, Markers, Read
-from gateway.turn_formats.turn_format import ToolSpec
+from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _END, _RETURN, _CALL, _CONSTRAIN = "<|end|>", "<|return|>", "<|call|>", "<|constrain|>"
@@ -59,6 +59,11 @@ class HarmonyFormat:
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
         """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
         self._special_tokens = special_tokens or {}
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """None: nobody documents one."""
+        return None
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template, or a turn that it shows, writes calls this way."""

@@ -7,20 +7,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.families.block_format import BlockFormat, call_object
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
-from gateway.turn_formats.turn_format import ToolSpec
+from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _OPENS, _CLOSES = Markers(_OPEN), Markers(_CLOSE)
 _EITHER = Markers(_OPEN, _CLOSE)
+_TOLD = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tools}
+</tools>
+
+For each function call, return a json object with function name and arguments within \
+<tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""
 _OTHER_FORMATS = ("<function=", "<arg_key>")  # in <tool_call>, too
+
+
+def _tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    return _TOLD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
 
 class HermesFormat(BlockFormat):
@@ -33,6 +52,11 @@ class HermesFormat(BlockFormat):
     opens = "\n"
     closes = "\n" + _CLOSE
     between_blocks = "\n"
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """As Qwen2.5's template tells of tools."""
+        return _tools_text
 
     def is_in(self, template: str) -> bool:
         """Whether a chat template, or a turn that it shows, writes calls this way."""

@@ -184,6 +184,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         router="random",
         share_all=True,
         tool_format="hermes",
+        chat_template="/etc/ratoon/chat_template.jinja",
         default_chat_template_kwargs='{"preserve_thinking": true}',
         generation_config="none",
         parse_special=True,

@@ -97,7 +97,8 @@ def model_of(directory: Path, name: str) -> Path:
         ("llama3.1", "llama3_json", None, "several calls in a turn: shown as turns of one call"),
         ("gpt-oss", "harmony", "harmony", "system messages inside the conversation: rendered as"),
         ("mistral-nemo", "mistral", None, "user's turns in a row: joined"),
-        ("gemma3", None, None, "tools: not shown"),
+        ("gemma3", None, None, "tools: refused, unless none may be called"),
+        ("r1-distill-qwen", "deepseek_v3", "think", "tools: shown in a message of the system"),
     ],
 )
 def test_what_is_recognised_is_said(
@@ -147,3 +148,32 @@ def test_a_template_that_ends_the_start_is_said(console: Console, tmp_path: Path
     printed = console.type("models", str(directory))
     assert printed.status == 1
     assert printed.err.startswith("ratoon: the chat template does not compile: ")
+
+
+def test_the_flags_of_serve_for_chats_can_be_tried(console: Console, tmp_path: Path) -> None:
+    asked = ("models", str(model_of(tmp_path / "qwen", "qwen3.6")))
+    dropped = "\n  thinking of earlier turns: dropped\n"
+    assert dropped in console.type(*asked).out
+    keeps = ("--default-chat-template-kwargs", '{"preserve_thinking": true}')
+    assert dropped not in console.type(*asked, *keeps).out
+    own = tmp_path / "own.jinja"
+    own.write_text(family("gemma3").template())
+    printed = console.type(*asked, "--chat-template", str(own), "--tool-format", "hermes").out
+    assert "\ntools: hermes\nreasoning: no format" in printed
+    assert "\n  tools: shown in a message of the system\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "status"),
+    [
+        ("--tool-format", "Hermes", 2),
+        ("--default-chat-template-kwargs", "[]", 2),
+        ("--chat-template", "/nowhere.jinja", 1),
+    ],
+)
+def test_flags_for_chats_that_are_wrong(
+    console: Console, tmp_path: Path, flag: str, value: str, status: int
+) -> None:
+    printed = console.type("models", str(model_of(tmp_path / "qwen", "qwen3")), flag, value)
+    assert printed.status == status
+    assert value.strip("[]") in printed.err

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.limits import limits_of
+from gateway.turn_formats.families.deepseek import DeepSeekV3Format
 from tests.zoo.families import family
 
 TAKES_ALL = (
@@ -21,12 +22,12 @@ TAKES_ALL = (
 def told(name: str) -> dict[str, str]:
     one = family(name)
     tokens = {"eos_token": one.ends[0], "bos_token": one.bos or ""}
-    limits = limits_of(FittedTemplate(one.template(), tokens))
+    limits = limits_of(FittedTemplate(one.template(), tokens), {})
     return {limit.cannot: limit.instead for limit in limits}
 
 
 def test_of_a_template_that_takes_any_chat_nothing_is_told() -> None:
-    assert limits_of(FittedTemplate(TAKES_ALL, {})) == []
+    assert limits_of(FittedTemplate(TAKES_ALL, {}), {}) == []
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,12 @@ def test_of_a_template_that_takes_any_chat_nothing_is_told() -> None:
         ),
         ("gemma3", "qwen3", "system messages inside the conversation", "rendered as a user's turn"),
         ("gemma3", "llama3.1", "calls", "shown as text of the assistant's turn"),
-        ("gemma3", "llama3.1", "tools", "not shown"),
+        (
+            "gemma3",
+            "llama3.1",
+            "tools",
+            "refused, unless none may be called; --chat-template names a template",
+        ),
         ("llama3.1", "qwen3", "several calls in a turn", "shown as turns of one call each"),
         ("llama3.1", "qwen3", "a text beside calls", "shown as a turn before them"),
         ("llama3.1", "qwen3", "thinking that is sent back", "dropped"),
@@ -59,3 +65,20 @@ def test_published_templates(name: str, other: str, cannot: str, instead: str) -
     """Each beside another family, of which the same is not told."""
     assert told(name)[cannot] == instead
     assert cannot not in told(other)
+
+
+def test_tools_that_are_told_of_otherwise() -> None:
+    plain = FittedTemplate(family("r1-distill-qwen").template(), {})
+    for tells, instead in (
+        (None, "refused"),
+        (DeepSeekV3Format().tools_text, "shown in a message"),
+    ):
+        found = {one.cannot: one.instead for one in limits_of(plain.telling(tells), {})}
+        assert found["tools"].startswith(instead)
+
+
+def test_a_variable_that_keeps_thoughts() -> None:
+    template = FittedTemplate(family("qwen3.6").template(), {})
+    for keeps in (False, True):
+        told = {one.cannot for one in limits_of(template, {"preserve_thinking": keeps})}
+        assert ("thinking of earlier turns" in told) == (not keeps)

@@ -1,0 +1,36 @@
+"""How a model is chatted with: its tokenizer, its chat template and the formats of its answers.
+
+Knows: the model's directory, and what the operator says in place of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.template_variables import ChatSettings, variables_in
+from gateway.prompts.tokenizer import Tokenizer
+
+
+class ModelChats(NamedTuple):
+    """What a start finds. Without a template chats are refused."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    forms: AnswerForms
+
+
+def read_chats(
+    model_dir: Path, settings: ChatSettings, *, parse_special: bool = False
+) -> ModelChats:
+    """Read a model's files; ModelFileBroken or UnknownToolFormat where they are not good."""
+    own = None if settings.template is None else Path(settings.template)
+    tokenizer = Tokenizer.load(model_dir, parse_special=parse_special, template=own)
+    variables = variables_in(settings.variables)
+    template = ChatTemplate.load(model_dir, tokenizer.control, variables, own)
+    forms = AnswerForms.of(template, tokenizer, settings.tool_format)
+    if template is not None and forms.tools is not None:
+        template = template.telling(forms.tools.tools_text)
+    return ModelChats(tokenizer, template, forms)

@@ -1,0 +1,120 @@
+"""Tools that are offered reach the prompt, or the request is refused: published templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from gateway.errors import BadRequest
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.model_chats import read_chats
+from gateway.prompts.template_variables import ChatSettings
+from tests.doubles.gateway.served import MODEL
+from tests.gateway.prompts.templates.chats import CALLING, PLAIN, TOOLS, WORD, messages, words
+from tests.zoo.families import FAMILIES, family
+from tests.zoo.family import Family
+from tests.zoo.gateways import zoo_gateway
+
+ASKED: Any = [{"role": "user", "content": "What time is it?"}]
+OFFERED: Any = TOOLS
+# Their templates show no tools.
+TOLD = [family(name) for name in ("r1-distill-llama", "deepseek-v3", "deepseek-v3.1")]
+CALLED = [family(name) for name in ("r1-distill-qwen", "qwen3", "llama3.1", "mistral-nemo")]
+NEVER = [family(name) for name in ("gemma3", "phi4", "llama3")]
+
+
+@pytest.mark.parametrize("one", [one for one in FAMILIES if one.tools], ids=str)
+def test_of_a_model_that_calls_every_chat_shows_the_tools(one: Family, tmp_path: Path) -> None:
+    template = read_chats(one.write(tmp_path), ChatSettings()).template
+    assert template is not None
+    for spelled in (*PLAIN, *CALLING):
+        chat = messages(spelled)
+        template.check(chat, add_generation_prompt=True, tools=TOOLS)
+        prompt = template.render(chat, add_generation_prompt=True, tools=TOOLS).text
+        assert all(tool["function"]["description"] in prompt for tool in TOOLS), spelled
+        assert sorted(WORD.findall(prompt)) == sorted(words(spelled)), spelled
+
+
+@pytest.mark.parametrize("one", TOLD, ids=str)
+def test_what_tells_of_tools_has_marks_and_what_clients_send_has_none(
+    one: Family, tmp_path: Path
+) -> None:
+    mark = next(mark.text for mark in one.marks() if "call" in mark.text and "begin" in mark.text)
+    described = {"name": "get", "description": f"It writes {mark}.", "parameters": {}}
+    tools: Any = [{"type": "function", "function": described}]
+    with zoo_gateway(one, tmp_path) as zoo:
+        chat: Any = [{"role": "system", "content": "Be brief."}, *ASKED]
+        zoo.client.chat.completions.create(model=MODEL, messages=chat, tools=tools)
+        prompt = zoo.prompt()
+        ids = memoryview(zoo.engine.requests[-1].token_ids).cast("i").tolist()
+        [mark_id] = zoo.ids(mark)
+    assert prompt.index("Be brief.") < prompt.index("## Tools") < prompt.index("What time")
+    assert prompt.count(mark) == ids.count(mark_id) + 1
+
+
+@pytest.mark.parametrize("one", [*TOLD, *NEVER, family("qwen3")], ids=str)
+def test_the_prompt_is_the_same_whichever_may_be_called(one: Family, tmp_path: Path) -> None:
+    """Of a model that calls; of any other `none` may be asked for, and no more."""
+    with zoo_gateway(one, tmp_path) as zoo:
+
+        def prompt(choice: Any) -> str:
+            zoo.client.chat.completions.create(
+                model=MODEL, messages=ASKED, tools=OFFERED, tool_choice=choice
+            )
+            return zoo.prompt()
+
+        without = prompt("none")
+        assert ("get_time" in without) == bool(one.tools)
+        if one.tools:
+            assert prompt("auto") == without
+            return
+        with pytest.raises(openai.BadRequestError) as refused:
+            prompt("auto")
+        assert refused.value.param == "tools"
+
+
+def test_a_format_that_the_operator_names_is_told_of_or_refused(tmp_path: Path) -> None:
+    for name, is_told in (("hermes", True), ("pythonic", False)):
+        with zoo_gateway(family("gemma3"), tmp_path / name, tool_format=name) as zoo:
+            chats = zoo.client.chat.completions
+            if is_told:
+                chats.create(model=MODEL, messages=ASKED, tools=OFFERED)
+                assert "<tools>" in zoo.prompt()
+                continue
+            with pytest.raises(openai.BadRequestError, match="--chat-template") as refused:
+                chats.create(model=MODEL, messages=ASKED, tools=OFFERED)
+            assert refused.value.param == "tools"
+            chats.create(model=MODEL, messages=ASKED, tools=OFFERED, tool_choice="none")
+
+
+def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Path) -> None:
+    own = tmp_path / "own.jinja"
+    own.write_text(family("qwen2.5").template())
+    for template in (None, str(own)):
+        with zoo_gateway(
+            family("phi4"), tmp_path / str(template is None), chat_template=template
+        ) as zoo:
+            choice: Any = "none" if template is None else "auto"
+            zoo.client.chat.completions.create(
+                model=MODEL, messages=ASKED, tools=OFFERED, tool_choice=choice
+            )
+            assert ("<tools>" in zoo.prompt()) == (template is not None)
+
+
+def test_a_chat_in_which_a_template_shows_no_tools_is_refused() -> None:
+    """It shows them where there is a system message alone."""
+    source = (
+        "{% for m in messages %}{{ m.content }}"
+        "{% if m.role == 'system' and tools and messages|length < 3 %}{{ tools }}{% endif %}"
+        "{% endfor %}{% if tools and messages|length == 1 %}{{ tools }}{% endif %}"
+    )
+    template = ChatTemplate(source, {})
+    for spelled in ("u", "s u"):
+        template.check(messages(spelled), add_generation_prompt=True, tools=TOOLS)
+    with pytest.raises(BadRequest) as refused:
+        template.check(messages("u a u"), add_generation_prompt=True, tools=TOOLS)
+    assert refused.value.param == "tools"
+    template.check(messages("u a u"), add_generation_prompt=True)
