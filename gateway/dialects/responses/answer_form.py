@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
 from engine.link.messages import Grammar
 from gateway.dialects.responses.schema import ResponsesRequest, TextFormat
-from gateway.dialects.responses.tool_entries import SEARCH, Kind
+from gateway.dialects.responses.tool_entries import CALL_ITEMS, NAMELESS
 from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
@@ -24,7 +24,6 @@ from gateway.prompts.chat_json import unsupported
 from gateway.prompts.generation_request import AnswerForm
 
 _OBJECT = '{"type": "object"}'
-_RUN = get_args(Kind)
 
 
 class _Chosen(Struct, frozen=True, kw_only=True):
@@ -74,7 +73,7 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
     for name in ("mode", "tools"):
         if getattr(allowed, name) is None:
             raise _missing(f"tool_choice.{name}")
-    run = [(at, one) for at, one in enumerate(allowed.tools or ()) if one.type in _RUN]
+    run = [(at, one) for at, one in enumerate(allowed.tools or ()) if _runs(one, tools)]
     names = [name for at, one in run for name in _names(one, tools, f"tool_choice.tools[{at}]")]
     if not names and allowed.tools and allowed.mode == "auto":
         return replace(form, most_calls=0)
@@ -83,19 +82,25 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
     """The shown names of what is chosen; BadRequest for a tool that nothing here runs."""
-    if chosen.type not in _RUN:
+    if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",
             code="unsupported_parameter",
             param=f"{where}.type",
         )
-    name = SEARCH if chosen.type == SEARCH else chosen.name
+    name = chosen.type if chosen.type in NAMELESS else chosen.name
     if name is None:
         raise _missing(f"{where}.name")
     found = tools.named(chosen.type, name, chosen.namespace)
     if not found:
         raise BadRequest("`tool_choice` names a tool that is not in `tools`", param="tool_choice")
     yield from found
+
+
+def _runs(chosen: _Chosen, tools: Toolset) -> bool:
+    """Whether a tool of this type is called; one that was passed over is not."""
+    is_hosted = any(chosen.type == one.type for one in tools.passed_over)
+    return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 
 
 def _missing(param: str) -> BadRequest:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from gateway.dialects.responses.client_tools import CLIENT_CALLS, CLIENT_OUTPUTS
+from gateway.dialects.responses.hosted_items import HOSTED
 from gateway.dialects.responses.schema import Item, ItemPart
 from gateway.errors import BadRequest
 
@@ -30,9 +32,16 @@ _PREFIXES = {
     "tool_search_call": "tsc",
     FOUND_TOOLS: "tso",
     ADDED_TOOLS: "at",
+    "local_shell_call": "lsh",
+    "local_shell_call_output": "lsho",
+    "shell_call": "sh",
+    "shell_call_output": "sho",
+    "apply_patch_call": "apc",
+    "apply_patch_call_output": "apco",
+    **HOSTED,
 }
-CALLS = ("function_call", "custom_tool_call", "tool_search_call")
-OUTPUTS = ("function_call_output", "custom_tool_call_output", FOUND_TOOLS)
+CALLS = ("function_call", "custom_tool_call", "tool_search_call", *CLIENT_CALLS)
+OUTPUTS = ("function_call_output", "custom_tool_call_output", FOUND_TOOLS, *CLIENT_OUTPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,17 @@ def _checked(item: Item, param: str, request_id: str, number: int) -> Item:
         case "function_call_output" | "custom_tool_call_output":
             _require(item, ("call_id", "output"), param)
             _check_parts(item.output, f"{param}.output")
+        case "local_shell_call" | "shell_call" | "apply_patch_call":
+            _require(item, ("call_id", CLIENT_CALLS[kind].field), param)
+        case "local_shell_call_output":  # whose id is that of the call
+            kept = replace(kept, call_id=item.call_id or item.id)
+            _require(kept, ("call_id", "output"), param)
+        case "shell_call_output":
+            _require(item, ("call_id", "output"), param)
+        case "apply_patch_call_output":
+            _require(item, ("call_id", "status"), param)
+        case "mcp_call":
+            _require(item, ("name", "arguments"), param)
         case "additional_tools" | "tool_search_output":
             _require(item, ("tools",), param)
         case "reasoning":
@@ -130,6 +150,12 @@ def _require(item: Item, names: Iterable[str], param: str) -> None:
 
 def _check_parts(parts: str | Sequence[ItemPart] | None, param: str) -> None:
     for place, part in enumerate(() if isinstance(parts, str) else parts or ()):
+        if part.type is None:
+            raise BadRequest(
+                "the part has no `type`",
+                code="missing_required_parameter",
+                param=f"{param}[{place}].type",
+            )
         field = {"refusal": "refusal"}.get(part.type, "text")
         if part.type not in _TEXTS and part.type != "refusal":
             raise BadRequest(

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gateway.dialects.finished_choice import FinishedCall
+from gateway.dialects.responses.client_tools import asked_of
 from gateway.dialects.responses.events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -32,11 +33,15 @@ from gateway.dialects.responses.items import item_id
 from gateway.dialects.responses.replies import (
     ItemStatus,
     OutputCall,
+    OutputClientCall,
     OutputCustomCall,
     OutputItem,
+    OutputLocalShell,
     OutputMessage,
+    OutputPatch,
     OutputReasoning,
     OutputSearchCall,
+    OutputShell,
     OutputText,
     ReasoningText,
 )
@@ -105,9 +110,9 @@ class Output:
             yield PartAdded(part=part, **self._place())
 
     def _more(self, text: str) -> Iterator[ResponseEvent]:
-        """More text of what is open; a search is told when it is whole."""
+        """More text of what is open; what has its arguments as an object is told when whole."""
         self._texts.append(text)
-        if text and not isinstance(self._open, OutputSearchCall):
+        if text and not isinstance(self._open, OutputSearchCall | OutputClientCall):
             yield self._delta(text)
 
     def _close(self, status: ItemStatus) -> Iterator[ResponseEvent]:
@@ -162,7 +167,7 @@ class Output:
     def _reasoning(self) -> OutputReasoning:
         return OutputReasoning(id=self._id("reasoning"), status="in_progress", content=[])
 
-    def _call(self, name: str) -> OutputCall | OutputCustomCall | OutputSearchCall:
+    def _call(self, name: str) -> OutputItem:
         called = self.calls.get(name, Called("function", name))
         begun: _Call = {
             "id": self._id(CALL_ITEMS[called.kind]),
@@ -178,6 +183,12 @@ class Output:
                 return OutputCustomCall(name=called.name, namespace=space, input="", **begun)
             case "tool_search":
                 return OutputSearchCall(arguments={}, **begun)
+            case "local_shell":
+                return OutputLocalShell(action=asked_of(called.kind, {}), **begun)
+            case "shell":
+                return OutputShell(action=asked_of(called.kind, {}), **begun)
+            case "apply_patch":
+                return OutputPatch(operation=asked_of(called.kind, {}), **begun)
 
     def _id(self, kind: str) -> str:
         return item_id(kind, self.request_id, self._number())
@@ -209,3 +220,12 @@ def _finished(item: OutputItem, text: str, status: ItemStatus) -> OutputItem:
         case OutputSearchCall():
             found = FinishedCall(SEARCH, text).object()
             return replace(item, status=status, arguments=found)
+        case OutputLocalShell():
+            found = FinishedCall("local_shell", text).object()
+            return replace(item, status=status, action=asked_of("local_shell", found))
+        case OutputShell():
+            found = FinishedCall("shell", text).object()
+            return replace(item, status=status, action=asked_of("shell", found))
+        case OutputPatch():
+            found = FinishedCall("apply_patch", text).object()
+            return replace(item, status=status, operation=asked_of("apply_patch", found))

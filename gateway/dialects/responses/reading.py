@@ -20,6 +20,7 @@ from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.dialects.responses.answer_form import answer_form
 from gateway.dialects.responses.diagnostics import MissQuestions
+from gateway.dialects.responses.hosted_items import passed_over
 from gateway.dialects.responses.items import STORED, Placed, checked
 from gateway.dialects.responses.marks import marks_of_response
 from gateway.dialects.responses.replies import AppliedCacheOptions, ResponseReply
@@ -98,6 +99,7 @@ def understood(
         raise BadRequest(f"there are more than {bounds.max_messages} items", param="input")
     kept = checked(placed, request_id)
     tools = Toolset.of(wire.tools, kept)
+    ignored = (*tools.passed_over, *passed_over((one.item, one.param) for one in kept))
     form, shown = answer_form(wire, tools), [tools.as_shown(one) for one in kept]
     prompt = ChatPrompt(
         messages=messages_of(wire.instructions, shown, tools.in_place),
@@ -112,7 +114,7 @@ def understood(
             marks=marks_of_response(wire, shown, prompt, tools),
             explain=MissQuestions.of(wire).explain(partial(_parts, wire, prompt, kept)),
         ),
-        _begun(wire, request_id, model, defaults, ratoon_reply(None, tuple(tools.passed_over))),
+        _begun(wire, request_id, model, defaults, ratoon_reply(None, ignored)),
         tools.calls(),
         msgspec.json.encode([one.item for one in kept]),
         len(kept),
@@ -168,6 +170,8 @@ def _texts(item: Item) -> Iterator[str]:
         else:
             yield from (part.text or "" for part in said or ())
     yield item.name or ""
+    asked = item.action or item.operation
+    yield "" if asked is None else msgspec.json.encode(asked).decode()
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:

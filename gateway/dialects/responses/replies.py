@@ -106,7 +106,42 @@ class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
     arguments: dict[str, Any]
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall | OutputSearchCall
+class OutputLocalShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="local_shell_call"):
+    """A command that the client runs; without it if the answer was cut off there."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    action: dict[str, Any]
+
+
+class OutputShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="shell_call"):
+    """Command lines that the client runs."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    action: dict[str, Any]
+
+
+class OutputPatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="apply_patch_call"):
+    """A file that the client creates, updates or deletes."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    operation: dict[str, Any]
+
+
+OutputClientCall = OutputLocalShell | OutputShell | OutputPatch
+OutputItem = (
+    OutputMessage
+    | OutputReasoning
+    | OutputCall
+    | OutputCustomCall
+    | OutputSearchCall
+    | OutputClientCall
+)
 OutputPart = OutputText | ReasoningText
 
 

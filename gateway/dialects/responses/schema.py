@@ -30,20 +30,27 @@ _ANY_CHOICE = {"type": ["object", "string", "null"]}
 
 
 class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of an item's text: `input_text`, `output_text`, `refusal`, `reasoning_text`, ..."""
+    """A piece of an item's text: `input_text`, `output_text`, `refusal`, `reasoning_text`, ...
 
-    type: str
+    Or what a shell returned, which has no `type`.
+    """
+
+    type: str | None = None
     text: str | None = None
     refusal: str | None = None
     annotations: list[dict[str, Any]] | None = None
     prompt_cache_breakpoint: CacheBreakpoint | None = None
     cache_control: CacheControl | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    outcome: dict[str, Any] | None = None
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item of the input: a message, a call, its output, reasoning, or a reference to one.
 
-    Also tools that come with it: `additional_tools`, or what a search has found.
+    Also tools that come with it: `additional_tools`, or what a search has found. And calls of tools
+    that another server ran, with what came of them.
     """
 
     type: str | None = None
@@ -62,6 +69,17 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: list[ItemPart] | None = None
     encrypted_content: str | None = None
     cache_control: CacheControl | None = None
+    action: dict[str, Any] | None = None
+    operation: dict[str, Any] | None = None
+    max_output_length: int | None = None
+    code: str | None = None
+    container_id: str | None = None
+    outputs: list[dict[str, Any]] | None = None
+    queries: list[str] | None = None
+    results: list[dict[str, Any]] | None = None
+    result: str | None = None
+    server_label: str | None = None
+    error: dict[str, Any] | str | None = None
 
 
 class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):

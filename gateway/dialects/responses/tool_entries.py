@@ -4,6 +4,7 @@
     custom          as a function that takes text (`gateway/prompts/offered_tools.py`)
     namespace       its members
     tool_search     that the client runs: as a function of this name
+    local_shell, shell, apply_patch, which the client runs: likewise (`client_tools.py`)
     others          hosted tools, which nothing here runs, are passed over: the answer says so
 
 Knows: types and fields of tools. Does not know: the other tools of a request (`toolset.py`).
@@ -11,13 +12,14 @@ Knows: types and fields of tools. Does not know: the other tools of a request (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from gateway.dialects.responses.client_tools import CLIENT_TOOLS, ClientKind, client_tool
 from gateway.http.body import invalid
 from gateway.prompts.chat_json import CacheControl
 from gateway.prompts.chat_tools import MAX_TOOLS, NOT_RUN
@@ -30,12 +32,15 @@ SEARCH = "tool_search"
 
 T = TypeVar("T", bound=Struct)
 Name = Annotated[str, Meta(min_length=1)]
-Kind = Literal["function", "custom", "tool_search"]
-CALL_ITEMS: dict[Kind, str] = {
+Kind = Literal["function", "custom", "tool_search"] | ClientKind
+CALL_ITEMS: Mapping[str, str] = {
     "function": "function_call",
     "custom": "custom_tool_call",
     "tool_search": "tool_search_call",
+    **{kind: tool.call_item for kind, tool in CLIENT_TOOLS.items()},
 }
+# Of which a request has but one, which has no name of its own.
+NAMELESS = (SEARCH, *CLIENT_TOOLS)
 
 
 class _Typed(Struct, frozen=True):
@@ -69,6 +74,10 @@ class _Search(_Marked, frozen=True, kw_only=True):
     execution: Literal["server", "client"] | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
+
+
+class _Run(_Marked, frozen=True, kw_only=True):
+    environment: dict[str, Any] | None = None  # of a shell
 
 
 class Called(Struct, frozen=True):
@@ -149,7 +158,10 @@ def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offe
             form = _form(SEARCH, search.description, search.parameters)
             called, strict = Called("tool_search", SEARCH), False
         case _:
-            return PassedOver(where, kind[:64], NOT_RUN)
+            run = client_tool(kind, _converted(tool, _Run, where).environment)
+            if run is None:
+                return PassedOver(where, kind[:64], NOT_RUN)
+            form, called, strict = run.form, Called(run.kind, run.kind), False
     return Offered(called, form, strict, entry, where)
 
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from gateway.dialects.responses.client_tools import (
+    CLIENT_CALLS,
+    CLIENT_OUTPUTS,
+    arguments_in,
+    output_text,
+)
+from gateway.dialects.responses.hosted_items import HOSTED, hosted_call
 from gateway.dialects.responses.items import (
     ADDED_TOOLS,
     CALLS,
@@ -51,6 +59,9 @@ def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
         item, found = placed.item, in_place.get(place, ())
         if item.type == ADDED_TOOLS and not found:
             continue
+        if item.type in HOSTED:
+            yield from turn.hosted(placed)
+            continue
         if _is_assistants(item):
             if not turn.can_take(item):
                 yield from turn.taken()
@@ -71,6 +82,9 @@ def _is_assistants(item: Item) -> bool:
 
 
 def _name(item: Item) -> str:
+    tool = CLIENT_CALLS.get(item.type or "")
+    if tool is not None:
+        return tool.kind
     return SEARCH if item.type == "tool_search_call" else item.name or ""
 
 
@@ -87,8 +101,18 @@ def _result(placed: Placed, names: dict[str, str], tools: Sequence[Tool]) -> Mes
         raise BadRequest(
             "no call before this output has its `call_id`", param=f"{placed.param}.call_id"
         )
-    text = added_text(tools) if item.type == FOUND_TOOLS else text_of(item.output)
+    if item.type == FOUND_TOOLS:
+        text = added_text(tools)
+    else:
+        text = output_text(item) if item.type in CLIENT_OUTPUTS else text_of(item.output)
     return Message("tool", (ToolResult(text, call_id),), names[call_id] or None, placed.param)
+
+
+def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, Any]:
+    param = f"{placed.param}.arguments"
+    if isinstance(given, str):
+        check_inner(given.encode(), param)
+    return arguments_of(given, param)
 
 
 @dataclass(slots=True)
@@ -110,11 +134,10 @@ class _Turn:
         self.param = self.param or placed.param
         match item.type:
             case "function_call" | "tool_search_call":
-                param = f"{placed.param}.arguments"
-                if isinstance(item.arguments, str):
-                    check_inner(item.arguments.encode(), param)
-                arguments = arguments_of(item.arguments, param)
+                arguments = _arguments(item.arguments, placed)
                 self.calls.append(ToolCall(_name(item), arguments, item.call_id))
+            case "local_shell_call" | "shell_call" | "apply_patch_call":
+                self.calls.append(ToolCall(_name(item), arguments_in(item), item.call_id))
             case "custom_tool_call":
                 arguments = free_arguments(item.input or "")
                 self.calls.append(ToolCall(_name(item), arguments, item.call_id))
@@ -122,6 +145,17 @@ class _Turn:
                 self.reasoning += text_of(item.content or item.summary)
             case _:
                 self.text = text_of(item.content, "")
+
+    def hosted(self, placed: Placed) -> Iterator[Message]:
+        """The turn ends with a call that somebody ran, if it is known what came of that."""
+        call = hosted_call(placed.item)
+        if call is None:
+            return
+        self.param = self.param or placed.param
+        call_id = placed.item.id or ""
+        self.calls.append(ToolCall(call.name, _arguments(call.arguments, placed), call_id))
+        yield from self.taken()
+        yield Message("tool", (ToolResult(call.result, call_id),), call.name, placed.param)
 
     def taken(self) -> Iterator[Message]:
         """The turn as a message, if there is one; it is empty afterwards."""

@@ -183,7 +183,7 @@ def test_hosted_tools_are_passed_over_and_the_answer_says_so(
             "server_url": "https://x",
             "require_approval": "never",
         },
-        {"type": "local_shell"},
+        {"type": "shell", "environment": {"type": "container_auto"}},
         {"type": "tool_search"},
         {"type": "something_new", "name": 5, "tools": "none"},
     ]
@@ -241,6 +241,8 @@ def test_tools_that_come_later_leave_the_prompt_before_them_as_it_was(
         ({"type": "custom", "name": "other"}, "tool_choice", "invalid_value"),
         ({"type": "function", "name": "apply_patch"}, "tool_choice", "invalid_value"),
         ({"type": "custom"}, "tool_choice.name", "missing_required_parameter"),
+        ({"type": "shell"}, "tool_choice.type", "unsupported_parameter"),
+        ({"type": "apply_patch"}, "tool_choice", "invalid_value"),
         (
             {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
             "tool_choice",
@@ -251,7 +253,8 @@ def test_tools_that_come_later_leave_the_prompt_before_them_as_it_was(
 def test_what_cannot_run_cannot_be_chosen(
     client: openai.OpenAI, engine: FakeEngine, choice: Any, param: str, code: str
 ) -> None:
-    tools = [PATCHER, space("a", function("go")), {"type": "web_search"}]
+    container = {"type": "shell", "environment": {"type": "container_auto"}}
+    tools = [PATCHER, space("a", function("go")), {"type": "web_search"}, container]
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, *tools, tool_choice=choice)
     assert (refused.value.param, refused.value.code) == (param, code)

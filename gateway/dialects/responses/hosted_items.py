@@ -1,0 +1,72 @@
+"""Items of tools that another server ran: shown to the model where the item has what they returned.
+
+An agent that comes from such a server has them in its history. A call whose result is in its item
+is shown as a call and its result; one without, which no prompt could do justice to, is passed over,
+and the answer says so.
+
+Knows: fields of these items. Does not know: turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.dialects.responses.schema import Item
+from gateway.prompts.offered_tools import PassedOver
+
+NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
+# By type, the beginning of its ids. Of the latter ones nothing could be shown.
+_WITH_RESULTS = {
+    "code_interpreter_call": "ci",
+    "file_search_call": "fs",
+    "mcp_call": "mcp",
+    "web_search_call": "ws",
+}
+_WITHOUT = {
+    "image_generation_call": "ig",
+    "mcp_approval_request": "mcpr",
+    "mcp_approval_response": "mcpa",
+    "mcp_list_tools": "mcpl",
+}
+HOSTED = {**_WITH_RESULTS, **_WITHOUT}
+
+
+class HostedCall(NamedTuple):
+    """A call and what it returned."""
+
+    name: str
+    arguments: Any  # an object, or JSON of one
+    result: str
+
+
+def hosted_call(item: Item) -> HostedCall | None:
+    """What an item says was called; None where it does not say what came of it."""
+    match item.type:
+        case "code_interpreter_call" if item.outputs is not None:
+            logs = (str(one.get("logs") or one.get("url") or "") for one in item.outputs)
+            return HostedCall("code_interpreter", {"code": item.code or ""}, "\n".join(logs))
+        case "file_search_call" if item.results is not None:
+            queries = {"queries": item.queries or []}
+            return HostedCall("file_search", queries, _spelled(item.results))
+        case "web_search_call" if item.results is not None or (item.action or {}).get("sources"):
+            action = {name: one for name, one in (item.action or {}).items() if name != "sources"}
+            found = item.results or (item.action or {}).get("sources")
+            return HostedCall("web_search", action, _spelled(found))
+        case "mcp_call" if item.output is not None or item.error is not None:
+            said = item.output if isinstance(item.output, str) else _spelled(item.error)
+            return HostedCall(item.name or "", item.arguments, said)
+    return None
+
+
+def passed_over(items: Iterable[tuple[Item, str]]) -> Iterator[PassedOver]:
+    """Those that are not shown, each with the field that it came from."""
+    for item, param in items:
+        if item.type in HOSTED and hosted_call(item) is None:
+            yield PassedOver(param, item.type, NOT_THERE)
+
+
+def _spelled(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
