@@ -16,8 +16,9 @@ import msgspec
 from llguidance import LLMatcher
 
 from engine.errors import InvalidGrammar
+from engine.grammars.allocated import allocated_bytes
 from engine.grammars.compilation import compiled
-from engine.grammars.limits import parser_limits
+from engine.grammars.limits import MAX_BYTES, parser_limits
 from engine.grammars.prepared import prepared
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.vocabulary import Vocabulary
@@ -37,6 +38,7 @@ class Checked(msgspec.Struct, frozen=True):
 
     text: str = ""
     error: str = ""
+    num_bytes: int = 0  # of memory, that it takes once it is compiled and was followed a little
     is_last: bool = False  # of a worker that has ended
 
 
@@ -60,14 +62,19 @@ def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
     found = checked(grammar)
     if found.error:
         return found
+    before = allocated_bytes()
     try:
-        _follow(found.text, vocabulary)
+        matcher = _followed(found.text, vocabulary)
     except InvalidGrammar as error:
         return Checked(error=error.message)
-    return found
+    num_bytes = allocated_bytes() - before
+    del matcher
+    if num_bytes > MAX_BYTES:
+        return Checked(error=f"it takes more than {MAX_BYTES >> 20} MiB of memory")
+    return Checked(found.text, num_bytes=num_bytes)
 
 
-def _follow(text: str, vocabulary: Vocabulary) -> None:
+def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
     """Compile what was prepared as the engine does, and follow it; raises InvalidGrammar.
 
     An error on the way is left to the answer that comes there.
@@ -76,8 +83,9 @@ def _follow(text: str, vocabulary: Vocabulary) -> None:
     for _ in range(NUM_STEPS):
         token = _some_token(matcher.compute_bitmask(), chance)
         if token is None or matcher.is_stopped():
-            return
+            break
         matcher.consume_token(token)
+    return matcher
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:

@@ -1,23 +1,33 @@
 """A grammar over a model's tokens, as the library compiles it.
 
-Knows: the library's matcher. Does not know: sequences, threads.
+Knows: the library's matcher, and what it takes. Does not know: sequences, threads.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakSet
 
 from llguidance import LLMatcher
 
 from engine.errors import EngineError, InvalidGrammar
-from engine.grammars.limits import MASK_S, parser_limits
+from engine.grammars.limits import (
+    GROWTH_BYTES_PER_S,
+    LEAST_BYTES,
+    MASK_S,
+    MAX_BYTES,
+    parser_limits,
+)
 from engine.grammars.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledGrammar:
-    """A grammar at its start, with its first mask made: sequences get copies of it."""
+    """A grammar at its start, with its first mask made: sequences get copies of it.
+
+    Copies share what the library's lexer has seen, which grows, and an error of it, which stays.
+    """
 
     matcher: LLMatcher
     vocabulary: Vocabulary
@@ -29,11 +39,26 @@ class Compilation:
 
     grammar: CompiledGrammar | None = None
     error: EngineError | None = None
+    compiled_bytes: int = 0  # as the check found
+    masks_s: float = 0.0  # of the processor; threads add to it without a lock, so about that
+    is_broken: bool = False  # the library had an error, which the next copies may have with it
+    users: WeakSet[object] = field(default_factory=WeakSet)  # whose constraint it is
 
     @property
     def is_done(self) -> bool:
         """Whether it compiled or failed."""
         return self.grammar is not None or self.error is not None
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that it takes, at most."""
+        grown = int(self.masks_s * GROWTH_BYTES_PER_S)
+        return max(self.compiled_bytes, LEAST_BYTES) + grown
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether who asks next has the grammar compiled anew."""
+        return self.is_broken or self.num_bytes > MAX_BYTES
 
 
 def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:

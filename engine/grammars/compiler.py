@@ -101,6 +101,7 @@ class GrammarCompiler:
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:
             checked = checker.check(job.grammar)
+            job.compilation.compiled_bytes = checked.num_bytes
             job.compilation.grammar = compiled(checked.text, self._vocabulary)
         except EngineError as error:
             job.compilation.error = error

@@ -35,7 +35,8 @@ class Grammars:
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
         """The constraint that a request of the flow asks for, which may not be ready yet.
 
-        Raises InvalidGrammar, and QueueFull where too many of the flow's wait to be compiled.
+        Raises InvalidGrammar, and QueueFull where too many of the flow's wait to be compiled, or
+        those in use take too much memory.
         """
         grammar = sampling.grammar
         if grammar is None:
@@ -47,6 +48,7 @@ class Grammars:
             raise InvalidGrammar(
                 f"a grammar of {len(grammar.text)} characters; {MAX_CHARS} are allowed"
             )
+        self._cache.make_room(flow)
         compilation = self._cache.find(flow, grammar)
         if compilation is None or isinstance(compilation.error, EngineFailure):
             compilation = compiler.compile(flow, grammar)

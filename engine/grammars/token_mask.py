@@ -27,6 +27,7 @@ class GrammarConstraint(TokenConstraint):
         """A mask that takes more than `mask_s` seconds is its last."""
         self.flow = flow
         self._compilation = compilation
+        compilation.users.add(self)
         self._mask_s = mask_s
         self._matcher: LLMatcher | None = None  # once it is asked
         self._words = np.zeros(0, np.int32)  # what every mask of it is written into
@@ -84,7 +85,9 @@ class GrammarConstraint(TokenConstraint):
         began = time.thread_time()
         matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
         took = time.thread_time() - began
+        self._compilation.masks_s += took
         if matcher.is_error():
+            self._compilation.is_broken = True
             self._error = ConstraintUnsatisfied(
                 f"the grammar cannot be followed here: {first_line(matcher.get_error())}"
             )

@@ -299,22 +299,6 @@ def test_what_was_compiled_for_a_flow_can_be_forgotten(vocabulary: Vocabulary) -
     assert (cache.find("a", one), cache.find("b", one)) == (None, None)
 
 
-def test_what_was_not_used_for_longest_goes_first() -> None:
-    cache = GrammarCache(per_flow=2, max_flows=2)
-    one, two, three = (Grammar("regex", text) for text in "abc")
-    for grammar in (one, two):
-        cache.keep("a", grammar, Compilation())
-    cache.find("a", one)
-    cache.keep("a", three, Compilation())
-    assert cache.find("a", one) is not None
-    assert cache.find("a", two) is None
-    cache.keep("b", two, Compilation())
-    assert cache.find("a", one) is not None
-    cache.keep("c", two, Compilation())
-    assert cache.find("a", one) is not None
-    assert cache.find("b", two) is None
-
-
 def test_a_flow_may_have_only_so_many_wait(vocabulary: Vocabulary) -> None:
     """The first may still wait, too, or be in a thread already."""
     grammars = Grammars(GrammarCompiler(vocabulary, max_waiting=3))

@@ -1,0 +1,39 @@
+"""The memory that a process has from its allocator.
+
+Knows: glibc. Does not know: what the memory is for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+
+class _Info(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+def allocated_bytes() -> int:
+    """The bytes in use of all arenas, and of what was mapped; 0 where glibc is older than 2.33."""
+    library = ctypes.CDLL(None)
+    try:
+        library.mallinfo2.restype = _Info
+    except AttributeError:
+        return 0
+    info = library.mallinfo2()
+    return int(info.uordblks) + int(info.hblkhd)
