@@ -1,7 +1,8 @@
 """A JSON schema as the library can follow it, with white space bounded.
 
 A small model that may write white space anywhere in JSON may write newlines for ever. So between
-two tokens of JSON there is at most `WHITESPACE`, whatever the schema's own options say.
+two tokens of JSON there is at most `WHITESPACE`. By a schema's own options (`x-guidance`) there may
+be less: none, but for a blank behind its separators.
 
 A keyword that binds nothing where it stands is left out; one that binds and that the library cannot
 hold an answer to is an error that names it and its place, and never ignored, but in a schema that
@@ -36,6 +37,7 @@ from engine.grammars.syntax.lark import regex_of
 
 # A line break and up to twenty spaces, as in JSON that is written to be read; or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
+_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads them as patterns
 MAX_COMMENT_CHARS = 80
 MAX_REFERENCES = 20  # that follow one another
 
@@ -57,11 +59,28 @@ def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
     """
     try:
         found = _Walk(schema, is_lenient=is_lenient).whole()
+        spacing = _spacing(schema)
     except UnsoundGrammar as error:
         comment = schema.get("$comment") if isinstance(schema, dict) else None
         whose = f"{comment[:MAX_COMMENT_CHARS]}: " if isinstance(comment, str) else ""
         raise UnsoundGrammar(f"{whose}{error}") from error
-    return {**found, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+    return {**found, "x-guidance": spacing}
+
+
+def _spacing(schema: JsonValue) -> JsonObject:
+    """The library's options for white space; raises UnsoundGrammar for separators that are none."""
+    options = schema.get("x-guidance") if isinstance(schema, dict) else None
+    if (
+        not isinstance(options, dict)
+        or options.get("whitespace_flexible") is not False
+        or options.get("whitespace_pattern") is not None
+    ):
+        return {"whitespace_pattern": WHITESPACE}
+    separators = {name: options.get(name, mark) for name, mark in _SEPARATORS.items()}
+    for name, mark in _SEPARATORS.items():
+        if separators[name] not in (mark, f"{mark} "):
+            raise UnsoundGrammar(f"{name} can be {mark!r}, with a blank behind it or without")
+    return {"whitespace_flexible": False, **separators}
 
 
 class _Walk:

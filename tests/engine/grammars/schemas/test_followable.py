@@ -11,6 +11,7 @@ from engine.grammars.schemas.followable import followable
 from engine.grammars.schemas.json_value import JsonObject
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.vocabulary import Vocabulary
+from engine.link.messages import GrammarKind
 from tests.engine.grammars.texts import Texts, refusal
 
 TEXT = {"type": "string"}
@@ -190,6 +191,32 @@ def test_a_lenient_one_is_followed_as_far_as_can_be(
     assert refusal("lark", f"start: %json {json.dumps(schema)}")
     whole = schema | {"x-guidance": {"lenient": True}}
     assert refusal("json_schema", json.dumps(whole)), "a client's own wish changes nothing"
+
+
+# As guidance 0.3.1 sends a grammar with JSON in it: it reads the answer by the same grammar.
+GUIDANCE: JsonObject = {
+    "whitespace_flexible": False,
+    "whitespace_pattern": None,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "coerce_one_of": True,
+    "lenient": False,
+}
+
+
+@pytest.mark.parametrize("kind", ["json_schema", "lark"])
+def test_a_schema_may_forbid_white_space(vocabulary: Vocabulary, kind: GrammarKind) -> None:
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}, "x-guidance": GUIDANCE}
+    spelled = json.dumps(schema)
+    texts = Texts(vocabulary, kind, spelled if kind == "json_schema" else f"start: %json {spelled}")
+    assert '{"a": 1, "b": 2}' in texts
+    assert '{"a":1,"b":2}' not in texts
+    assert '{"a" : 1, "b": 2}' not in texts
+
+
+def test_a_separator_is_one_of_json() -> None:
+    ours = {"whitespace_flexible": False, "item_separator": "[a-z]"}
+    assert "item_separator" in refusal("json_schema", json.dumps({"x-guidance": ours}))
 
 
 def test_values_are_left_as_they_are() -> None:
