@@ -28,7 +28,7 @@ NOT_RUN = "tools of this type run elsewhere; nothing here runs them"
 
 
 class _Typed(Struct, frozen=True):
-    type: str
+    type: str = "function"
 
 
 class _Function(Struct, frozen=True):
@@ -40,8 +40,8 @@ class _Function(Struct, frozen=True):
 
 
 class _FunctionTool(Struct, frozen=True):
-    type: Literal["function"]
     function: _Function
+    type: Literal["function"] = "function"
     cache_control: CacheControl | None = None
 
 
@@ -160,6 +160,8 @@ def _read(spelled: bytes, where: str) -> _Shown | PassedOver:
 def _plain(spelled: bytes, where: str) -> Tool:
     # Also what was passed over until now must be right: this reads every value.
     tool: Tool = parse_part(_PLAIN, spelled, where)
+    if "type" not in tool:
+        tool = {"type": "function", **tool}
     # No model is shown a mark: the prompt would change with it.
     tool.pop("cache_control", None)
     tool["function"].pop("cache_control", None)

@@ -26,33 +26,44 @@ class _Named(Struct, frozen=True):
     name: str
 
 
-class _FunctionChoice(Struct, frozen=True, tag_field="type", tag="function"):
+class _FunctionChoice(Struct, frozen=True):
     function: _Named
 
 
-class _CustomChoice(Struct, frozen=True, tag_field="type", tag="custom"):
+class _CustomChoice(Struct, frozen=True):
     custom: _Named
 
 
 class _Allowed(Struct, frozen=True):
     mode: Literal["auto", "required"]
-    tools: list[_FunctionChoice | _CustomChoice]
+    tools: list[Raw]
 
 
-class _AllowedTools(Struct, frozen=True, tag_field="type", tag="allowed_tools"):
+class _AllowedTools(Struct, frozen=True):
     allowed_tools: _Allowed
 
 
-_ToolChoice: TypeAlias = (
-    Literal["none", "auto", "required"] | _FunctionChoice | _CustomChoice | _AllowedTools | None
-)
+_Tool: TypeAlias = _FunctionChoice | _CustomChoice
+_Word: TypeAlias = Literal["none", "auto", "required"] | None
 
 
-class _Choice(Struct, frozen=True):
-    tool_choice: _ToolChoice
+class _TypedTool(Struct, frozen=True):
+    type: Literal["function", "custom"] = "function"
 
 
-_CHOICE = msgspec.json.Decoder(_Choice)
+class _Typed(Struct, frozen=True):
+    type: Literal["function", "custom", "allowed_tools"] = "function"  # Hugging Face's has none
+
+
+class _Sent(Struct, frozen=True):
+    tool_choice: _Word | _Typed
+
+
+_SENT = msgspec.json.Decoder(_Sent)
+_TYPED_TOOL = msgspec.json.Decoder(_TypedTool)
+_FUNCTION = msgspec.json.Decoder(_FunctionChoice)
+_CUSTOM = msgspec.json.Decoder(_CustomChoice)
+_ALLOWED = msgspec.json.Decoder(_AllowedTools)
 
 
 def form_of_chat(wire: ChatRequest, tools: Sequence[Tool] | None) -> AnswerForm:
@@ -72,14 +83,29 @@ def form_of_chat(wire: ChatRequest, tools: Sequence[Tool] | None) -> AnswerForm:
         case _FunctionChoice(named) | _CustomChoice(named):
             return only(replace(form, most_calls=1), [named.name], least_calls=1)
         case _AllowedTools(allowed):
-            names = [_name_of(tool) for tool in allowed.tools]
+            names = _names_of(allowed.tools)
             return only(form, names, least_calls=int(allowed.mode == "required"))
 
 
-def _name_of(choice: _FunctionChoice | _CustomChoice) -> str:
-    return choice.custom.name if isinstance(choice, _CustomChoice) else choice.function.name
+def _choice_of(raw: Raw) -> _Word | _Tool | _AllowedTools:
+    spelled, where = bytes(raw), "tool_choice"
+    sent = parse_part(_SENT, b'{"tool_choice":%b}' % spelled).tool_choice if spelled else None
+    if not isinstance(sent, _Typed):
+        return sent
+    if sent.type == "allowed_tools":
+        return parse_part(_ALLOWED, spelled, where)
+    return _tool_of(spelled, where)
 
 
-def _choice_of(raw: Raw) -> _ToolChoice:
-    spelled = bytes(raw)
-    return parse_part(_CHOICE, b'{"tool_choice":%b}' % spelled).tool_choice if spelled else None
+def _tool_of(spelled: bytes, where: str) -> _Tool:
+    if parse_part(_TYPED_TOOL, spelled, where).type == "custom":
+        return parse_part(_CUSTOM, spelled, where)
+    return parse_part(_FUNCTION, spelled, where)
+
+
+def _names_of(tools: Sequence[Raw]) -> list[str]:
+    where = "tool_choice.allowed_tools.tools"
+    read = [_tool_of(bytes(one), f"{where}[{place}]") for place, one in enumerate(tools)]
+    return [
+        one.custom.name if isinstance(one, _CustomChoice) else one.function.name for one in read
+    ]

@@ -51,7 +51,7 @@ _FUNCTION_CHOICE = {
             "required": ["name"],
         },
     },
-    "required": ["type", "function"],
+    "required": ["function"],
 }
 _ALLOWED_TOOLS = {
     "type": "object",

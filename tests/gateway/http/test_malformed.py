@@ -276,7 +276,7 @@ PARAMS = {
     "chat: tools of another kind": "tools[1].custom",
     "chat: too many tools": "tools",
     "chat: tools no list": "tools",
-    "tokenize bad tools": "tools[0].type",
+    "tokenize bad tools": "tools[0].function",
     "chat: json_schema": "response_format.json_schema.schema",
     "chat: a schema that is none": "response_format.json_schema.schema",
     "chat: an unknown response_format": "response_format.type",

@@ -51,6 +51,10 @@ def test_good_tools_stay_as_they_were_sent(tools: list[dict[str, Any]]) -> None:
     assert json.dumps(SentTools.of(raw(tools)).forms) == json.dumps(tools)  # in their order, too
 
 
+def test_a_tool_without_a_type_is_a_function() -> None:
+    assert SentTools.of(raw([{"function": NAMED["function"]}])).forms == (NAMED,)
+
+
 @pytest.mark.parametrize("spelled", [b"", b"null", b"[]", b"[ \n]"])
 def test_an_empty_list_is_as_none(spelled: bytes) -> None:
     assert SentTools.of(msgspec.Raw(spelled)) == SentTools()
@@ -63,7 +67,8 @@ BAD = {
     "too many": ([NAMED] * (MAX_TOOLS + 1), "tools"),
     "a text in the list": ([NAMED, "f"], "tools[1]"),
     "null in the list": ([None], "tools[0]"),
-    "no type": ([{"function": {"name": "f"}}], "tools[0].type"),
+    "an empty object": ([{}], "tools[0].function"),
+    "no known field": ([{"name": "f"}], "tools[0].function"),
     "no custom": ([NAMED, NAMED, {**NAMED, "type": "custom"}], "tools[2].custom"),
     "no function": ([{"type": "function"}], "tools[0].function"),
     "no name": ([NAMED] * 3 + [{"type": "function", "function": {}}], "tools[3].function.name"),
@@ -155,4 +160,4 @@ def test_tokenize_takes_tools_with_messages_only(served: Served, engine: FakeEng
     answer = httpx.post(f"{served.url}/tokenize", json=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "tools"
-    assert ask(served, "/tokenize", tools=[{}]).json()["error"]["param"] == "tools[0].type"
+    assert ask(served, "/tokenize", tools=[{}]).json()["error"]["param"] == "tools[0].function"

@@ -231,6 +231,19 @@ def test_log_probabilities_are_those_of_all_tokens(
     assert "".join(streamed) == said
 
 
+@pytest.mark.parametrize("choice", [named("clock"), allowed("required", "clock")])
+def test_a_choice_without_a_type_is_a_function(
+    client: openai.OpenAI, engine: FakeEngine, choice: Any
+) -> None:
+    # As huggingface_hub's `ChatCompletionInputToolChoiceClass` is sent.
+    untyped = json.loads(json.dumps(choice).replace('"type": "function", ', ""))
+    assert untyped != choice
+    asked(client, tool_choice=choice)
+    asked(client, tool_choice=untyped)
+    first, second = (request.sampling.grammar for request in engine.requests)
+    assert first == second is not None
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no such choice": ({"tool_choice": "any"}, "tool_choice"),
     "no such tool": ({"tool_choice": named("rm")}, "tool_choice"),
