@@ -36,7 +36,9 @@ CLIENTS := build/clients
 CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 	@anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code \
-	@earendil-works/pi-coding-agent @continuedev/cli node@22
+	@earendil-works/pi-coding-agent @continuedev/cli
+# npm installs old versions of what asks for a newer node than the one there is.
+NODE22 := $(CURDIR)/$(CLIENTS)/node22/node_modules/.bin
 
 # The package itself, from where it lies. With `compat`, its directory is on the path of imports;
 # without it Python would ask a finder of the package's own at every start.
@@ -70,8 +72,9 @@ test-zoo: $(STAMP)
 test-clients: $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(CLIENTS) -r requirements/clients.in
 	if command -v npm >/dev/null; then \
-		npm install --silent --no-fund --prefix $(CLIENTS)/node $(NODE_CLIENTS); fi
-	OMP_NUM_THREADS=1 CLIENTS_NODE_MODULES=$(CURDIR)/$(CLIENTS)/node \
+		npm install --silent --no-fund --prefix $(CLIENTS)/node22 node@22 && \
+		PATH=$(NODE22):$$PATH npm install --silent --no-fund --prefix $(CLIENTS)/node $(NODE_CLIENTS); fi
+	PATH=$(NODE22):$$PATH OMP_NUM_THREADS=1 CLIENTS_NODE_MODULES=$(CURDIR)/$(CLIENTS)/node \
 		PYTHONPATH=$(CURDIR)/$(CLIENTS) \
 		$(BIN)/python -m pytest -n 2 tests/clients
 

@@ -18,7 +18,7 @@ from tests.gateway.dialects.openai.calling.hermes import written
 
 SCRIPT = Path(__file__).with_name("vercel.mjs")
 # OpenAI's provider reads summaries of reasoning alone, and none in chats.
-REASONING = {"responses": "", "chat": None, "compatible": "so", "anthropic": "so"}
+REASONING = {"responses": None, "chat": None, "compatible": "so", "anthropic": "so"}
 PACKAGES = {
     "responses": "@ai-sdk/openai",
     "chat": "@ai-sdk/openai",
