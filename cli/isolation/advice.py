@@ -14,6 +14,7 @@ from cli.isolation.verdict import (
     Finding,
     Outcome,
     eviction_outcome,
+    leaves_out_too_much,
     timing_outcome,
 )
 
@@ -30,6 +31,12 @@ def advice(
     unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
     if unsure:
         yield f"{unsure} cells are inconclusive; 'What did not pass' says why each is."
+    if leaves_out_too_much(findings):
+        cut = sum(finding.outcome is Outcome.LEFT_OUT for finding in findings)
+        yield (
+            f"There was no time for {cut} cells: give the run longer with --within-s, or the "
+            "server less to do meanwhile."
+        )
     if timing is not None and timing_outcome(timing) is Outcome.INCONCLUSIVE:
         yield from _of_timing(timing)
     if eviction is not None and eviction_outcome(eviction) is Outcome.INCONCLUSIVE:

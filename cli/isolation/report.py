@@ -88,9 +88,12 @@ def _sections(record: Record) -> list[Section]:
 
 
 def _verdict(record: Record) -> str:
-    if record.verdict is Outcome.PASSED and record.left_out:
-        return "Isolated as far as it was tested; what was left out is named above."
-    return _WORDS[record.verdict]
+    if not record.left_out:
+        return _WORDS[record.verdict]
+    words = _WORDS[record.verdict]
+    if record.verdict is Outcome.PASSED:
+        words = "Isolated as far as it was tested."
+    return f"{words} Left out: {'; '.join(record.left_out)}."
 
 
 def _facts(record: Record) -> dict[str, object]:

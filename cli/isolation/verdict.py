@@ -10,6 +10,7 @@ what members of a group may do    full                      allowed
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -25,6 +26,7 @@ CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # that a trial of the eviction test may teach
 CONTROL_BITS = 0.5
 MOST_CHANCE = 0.05  # beyond which a leak may be luck
+MOST_LEFT_OUT = 0.1  # of the cells that apply, of a run that still shows something
 
 
 class Outcome(StrEnum):
@@ -116,7 +118,7 @@ def eviction_outcome(eviction: EvictionFinding) -> Outcome:
 
 
 def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
-    """The worst of all outcomes; inconclusive if no cell could be tested.
+    """The worst of all outcomes; inconclusive if too many cells, or all, were not tested.
 
     `others` are those of the timing and the eviction test; None for one that was left out.
     """
@@ -125,9 +127,16 @@ def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
     outcomes.update(other for other in others if other is not None)
     if Outcome.LEAKS in outcomes:
         return Outcome.LEAKS
-    if Outcome.INCONCLUSIVE in outcomes or not was_tested:
+    if Outcome.INCONCLUSIVE in outcomes or not was_tested or leaves_out_too_much(findings):
         return Outcome.INCONCLUSIVE
     return Outcome.PASSED
+
+
+def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
+    """Whether there was no time for more than a small part of the cells that apply."""
+    counts = Counter(finding.outcome for finding in findings)
+    applying = len(findings) - counts[Outcome.NOT_APPLICABLE]
+    return counts[Outcome.LEFT_OUT] > MOST_LEFT_OUT * applying
 
 
 def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:

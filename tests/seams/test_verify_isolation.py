@@ -206,6 +206,7 @@ def test_a_run_that_is_stopped_removes_what_it_made(device_alone: Server) -> Non
 def test_what_there_is_no_time_for_is_named_and_the_way_is_shown(device_alone: Server) -> None:
     printed = verify(device_alone, "--within-s", "1", "--samples", "1000000")
     expect_nothing_left(device_alone)
+    assert (printed.status, printed.json["verdict"]) == (1, "inconclusive")
     left_out = " ".join(printed.json["left_out"])
     for words in ("cells of the paired test, evicted", "samples of the timing test", "eviction"):
         assert words in left_out

@@ -35,6 +35,12 @@ def test_what_passed_needs_nothing() -> None:
     assert said(None) == []
 
 
+def test_a_run_that_left_out_much_needs_longer() -> None:
+    cut = replace(CELL, outcome=Outcome.LEFT_OUT)
+    [words] = advice([CELL, cut, cut], None, None)
+    assert words.startswith("There was no time for 2 cells: give the run longer with --within-s")
+
+
 def test_an_interval_that_is_too_wide_needs_more_samples() -> None:
     wide = replace(TIMED, across=replace(ALIKE, low=0.41, high=0.59))
     [words] = said(wide)

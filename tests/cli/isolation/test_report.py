@@ -82,6 +82,17 @@ def test_what_is_not_applicable_is_said_once() -> None:
     assert "| cells tested | 1 |" in report
 
 
+@pytest.mark.parametrize("verdict", [Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.LEAKS])
+def test_the_last_line_says_what_was_left_out(
+    capsys: pytest.CaptureFixture[str], verdict: Outcome
+) -> None:
+    whole = replace(record(found(CELLS[0], 0)), verdict=verdict)
+    show(replace(whole, left_out=["7 cells", "the eviction test"]))
+    assert capsys.readouterr().out.endswith("Left out: 7 cells; the eviction test.\n")
+    show(whole)
+    assert "Left out:" not in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_a_test_that_was_left_out_and_one_that_was_not() -> None:
     across = Learnt(trials=20, readings=5, bits=1.7, chance=0)
     control = Learnt(trials=20, readings=4, bits=2.0, chance=0)

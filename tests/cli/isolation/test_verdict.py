@@ -141,6 +141,15 @@ def test_the_worst_decides() -> None:
     assert overall([nothing], None, None) is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.parametrize(("cut", "outcome"), [(1, Outcome.PASSED), (2, Outcome.INCONCLUSIVE)])
+def test_a_run_that_left_out_more_than_a_tenth_shows_nothing(cut: int, outcome: Outcome) -> None:
+    left_out = untested(CELL, Outcome.LEFT_OUT, "there was no time")
+    nothing = Finding(dimension="model", case="another", outcome=Outcome.NOT_APPLICABLE)
+    findings = [left_out] * cut + [finding(COLD)] * (10 - cut) + [nothing] * 20
+    assert overall(findings, None, None) is outcome
+    assert overall([*findings, finding(FULL)], None, None) is Outcome.LEAKS
+
+
 def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points() -> None:
     entries: dict[str, list[str]] = {}
     for tier in TierCase:
