@@ -27,7 +27,7 @@ from cli.cluster.settings import ClusterSettings
 from cli.errors import ServingFailed
 from cli.options.config_file import PREFIX
 from cli.serving import parent_death
-from cli.serving.child import python_environment
+from cli.serving.child import hub_tokens, python_environment
 from cli.serving.installation import check_port_free
 from gateway.config import GatewayConfig
 from gateway.main import EXIT_CANNOT_START
@@ -105,6 +105,6 @@ class _Gateway:
     def _started(self) -> subprocess.Popen[bytes]:
         tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid())]
         command = [sys.executable, "-P", "-c", _RATOON, "gateway", "--config", str(self._file)]
-        given = python_environment()
+        given = python_environment() | hub_tokens()
         environment = {name: one for name, one in given.items() if not name.startswith(PREFIX)}
         return subprocess.Popen([*tied, *command], env=environment, start_new_session=True)

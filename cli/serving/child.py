@@ -16,7 +16,13 @@ import cli
 from cli.serving import parent_death
 from engine.process import DRAIN_SIGNAL
 
-_KEY = re.compile(r"RATOON_([A-Z0-9]+_)?KEY")  # the operator's, or of those that keys.env exports
+# The keys of the operator and of keys.env, and what by its name is a credential of anybody.
+_CREDENTIAL = re.compile(
+    r"RATOON_([A-Z0-9]+_)?KEY|.*PASSWORD"
+    r"|(.*_)?(TOKEN|SECRET|API_?KEY|(SECRET|PRIVATE|ACCESS)_KEY(_ID)?)",
+    re.IGNORECASE,
+)
+_HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
 _LAST_OUTPUT_S = 1.0
@@ -32,13 +38,18 @@ def python_command(module: str, *arguments: str) -> list[str]:
 def python_environment() -> dict[str, str]:
     """The environment for `python_command`: where its module is, and unbuffered output.
 
-    Keys are not in it: no module reads one from there.
+    Keys and other credentials are not in it: no module reads one from there.
     """
     root = str(Path(cli.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root
-    given = {name: value for name, value in os.environ.items() if not _KEY.fullmatch(name)}
+    given = {name: one for name, one in os.environ.items() if not _CREDENTIAL.fullmatch(name)}
     return {**given, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def hub_tokens() -> dict[str, str]:
+    """Variables for a child that fetches a model from the hub itself."""
+    return {name: os.environ[name] for name in _HUB_TOKENS if name in os.environ}
 
 
 class Child:

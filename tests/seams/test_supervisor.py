@@ -23,6 +23,7 @@ from tests.seams.test_at_rest import core_dumps_allowed
 
 GIVEN = f"the-key-of-an-environment-{secrets.token_hex(16)}"
 OTHER = f"sk-{secrets.token_urlsafe(32)}"  # of a shell that has read another keys.env
+HUB = f"hf_{secrets.token_urlsafe(25)}"
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,23 @@ def serving(
         "RATOON_FIND_ENGINES": "true",
         "RATOON_DISK_CACHE_GIB": "0",
         "RATOON_DEMO_KEY": OTHER,
+        "HF_TOKEN": HUB,
     }
     if request.param.startswith("given"):
         settings["RATOON_ADMIN_KEY"] = GIVEN
     with core_dumps_allowed(), running_server(data_dir, settings, is_executed=True) as server:
         kept = load_secrets(data_dir)
-        texts = {**read_keys(data_dir / KEYS_FILE), "link.key": link_key, "another's": OTHER}
+        texts = {
+            **read_keys(data_dir / KEYS_FILE),
+            "link.key": link_key,
+            "another's": OTHER,
+            "hub": HUB,
+        }
         secret = {name: forms(text) for name, text in texts.items()}
         for name in ("pepper", "server_secret"):
             plain: bytes = getattr(kept, name)
             secret[name] = {"plain": plain, "hexadecimal": plain.hex().encode()}
-        assert len(secret) == 8
+        assert len(secret) == 9
         assert (GIVEN in texts.values()) == request.param.startswith("given")
         yield Serving(server, secret)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cli.serving.address import ServerAddress, running_server
-from cli.serving.child import python_environment
+from cli.serving.child import hub_tokens, python_environment
 from cli.serving.serving_state import Policy
 from cli.serving.supervise import Supervised
 
@@ -77,9 +77,15 @@ def test_a_child_that_cannot_start_ends_it_and_nothing_is_left(tmp_path: Path) -
 
 def test_no_key_is_passed_on_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"RATOON_ADMIN_KEY", "RATOON_DEMO2_KEY", "RATOON_METRICS_KEY", "RATOON_KEY"}
-    others = {"RATOON_LINK_KEY_FILE", "RATOON_PORT", "KEY", "MY_RATOON_KEY"}
+    keys |= {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "OPENAI_API_KEY"}
+    keys |= {"AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "PGPASSWORD"}
+    keys |= {"RATOON_REDIS_PASSWORD", "CLIENT_SECRET", "DJANGO_SECRET_KEY", "github_token"}
+    others = {"RATOON_LINK_KEY_FILE", "RATOON_PORT", "KEY", "MY_RATOON_KEY", "HF_HOME"}
+    others |= {"HF_TOKEN_PATH", "TOKENIZERS_PARALLELISM", "RATOON_REDIS_PASSWORD_FILE"}
+    others |= {"OTEL_EXPORTER_OTLP_HEADERS", "RATOON_MAX_MODEL_LEN", "RATOON_CACHE_TOKENS"}
     for name in keys | others:
         monkeypatch.setenv(name, "x")
     given = python_environment()
     assert others <= set(given)
     assert not keys & set(given)
+    assert hub_tokens() == {"HF_TOKEN": "x", "HUGGING_FACE_HUB_TOKEN": "x"}
