@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from gateway.limits.limits import TokenCounts
 from gateway.replicas.engine_set import EngineSet
 from gateway.routing.least_outstanding import LeastOutstandingRouter
@@ -36,6 +38,7 @@ from tests.gateway.usage.ledger.replicas import (
 
 LANES = 10  # tenants, each of which has one request at a time
 REQUESTS = 50  # of each
+PLAY_S = float(os.environ.get("RATOON_PROPERTY_SECONDS", "0"))
 STORED_AFTER = 200  # looks, a tenth of a second apart
 
 
@@ -139,13 +142,14 @@ async def run(
 def seeds() -> Iterator[int]:
     """Two; or from the one that is wanted on, for as long as is wanted."""
     first = int(os.environ.get("RATOON_PROPERTY_SEED", "0"))
-    until = time.monotonic() + float(os.environ.get("RATOON_PROPERTY_SECONDS", "0"))
+    until = time.monotonic() + PLAY_S
     for seed in itertools.count(first):
         yield seed
         if seed > first and time.monotonic() > until:
             return
 
 
+@pytest.mark.timeout(600 + PLAY_S)
 async def test_what_engines_compute_is_told_and_charged_to_the_token(
     tiny_model: Path, tmp_path: Path
 ) -> None:
