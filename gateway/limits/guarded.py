@@ -10,9 +10,11 @@ it answers again   it is sent what was admitted and charged meanwhile
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import secrets
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,6 +27,15 @@ from gateway.state.redis.link import NoAnswer
 
 _STAND_IN = "stand-in"  # the epoch of holds of the local limiter
 _MAX_UNSETTLED = 10_000
+_MAX_DEBTS = 64  # of a tenant, each under a name
+
+
+class _Uncharged(NamedTuple):
+    """What Redis is to settle; it may have done so if it `was_asked`."""
+
+    hold: Hold
+    used: Amount
+    was_asked: bool = False
 
 
 class GuardedLimiter:
@@ -40,8 +51,8 @@ class GuardedLimiter:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
-        self._owed: dict[str, Owed] = {}
-        self._uncharged: deque[tuple[Hold, Amount]] = deque(maxlen=_MAX_UNSETTLED)
+        self._owed: defaultdict[str, list[Owed]] = defaultdict(list)  # none but the last unsent
+        self._uncharged: deque[_Uncharged] = deque(maxlen=_MAX_UNSETTLED)
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
@@ -63,8 +74,8 @@ class GuardedLimiter:
             self._owe(hold.demand.tenant_id, tokens=used.tokens)
             return
         self._count(hold.demand, tokens=used.tokens)
-        if not await self._charge_shared(hold, used):
-            self._uncharged.append((hold, used))
+        if (left := await self._charge_shared(_Uncharged(hold, used))) is not None:
+            self._uncharged.append(left)
 
     async def renew(self, holds: Sequence[Hold]) -> None:
         """Renew holds; those in Redis may lapse if it does not answer."""
@@ -82,13 +93,15 @@ class GuardedLimiter:
 
     async def _ask(self, demand: Demand) -> Verdict:
         """Redis's verdict; raises Unavailable."""
-        owed = self._owed.pop(demand.tenant_id, Owed())
+        every = _bounded(self._owed.pop(demand.tenant_id, []))
+        owed = [one if one.name else one._replace(name=secrets.token_hex(8)) for one in every]
         try:
             verdict = await self._shared.reserve_owing(demand, owed)
         except (Unavailable, asyncio.CancelledError) as error:
-            self._owe(demand.tenant_id, *owed)
-            if isinstance(error, NoAnswer | asyncio.CancelledError):  # it may hold it all the same
-                self._uncharged.append((Hold(demand), Amount()))
+            was_asked = isinstance(error, NoAnswer | asyncio.CancelledError)
+            self._owe_again(demand.tenant_id, owed if was_asked else every)
+            if was_asked:  # it may hold it all the same
+                self._uncharged.append(_Uncharged(Hold(demand), Amount()))
             if isinstance(error, asyncio.CancelledError):
                 self._catch_up()  # else, when it answers again
             raise
@@ -104,16 +117,18 @@ class GuardedLimiter:
             if demand.begun is None:
                 self._owe(demand.tenant_id, requests=1)
             else:  # with a hold in Redis perhaps
-                self._uncharged.append((Hold(as_begun(demand, demand.begun)), Amount()))
+                begun = Hold(as_begun(demand, demand.begun))
+                self._uncharged.append(_Uncharged(begun, Amount()))
             return Granted(Hold(verdict.hold.demand, _STAND_IN), verdict.standing)
         return verdict
 
-    async def _charge_shared(self, hold: Hold, used: Amount) -> bool:
+    async def _charge_shared(self, one: _Uncharged) -> _Uncharged | None:
+        """Settle it; what is left of it, if Redis has not answered."""
         try:
-            await self._shared.charge(hold, used)
-        except Unavailable:
-            return False
-        return True
+            await self._shared.charge(one.hold, one.used, again=one.was_asked)
+        except Unavailable as error:
+            return one._replace(was_asked=one.was_asked or isinstance(error, NoAnswer))
+        return None
 
     def _catch_up(self) -> None:
         """Start telling Redis what was settled while it did not answer."""
@@ -122,17 +137,26 @@ class GuardedLimiter:
 
     async def _charge_all(self) -> None:
         while self._uncharged:
-            hold, used = self._uncharged.popleft()
-            if not await self._charge_shared(hold, used):
-                self._uncharged.appendleft((hold, used))
+            left = await self._charge_shared(self._uncharged.popleft())
+            if left is not None:
+                self._uncharged.appendleft(left)
                 return
 
     def _count(self, demand: Demand, *, requests: int = 0, tokens: int = 0) -> None:
         self._alone.owe(demand.tenant_id, self._share(demand.limits), requests, tokens)
 
     def _owe(self, tenant_id: str, requests: int = 0, tokens: int = 0) -> None:
-        owed = self._owed.get(tenant_id, Owed())
-        self._owed[tenant_id] = Owed(owed.requests + requests, owed.tokens + tokens)
+        every = self._owed[tenant_id]
+        unsent = every.pop() if every and not every[-1].name else Owed()
+        every.append(Owed("", unsent.requests + requests, unsent.tokens + tokens))
+
+    def _owe_again(self, tenant_id: str, owed: list[Owed]) -> None:
+        """Put back what was to be told, before what has come meanwhile."""
+        if owed:
+            last = owed[-1]
+            self._owed[tenant_id][:0] = owed if last.name else owed[:-1]
+            if not last.name:
+                self._owe(tenant_id, last.requests, last.tokens)
 
     def _share(self, limits: Limits) -> Limits:
         """This process's share of every limit, at least 1."""
@@ -145,3 +169,10 @@ class GuardedLimiter:
 
     def _part(self, whole: int | None) -> int | None:
         return None if whole is None else max(1, whole // self._replicas)
+
+
+def _bounded(owed: list[Owed]) -> list[Owed]:
+    """The same; too many as one, of which Redis may have counted a part."""
+    if len(owed) <= _MAX_DEBTS:
+        return owed
+    return [Owed("", sum(one.requests for one in owed), sum(one.tokens for one in owed))]

@@ -1,6 +1,6 @@
 """Limits of several gateways in one Redis: each decision is one script, on Redis's own clock.
 
-    ratoon:limits:{TENANT}:requests | tokens | holds | month | total
+    ratoon:limits:{TENANT}:requests | tokens | holds | month | total | owed
 
 A call that Redis does not answer, or refuses (no memory, read-only, loading), raises Unavailable;
 `guarded` decides what happens then. Redis may still carry out a call that was given up (NoAnswer);
@@ -34,8 +34,9 @@ _RENEWED_AT_ONCE = 500
 
 
 class Owed(NamedTuple):
-    """What was admitted while Redis was away."""
+    """What was admitted while Redis was away. Under its name it is counted once."""
 
+    name: str = ""  # "": it has not been sent
     requests: int = 0
     tokens: int = 0
 
@@ -60,9 +61,9 @@ class RedisLimiter:
 
     async def reserve(self, demand: Demand) -> Verdict:
         """Take everything or nothing."""
-        return await self.reserve_owing(demand, Owed())
+        return await self.reserve_owing(demand, ())
 
-    async def reserve_owing(self, demand: Demand, owed: Owed) -> Verdict:
+    async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
         """Count what is owed in any case, and reserve everything or nothing."""
         limits = demand.limits
         budget = limits.budget
@@ -82,8 +83,8 @@ class RedisLimiter:
                 HOLD_US,
                 secrets.token_hex(8),
                 *seen,
-                *owed,
                 "" if demand.begun is None else _member(as_begun(demand, demand.begun)),
+                *(field for one in owed for field in one),
             ],
         )
         fits, *levels, spent, month, named = reply
@@ -94,8 +95,12 @@ class RedisLimiter:
         refusal = None if fits else refusal_of(demand, found)
         return refusal or Granted(Hold(demand, epoch), status_of(limits, found))
 
-    async def charge(self, hold: Hold, used: Amount) -> None:
-        """Give the hold back and count what was used."""
+    async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
+        """Give the hold back and count what was used.
+
+        `again`: Redis has perhaps been told before, and then holds it no more. Then tokens of a
+        hold that has lapsed meanwhile are not counted.
+        """
         demand = hold.demand
         await self._charge(
             _keys(demand.tenant_id),
@@ -108,6 +113,7 @@ class RedisLimiter:
                 HOLD_US,
                 hold.epoch,
                 secrets.token_hex(8),
+                "1" if again else "",
             ],
         )
 
@@ -125,7 +131,7 @@ class RedisLimiter:
 
 def _keys(tenant_id: str) -> list[str]:
     """All of a tenant's keys; the braces keep them on one node of a cluster."""
-    names = ("requests", "tokens", "holds", "month", "total")
+    names = ("requests", "tokens", "holds", "month", "total", "owed")
     return [f"ratoon:limits:{{{tenant_id}}}:{name}" for name in names]
 
 

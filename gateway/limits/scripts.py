@@ -6,6 +6,7 @@ within the bounds of `limits` all numbers here are whole and exact.
 
     KEYS  1 requests {level, at}   2 tokens {level, at, held}   3 holds: member -> lapses at
           4, 5 budgets of the month and in total {spent, held, month, epoch}
+          6 names of debts that were counted
     a member is  id|tokens|cost|period
 
 Reserve and settle return the levels they found; the gateway makes the refusal from them. A
@@ -97,8 +98,8 @@ end
 # Takes everything that a request needs, or nothing; returns what was found.
 # ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
 # 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
-# 13 spent, 14 epoch and 15 month as last seen, 16 requests and 17 tokens owed,
-# 18 id|tokens|cost|period of what the request holds already. '' is none.
+# 13 spent, 14 epoch and 15 month as last seen, 16 id|tokens|cost|period of what the request holds
+# already; '' is none. From 17 on the names of debts, which are counted once, requests and tokens.
 RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -108,8 +109,13 @@ local period, tokens, cost, hold_us = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[
 local freed = let_lapse(hold_us)
 local held = (tonumber(redis.call('HGET', KEYS[2], 'held')) or 0) - freed
 local in_requests, in_tokens = drained(KEYS[1], rate), drained(KEYS[2], token_rate)
-if rate then in_requests = filled(in_requests, tonumber(ARGV[16]), tonumber(ARGV[2])) end
-if token_rate then in_tokens = filled(in_tokens, tonumber(ARGV[17]), tonumber(ARGV[4])) end
+for i = 17, #ARGV, 3 do
+  if redis.call('SADD', KEYS[6], ARGV[i]) == 1 then
+    redis.call('PEXPIRE', KEYS[6], IDLE_MS)
+    if rate then in_requests = filled(in_requests, tonumber(ARGV[i + 1]), tonumber(ARGV[2])) end
+    if token_rate then in_tokens = filled(in_tokens, tonumber(ARGV[i + 2]), tonumber(ARGV[4])) end
+  end
+end
 local running = redis.call('ZCARD', KEYS[3])
 local budget = {spent = 0, held = 0, month = 0, epoch = ''}
 if period ~= '' then
@@ -119,9 +125,9 @@ if period ~= '' then
   end
 end
 
-local begins, had, had_tokens, had_cost = ARGV[18] == '', 0, 0, 0
-if not begins and redis.call('ZSCORE', KEYS[3], ARGV[18]) then
-  local of_tokens, of_cost = string.match(ARGV[18], '|(%d+)|(%d+)|%a*$')
+local begins, had, had_tokens, had_cost = ARGV[16] == '', 0, 0, 0
+if not begins and redis.call('ZSCORE', KEYS[3], ARGV[16]) then
+  local of_tokens, of_cost = string.match(ARGV[16], '|(%d+)|(%d+)|%a*$')
   had, had_tokens, had_cost = 1, tonumber(of_tokens), tonumber(of_cost)
 end
 held, running, budget.held = held - had_tokens, running - had, budget.held - had_cost
@@ -132,7 +138,7 @@ local fits = not (most_spent and budget.spent + budget.held + cost > most_spent)
   and not (begins and most_running and running >= most_running)
 if fits then
   if begins and rate then in_requests = in_requests + ONE end
-  if had == 1 then redis.call('ZREM', KEYS[3], ARGV[18]) end
+  if had == 1 then redis.call('ZREM', KEYS[3], ARGV[16]) end
   held, running, budget.held = held + tokens, running + 1, budget.held + cost
   redis.call('ZADD', KEYS[3], now + hold_us, ARGV[10])
 end
@@ -146,12 +152,14 @@ return reply
 
 # Lets go of a hold and counts what was used.
 # ARGV 1 tokens a minute, 2 the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
-# 6 hold in us, 7 epoch of the hold, 8 a new epoch
+# 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if it may have been counted: then only
+# what is still held is
 CHARGE = """
 local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])
 local tokens, cost, period = string.match(ARGV[3], '|(%d+)|(%d+)|(%a*)$')
 local freed = let_lapse(tonumber(ARGV[6]))
-if redis.call('ZREM', KEYS[3], ARGV[3]) == 1 then
+local is_held = redis.call('ZREM', KEYS[3], ARGV[3]) == 1
+if is_held then
   freed = freed + tonumber(tokens)
   pay(period, tonumber(cost), used)
 elseif period ~= '' then
@@ -161,7 +169,9 @@ elseif period ~= '' then
 end
 local held = math.max(0, (tonumber(redis.call('HGET', KEYS[2], 'held')) or 0) - freed)
 local in_tokens = drained(KEYS[2], token_rate)
-if token_rate then in_tokens = filled(in_tokens, tonumber(ARGV[4]), tonumber(ARGV[2])) end
+if token_rate and (is_held or ARGV[9] == '') then
+  in_tokens = filled(in_tokens, tonumber(ARGV[4]), tonumber(ARGV[2]))
+end
 redis.call('HSET', KEYS[2], 'level', in_tokens, 'at', now, 'held', held)
 redis.call('PEXPIRE', KEYS[2], IDLE_MS)
 return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}

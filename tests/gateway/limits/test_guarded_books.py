@@ -26,6 +26,13 @@ TOKENS = Limits(tokens_per_minute=600)
 ONE_AT_ONCE_AND_TOKENS = Limits(max_concurrent=1, tokens_per_minute=600)
 
 
+class Books(MemoryLimiter):
+    """A limiter in memory that can be asked what it holds."""
+
+    def holds(self, hold: Hold) -> bool:
+        return hold.demand.id in self._accounts[hold.demand.tenant_id].holds
+
+
 class NearRedis(RedisLimiter):
     """Redis's part played from memory: it can be away, or answer when nobody waits any more.
 
@@ -35,7 +42,8 @@ class NearRedis(RedisLimiter):
     def __init__(self, link: RedisLink, clocks: Clocks) -> None:
         super().__init__(link)
         self.link = link
-        self.memory = MemoryLimiter(clocks)
+        self.memory = Books(clocks)
+        self.counted = set[str]()  # names of what was owed
         self.is_away = False
         self.is_late = False
         self.settles = asyncio.Event()
@@ -43,17 +51,21 @@ class NearRedis(RedisLimiter):
         self.answers = asyncio.Event()
         self.answers.set()
 
-    async def reserve_owing(self, demand: Demand, owed: Owed) -> Verdict:
+    async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
         async def work() -> Verdict:
-            self.memory.owe(demand.tenant_id, demand.limits, *owed)
+            for name, requests, tokens in owed:
+                if name not in self.counted:
+                    self.memory.owe(demand.tenant_id, demand.limits, requests, tokens)
+                self.counted.add(name)
             return await self.memory.reserve(demand)
 
         return await self._ask(work)
 
-    async def charge(self, hold: Hold, used: Amount) -> None:
+    async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
         async def work() -> None:
             await self.settles.wait()
-            await self.memory.charge(hold, used)
+            if not again or self.memory.holds(hold):
+                await self.memory.charge(hold, used)
 
         await self._ask(work)
 

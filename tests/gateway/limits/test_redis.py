@@ -122,11 +122,13 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
 
 async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
     limits = Limits(requests_per_minute=10)
-    verdict = await limiter.reserve_owing(demand("a", limits), Owed(requests=7))
+    verdict = await limiter.reserve_owing(demand("a", limits), [Owed("a", requests=7)])
     assert isinstance(verdict, Granted)
     assert verdict.standing.requests is not None
     assert verdict.standing.requests.remaining == 2
-    again = await limiter.reserve_owing(demand("b", limits), Owed(requests=100))
+    verdict = await limiter.reserve_owing(demand("b", limits), [Owed("a", requests=7)])
+    assert isinstance(verdict, Granted)
+    again = await limiter.reserve_owing(demand("c", limits), [Owed("b", requests=100)])
     assert isinstance(again, Denied)  # full, not locked for ever
     assert again.retry_after_s is not None
     assert again.retry_after_s <= 6.1

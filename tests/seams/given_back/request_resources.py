@@ -58,12 +58,12 @@ class SlowRedis(RedisLimiter):
         self._link = link
         self._random = random
 
-    async def reserve_owing(self, demand: Demand, owed: Owed) -> Verdict:
+    async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
         del owed
         return await self._answer(lambda: self._reserve_now(demand))
 
-    async def charge(self, hold: Hold, used: Amount) -> None:
-        del used
+    async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
+        del used, again
         await self._answer(lambda: self.held.discard(_member(hold.demand)))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
