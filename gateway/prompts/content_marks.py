@@ -26,7 +26,7 @@ from gateway.prompts.control_tokens import ControlTokens, pattern_of
 from gateway.prompts.messages import Message, Text
 
 _PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last plane
-_PLAIN = re.compile("[\U00100000-\U0010fffd]")
+_PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # the same in ASCII JSON
 
 Given = dict[str, Any]  # what a template is given of a request: `messages`, `tools`, variables
@@ -134,7 +134,7 @@ def _near(control: ControlTokens) -> _Near:
 
 
 def _free(strings: Iterable[str]) -> str:
-    taken = {mark for text in strings for mark in _private_use(text)}
+    taken = _private_use(strings)
     free = [mark for mark in _PRIVATE_USE if mark not in taken] if taken else _PRIVATE_USE
     if not free:
         raise BadRequest("the request contains all of Unicode's private characters")
@@ -146,11 +146,14 @@ def escaped(mark: str) -> str:
     return json.dumps(mark)[1:-1]
 
 
-def _private_use(text: str) -> Iterator[str]:
-    """The private characters in `text`, plain or as JSON in plain ASCII spells them."""
-    yield from _PLAIN.findall(text)
-    for found in _ESCAPED.findall(text):
-        yield json.loads(f'"{found}"')
+def _private_use(strings: Iterable[str]) -> set[str]:
+    """The private characters in `strings`, plain or as JSON in plain ASCII spells them."""
+    plain, spelled = set[str](), set[str]()
+    for text in strings:
+        for found in _PLAIN.finditer(text):
+            plain.update(found[0])
+        spelled.update(found[0] for found in _ESCAPED.finditer(text))
+    return plain | {json.loads(f'"{one}"') for one in spelled}
 
 
 def _rest(given: Given) -> Given:
