@@ -1,7 +1,7 @@
 """Bodies in gzip: inflated as they come, a piece at a time, so that a bound on their content holds.
 
-A kilobyte can become a megabyte, so what is counted is what comes out. Empty members, of which
-nothing comes out, are bounded by the bytes that go in.
+A kilobyte can become a megabyte, so what is counted is what comes out. Members of which little or
+nothing comes out are work all the same, so they are counted too.
 
 Knows: gzip. Does not know: where the pieces come from, or what room there is for them.
 """
@@ -13,8 +13,10 @@ from collections.abc import Iterator
 
 from gateway.errors import BadRequest
 
+MOST_MEMBERS = 1024  # bgzip, which writes the most of those in use, has one for each 64 KiB
 _GZIP = 16 + zlib.MAX_WBITS
-_PIECE = 1 << 18  # bytes that are inflated without giving way to other requests
+_PIECE = 1 << 18  # bytes that come out without giving way to other requests
+_SLICE = 1 << 14  # bytes that go in likewise; zlib copies what it leaves of them
 
 
 class Inflating:
@@ -23,22 +25,36 @@ class Inflating:
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
         self._has_begun = False
+        self._ended = 0  # members
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What comes out of the next `data`, in pieces; BadRequest for what is no gzip."""
-        while data:
+        """Yield what comes out of the next `data`, in pieces of which each is little work.
+
+        A piece may be empty. BadRequest for what is no gzip, or has more than MOST_MEMBERS.
+        """
+        left = memoryview(data)
+        while left:
             if self._member.eof:
-                self._member = zlib.decompressobj(_GZIP)
+                self._begin_next()
             self._has_begun = True
+            taken = left[:_SLICE]
             try:
-                piece = self._member.decompress(data, _PIECE)
+                yield self._member.decompress(taken, _PIECE)
             except zlib.error:
                 raise BadRequest("the body is not valid gzip", code="invalid_encoding") from None
-            if piece:
-                yield piece
-            data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+            member = self._member
+            rest = member.unused_data if member.eof else member.unconsumed_tail
+            left = left[len(taken) - len(rest) :]
 
     def end(self) -> None:
         """There is no more; BadRequest if the last member is cut off."""
         if self._has_begun and not self._member.eof:
             raise BadRequest("the gzip body is cut off", code="invalid_encoding")
+
+    def _begin_next(self) -> None:
+        self._ended += 1
+        if self._ended == MOST_MEMBERS:
+            raise BadRequest(
+                f"the gzip body has more than {MOST_MEMBERS} members", code="invalid_encoding"
+            )
+        self._member = zlib.decompressobj(_GZIP)

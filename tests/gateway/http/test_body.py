@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+from random import Random
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +19,7 @@ from gateway.dialects.openai.schema import ChatRequest, CompletionRequest
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 from gateway.http.body import count_separators, parse, read_body
 from gateway.http.body_memory import BodyMemory
+from gateway.http.inflating import MOST_MEMBERS
 
 T = TypeVar("T")
 
@@ -92,6 +95,41 @@ class TestGzip:
         with pytest.raises(BodyTooLarge):
             await read(in_pieces(*[empty] * 100, encoding="gzip"), 99 * len(empty))
         assert await read(in_pieces(*[empty] * 100, encoding="gzip"), 100 * len(empty)) == b""
+
+    @pytest.mark.parametrize("content", [b"", b" "])
+    @pytest.mark.parametrize("size", [50, 1 << 20])
+    async def test_its_members_are_bounded(self, content: bytes, size: int) -> None:
+        zipped = gzip.compress(content) * MOST_MEMBERS
+        for most, body in ((True, zipped), (False, zipped + gzip.compress(content))):
+            pieces = in_pieces(
+                *[body[at : at + size] for at in range(0, len(body), size)], encoding="gzip"
+            )
+            if most:
+                assert await read(pieces, len(zipped)) == content * MOST_MEMBERS
+                continue
+            with pytest.raises(BadRequest, match="members") as refused:
+                await read(pieces, len(body))
+            assert refused.value.code == "invalid_encoding"
+
+    async def test_other_requests_have_their_turn_whatever_goes_in_and_comes_out(self) -> None:
+        random = Random(1).randbytes(1 << 20)
+        for content, zipped, steps in (
+            (b"", gzip.compress(b"") * 500, 500),  # members without content
+            (random, gzip.compress(random), 64),  # as much goes in as comes out
+            (bytes(1 << 23), gzip.compress(bytes(1 << 23)), 32),  # far more comes out
+        ):
+            turns = 0
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            running = asyncio.create_task(others())
+            assert await read(in_pieces(zipped, encoding="gzip"), 1 << 23) == content
+            running.cancel()
+            assert turns >= steps
 
     @pytest.mark.parametrize(
         "broken",
