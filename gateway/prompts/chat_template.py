@@ -131,6 +131,10 @@ class ChatTemplate:
         asked = {**self.variables, **(variables or {})}
         self._of(tools).check(messages, asked, has_tools=bool(tools), asks=add_generation_prompt)
 
+    def keeps_thoughts(self, variables: Mapping[str, Scalar]) -> bool:
+        """Whether all thoughts that are sent back are shown, where chats have these variables."""
+        return self._tool_use.keeps_thoughts(variables)
+
     def limits(self) -> dict[str, list[Limit]]:
         """By the name of each template that is used, all that it cannot do."""
         used = {DEFAULT: self._plain}

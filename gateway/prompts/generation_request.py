@@ -151,6 +151,9 @@ class Origin:
     begin: Place  # of the turn, in the rendered chat
     before: bytes  # digest of the chat up to there
     opened: TokenIds
+    # Where thoughts are kept: the prompt's tokens before `opened`, since the turn `parent`.
+    since: TokenIds | None = None
+    parent: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

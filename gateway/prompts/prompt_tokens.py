@@ -19,7 +19,7 @@ from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
 from gateway.prompts.long_text import CHUNK, LongTexts
-from gateway.prompts.template_variables import Scalar
+from gateway.prompts.template_variables import PRESERVE_THINKING, Scalar
 from gateway.prompts.text_memory import Owner, TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.splicing import SplicedChat
@@ -94,13 +94,28 @@ class PromptTokens:
         turns = self._turns
         keys = None if turns is None else turns.keys(prompt, asked.tenant_id, asked.namespace)
         if turns is not None and keys is not None:
-            chat = turns.spliced(prompt, keys, self._render, asked.ends)
+            chat = self._spliced(turns, prompt, keys, asked)
             found = yield from self._with_turns(chat, asked, add_special_tokens=special)
             if found is not None:
                 return self._of_chat(prompt, keys, found)
         chat = SplicedChat(self._render(prompt))
         ids = yield from self._joined(chat, asked, add_special_tokens=special)
         return self._of_chat(prompt, keys, (chat, ids))
+
+    def _spliced(
+        self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
+    ) -> SplicedChat:
+        """The chat with the turns in it that may be put back."""
+        chat = None
+        if self._keeps_thoughts(prompt):
+            chat = turns.continued(prompt, keys, self._render, asked.ends)
+        return chat or turns.spliced(prompt, keys, self._render, asked.ends)
+
+    def _keeps_thoughts(self, chat: ChatPrompt) -> bool:
+        """Whether thoughts are to be kept, and the template does not do that itself."""
+        variables = {**self._chats.variables, **self._variables(chat)}
+        wants = variables.get(PRESERVE_THINKING) is True
+        return wants and not self._chats.keeps_thoughts(variables)
 
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
@@ -124,7 +139,9 @@ class PromptTokens:
         tail = _tail_of(chat.rendered)
         if self._turns is None or keys is None:
             return Tokenised(ids, tail, prefill)
-        return Tokenised(ids, tail, prefill, self._turns.origin(prompt, keys, chat, ids))
+        keeps = self._keeps_thoughts(prompt)
+        origin = self._turns.origin(prompt, keys, chat, ids, keeps_thoughts=keeps)
+        return Tokenised(ids, tail, prefill, origin)
 
     def _joined(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 MAX_CHARACTERS = 16 << 10  # of all that a request gives: some of it is remembered with its prompt
+# Some templates know it. For others turns are put back as they were generated.
+PRESERVE_THINKING = "preserve_thinking"
 
 Scalar = str | int | float | bool | None
 

@@ -19,7 +19,7 @@ from gateway.prompts.messages import Message
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted, with_system
 from gateway.prompts.templates.forms import Tool, given_of
-from gateway.prompts.templates.probing import find_traits
+from gateway.prompts.templates.probing import chat_of, find_traits
 from gateway.prompts.templates.shapes import (
     ONE_TOOL,
     TurnKind,
@@ -28,6 +28,7 @@ from gateway.prompts.templates.shapes import (
     shape_of,
     shortened,
     shows_tool,
+    thoughts_of,
     words_of,
 )
 from gateway.turn_formats.turn_format import ToolsText
@@ -49,6 +50,7 @@ class FittedTemplate:
         self.traits = find_traits(self._template)
         self._tools_text: ToolsText | None = None
         self._known = lru_cache(_VERDICTS)(self._missed)
+        self._keeps = lru_cache(_VERDICTS)(self._keeps_all)
 
     def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
         """The same, which tells of tools by `tools_text` where the template shows none."""
@@ -80,6 +82,20 @@ class FittedTemplate:
         given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
         return self._template.render({**variables, **given})
 
+    def shows_thoughts(self, spelled: str, variables: Variables) -> bool:
+        """Whether a small chat, spelled as `probing.py` has it, is shown with all its thoughts."""
+        said = chat_of(spelled)
+        tools = ONE_TOOL if "c" in spelled else None
+        try:
+            text = self.render(self.fitted(said), tools, variables, asks=True)
+        except CannotRender:
+            return False
+        return all(thought in text for thought in thoughts_of(said))
+
+    def keeps_thoughts(self, variables: Variables) -> bool:
+        """Whether no thought is dropped, in a loop of calls or before it."""
+        return self._keeps(tuple(sorted(variables.items())))
+
     def check(
         self, messages: Sequence[Message], variables: Variables, *, has_tools: bool, asks: bool
     ) -> None:
@@ -102,6 +118,10 @@ class FittedTemplate:
                 "the model's chat template would not show this message, or not in its place",
                 param=messages[place].param,
             )
+
+    def _keeps_all(self, variables: _Items) -> bool:
+        chats = ("u ar u", "u arc t", "u arc t a u")
+        return all(self.shows_thoughts(one, dict(variables)) for one in chats)
 
     def _missed(
         self, kinds: Sequence[TurnKind], variables: _Items, has_tools: bool, asks: bool

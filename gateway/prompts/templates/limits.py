@@ -7,11 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.prompts.templates.compiled import CannotRender
+from gateway.prompts.template_variables import PRESERVE_THINKING
 from gateway.prompts.templates.fitted import FittedTemplate, Variables
-from gateway.prompts.templates.forms import Tool
-from gateway.prompts.templates.probing import chat_of
-from gateway.prompts.templates.shapes import ONE_TOOL, thoughts_of
 
 
 class Limit(Struct, frozen=True):
@@ -79,6 +76,7 @@ _TOLD_TOOLS = Limit("tools", "shown in a message of the system")
 _NO_TOOLS = Limit("tools", "refused, unless none may be called; --chat-template names a template")
 _NO_THOUGHTS = Limit("thinking that is sent back", "dropped")
 _NO_EARLIER_THOUGHTS = Limit("thinking of earlier turns", "dropped")
+_KEPT_THOUGHTS = Limit("thinking of earlier turns", "kept where the turn was generated here")
 
 
 def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
@@ -92,27 +90,10 @@ def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
 
 def _dropped(template: FittedTemplate, variables: Variables) -> Iterator[Limit]:
     """The thoughts that are left out of the prompt."""
-    if _shows_thoughts(template, "u ar u", variables):
+    if template.shows_thoughts("u ar u", variables):
         return
-    now = _shows_thoughts(template, "u arc t", variables, ONE_TOOL)
+    if variables.get(PRESERVE_THINKING) is True:
+        yield _KEPT_THOUGHTS
+        return
+    now = template.shows_thoughts("u arc t", variables)
     yield _NO_EARLIER_THOUGHTS if now else _NO_THOUGHTS
-
-
-def _shows_thoughts(
-    template: FittedTemplate,
-    spelled: str,
-    variables: Variables,
-    tools: list[Tool] | None = None,
-) -> bool:
-    text = _text(template, spelled, variables, tools)
-    return all(thought in text for thought in thoughts_of(chat_of(spelled)))
-
-
-def _text(
-    template: FittedTemplate, spelled: str, variables: Variables, tools: list[Tool] | None
-) -> str:
-    """The chat's text; empty where it cannot be rendered."""
-    try:
-        return template.render(template.fitted(chat_of(spelled)), tools, variables, asks=True)
-    except CannotRender:
-        return ""

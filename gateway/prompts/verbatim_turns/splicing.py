@@ -47,6 +47,7 @@ class SplicedChat:
 
     rendered: Rendered
     splices: tuple[Splice, ...] = ()
+    parent: bytes | None = None  # the key of the turn behind which it goes on, all in one splice
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
         """All of it in order: what is to be tokenised, and tokens."""

@@ -22,13 +22,17 @@ class GeneratedTurn:
     said: Said
     last_marker: str | None  # the last control token that the model wrote in it
     written: bytes = b""  # digest of how the template wrote it, once that was read as `said`
+    # Where thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
+    since: TokenIds | None = None
+    parent: bytes | None = None
 
     @property
     def size(self) -> int:
         """About how many bytes it takes."""
         said = self.said
         calls = sum(len(part) for call in said.calls for part in call)
-        return self.token_ids.nbytes + 4 * (len(said.reasoning) + len(said.text) + calls)
+        since = 0 if self.since is None else self.since.nbytes
+        return since + self.token_ids.nbytes + 4 * (len(said.reasoning) + len(said.text) + calls)
 
 
 class TurnMemory(TenantMemory[GeneratedTurn]):

@@ -30,6 +30,7 @@ from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
 from gateway.prompts.messages import Message, Reasoning, Text, ToolResult
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim_turns.history import Marks, Render, continued
 from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
 from gateway.prompts.verbatim_turns.splicing import (
     ChatHash,
@@ -47,8 +48,6 @@ from gateway.turn_formats.turn_format import TurnParser
 
 _RENDERINGS = 3  # of a chat with turns put back; one more without
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
-
-Render = Callable[[ChatPrompt], Rendered]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,36 @@ class VerbatimTurns:
             found = {place: found[place] for place in splices}
         return SplicedChat(render(chat))
 
+    def continued(
+        self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
+    ) -> SplicedChat | None:
+        """`chat` behind the very tokens of all up to its last turn that is remembered, if one is.
+
+        So it has its thoughts, whatever the template does with them.
+        """
+        if not self.memory.knows(keys.tenant_id):
+            return None
+
+        def find(key: bytes) -> GeneratedTurn | None:
+            return self.memory.find(keys.tenant_id, key)
+
+        marks = Marks(self._texts(ends), self._opening)
+        found = continued(chat, keys.of_turns, find, render, marks)
+        if found is not None:
+            # So that the first of a chat stays longest.
+            for key in reversed([*keys.of_turns.values()]):
+                if find(key) is not None:
+                    self.memory.use(keys.tenant_id, key)
+        return found
+
     def origin(
-        self, chat: ChatPrompt, keys: ChatKeys, prompt: SplicedChat, token_ids: TokenIds
+        self,
+        chat: ChatPrompt,
+        keys: ChatKeys,
+        prompt: SplicedChat,
+        token_ids: TokenIds,
+        *,
+        keeps_thoughts: bool = False,
     ) -> Origin | None:
         """Where the answer to `chat`, which became `token_ids`, is generated.
 
@@ -125,7 +152,12 @@ class VerbatimTurns:
         ids = self._tokenizer.encode(opened, add_special_tokens=False)
         if not np.array_equal(token_ids[len(token_ids) - len(ids) :], ids):
             return None
-        return Origin(keys.tenant_id, keys.chain, begin, prompt.digest(begin), ids)
+        found = Origin(keys.tenant_id, keys.chain, begin, prompt.digest(begin), ids)
+        if not keeps_thoughts:
+            return found
+        known = 0 if prompt.parent is None else len(prompt.splices[0].token_ids)
+        since = token_ids[known : len(token_ids) - len(ids)]
+        return replace(found, since=since, parent=prompt.parent)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
         """Keep an answer that came to its end: its tokens, and what they were read as."""
@@ -143,6 +175,8 @@ class VerbatimTurns:
             np.concatenate([origin.opened, np.array(token_ids, np.int32)]),
             said,
             controls[-1] if controls else None,
+            since=origin.since,
+            parent=origin.parent,
         )
         self.memory.add(origin.tenant_id, key.digest(), turn)
 

@@ -13,7 +13,16 @@ import pytest
 import tokenizers
 
 from engine.link.messages import Welcome
-from tests.gateway.support.agents import AGENTS, RECORDED, SYSTEM, Agent, Stage, Used, staged
+from tests.gateway.support.agents import (
+    AGENTS,
+    RECORDED,
+    SYSTEM,
+    Agent,
+    OpenAIAgent,
+    Stage,
+    Used,
+    staged,
+)
 from tests.gateway.support.tool_models import ToolModel
 from tests.zoo.families import family
 from tests.zoo.family import Family
@@ -36,6 +45,18 @@ FAMILIES = {
     "gpt-oss": _HARMONY,
     "mistral-nemo": _NONE,
 }
+# Whose templates drop thoughts, in a loop of calls or at the next question.
+DROPPING = {
+    "r1-distill-qwen": _THINK,
+    "r1-distill-llama": _THINK,
+    "deepseek-v3": _THINK,
+    "deepseek-v3.1": _THINK,
+    "qwen3": _THINK,
+    "qwen3.6": _THINK,
+    "gpt-oss": _HARMONY,
+    "mistral-v13-thinks": ("[THINK]", "[/THINK]"),
+}
+KEPT = '{"preserve_thinking": true}'
 
 
 @dataclass(frozen=True)
@@ -53,7 +74,7 @@ def model_of(name: str, directory: Path) -> ZooModel:
     one = family(name)
     one.write(directory)
     inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    opens, closes = FAMILIES[name]
+    opens, closes = (FAMILIES | DROPPING)[name]
     return ZooModel(one.tools or "", directory, inner, opens, closes, one)
 
 
@@ -67,6 +88,17 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
     return [reused(*pair) for pair in pairwise([agent.turn() for _ in RECORDED])]
 
 
+def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
+    """The same where each turn is asked for by a question of its own."""
+    stage.play([RECORDED[-1], *RECORDED[:2], RECORDED[-1]])
+    turns = []
+    for question in ("And tomorrow?", "And then?", None, None):
+        if question is not None:
+            agent.said(question)
+        turns.append(agent.turn())
+    return [reused(*pair) for pair in pairwise(turns)]
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_agents_next_turn_finds_the_last_one(name: str, tmp_path: Path) -> None:
     model = model_of(name, tmp_path / "model")
@@ -75,4 +107,21 @@ def test_an_agents_next_turn_finds_the_last_one(name: str, tmp_path: Path) -> No
             dialect: play_all(stage, agent(http, system=f"{dialect}: {SYSTEM}"))
             for dialect, agent in AGENTS.items()
         }
+    assert min(map(min, found.values())) >= REUSED, found
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template_drops(
+    name: str, tmp_path: Path
+) -> None:
+    model = model_of(name, tmp_path / "model")
+    settings = {"default_chat_template_kwargs": KEPT}
+    with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:
+        found = {
+            dialect: play_all(stage, agent(http, system=f"{dialect}: {SYSTEM}"))
+            for dialect, agent in AGENTS.items()
+        }
+        asks = OpenAIAgent(http, keeps_reasoning=False)
+        found["asking again"] = play_all(stage, asks)
+        found["asking again"] += follow_up(stage, asks)
     assert min(map(min, found.values())) >= REUSED, found

@@ -82,3 +82,10 @@ def test_a_variable_that_keeps_thoughts() -> None:
     for keeps in (False, True):
         told = {one.cannot for one in limits_of(template, {"preserve_thinking": keeps})}
         assert ("thinking of earlier turns" in told) == (not keeps)
+
+
+def test_a_variable_that_the_template_does_not_know() -> None:
+    template = FittedTemplate(family("r1-distill-qwen").template(), {})
+    told = {one.cannot: one.instead for one in limits_of(template, {"preserve_thinking": True})}
+    assert told["thinking of earlier turns"] == "kept where the turn was generated here"
+    assert "thinking that is sent back" in {one.cannot for one in limits_of(template, {})}

@@ -15,9 +15,10 @@ from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.messages import Message, Reasoning, Text
 from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.verbatim_turns.history import Render
 from gateway.prompts.verbatim_turns.splicing import SplicedChat
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
-from gateway.prompts.verbatim_turns.verbatim import Render, VerbatimTurns
+from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.turn_formats.pieces import TextPiece
 from tests.gateway.support.families import FAMILIES, Family
 from tests.gateway.support.manual_clock import ManualClock

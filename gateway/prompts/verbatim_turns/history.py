@@ -1,0 +1,122 @@
+"""A chat that goes on behind what the model has seen and said of it, token for token.
+
+Templates that drop thoughts write earlier turns anew with each request, and some not even as the
+model wrote them. Where a client or the operator wants thoughts kept, all up to the last turn that
+is remembered are the tokens that there were, and only what follows it is rendered.
+
+Knows: rendered chats, remembered turns. Does not know: who wants this (`prompt_tokens.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.generation_request import ChatPrompt
+from gateway.prompts.messages import Message, Reasoning
+from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.verbatim_turns.splicing import (
+    START,
+    Place,
+    Splice,
+    SplicedChat,
+    before_control,
+    before_trailing,
+    between,
+    end_of,
+)
+from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn
+
+Render = Callable[[ChatPrompt], Rendered]
+Find = Callable[[bytes], GeneratedTurn | None]
+
+
+class Marks(NamedTuple):
+    """Control tokens by what they do."""
+
+    ends: frozenset[str]  # of turns
+    opening: frozenset[str]  # the reasoning that follows
+
+
+def continued(
+    chat: ChatPrompt, keys: Mapping[int, bytes], find: Find, render: Render, marks: Marks
+) -> SplicedChat | None:
+    """`chat` behind the tokens up to its last turn that is remembered; None where none is.
+
+    `keys` are those of turns, by place. Raises what `render` raises.
+    """
+    for place in sorted(keys, reverse=True):
+        known = _tokens_to(keys[place], find)
+        if known is None:
+            continue
+        rendered = render(_without_thoughts(chat, place + 1))
+        end = _end_of_turn(chat, place, rendered, render, marks)
+        if end is None:
+            return None
+        return SplicedChat(rendered, (Splice(START, end, known),), keys[place])
+    return None
+
+
+def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
+    """All tokens up to the end of a turn, if each turn on the way is remembered."""
+    parts: list[TokenIds] = []
+    at: bytes | None = key
+    while at is not None:
+        turn = find(at)
+        if turn is None or turn.since is None:
+            return None
+        parts += [turn.token_ids, turn.since]
+        at = turn.parent
+    return np.concatenate(parts[::-1])
+
+
+def _end_of_turn(
+    chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
+) -> Place | None:
+    """Where the turn ends, before the token that says so; None where that cannot be told."""
+    whole = render(_ending(chat, place + 1, asks=False))
+    end = _before_end(whole, marks.ends)
+    if _begins_with(rendered, end, whole):
+        return end
+    asked = render(_ending(chat, place, asks=True))  # the turn is written in another way now
+    begin = before_trailing(asked, marks.opening)
+    if not _begins_with(rendered, begin, asked):
+        return None
+    return before_control(rendered, begin, marks.ends)
+
+
+def _before_end(whole: Rendered, ends: frozenset[str]) -> Place:
+    """The end of what a last turn says; a token that closes it comes after that."""
+    pieces = whole.pieces
+    is_closed = len(pieces) > 1 and pieces[-2] in ends and not pieces[-1].strip()
+    return Place(len(pieces) - 3, len(pieces[-3])) if is_closed else end_of(whole)
+
+
+def _ending(chat: ChatPrompt, length: int, *, asks: bool) -> ChatPrompt:
+    begun = replace(chat, add_generation_prompt=asks, continue_final_message=False)
+    return _without_thoughts(replace(begun, messages=chat.messages[:length]), length)
+
+
+def _without_thoughts(chat: ChatPrompt, length: int) -> ChatPrompt:
+    """`chat`, whose first messages have no thoughts: the tokens that stand for them do."""
+    first = tuple(map(_silent, chat.messages[:length]))
+    return replace(chat, messages=(*first, *chat.messages[length:]))
+
+
+def _silent(message: Message) -> Message:
+    parts = tuple(part for part in message.parts if not isinstance(part, Reasoning))
+    return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)
+
+
+def _begins_with(rendered: Rendered, end: Place, other: Rendered) -> bool:
+    """Whether `rendered` begins as `other` does up to `end`."""
+    if len(rendered.pieces) <= end.piece:
+        return False
+    wanted: Sequence[str] = between(other, START, end).pieces
+    found = rendered.pieces[: end.piece + 1]
+    return found[:-1] == wanted[:-1] and found[-1].startswith(wanted[-1])
