@@ -43,6 +43,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_unread_bytes: int = 8 << 20
     max_tenant_unread_bytes: int = 32 << 20
     max_all_unread_bytes: int = 128 << 20
+    # Of answers that are not streamed, until they are sent; likewise.
+    max_answer_bytes: int = 64 << 20
+    max_tenant_answer_bytes: int = 128 << 20
+    max_all_answer_bytes: int = 256 << 20
     stalled_write_s: float = 30.0  # a client that hardly reads for so long is cut off
     keep_alive_s: float = 10.0  # of silence before the first token, for dialects that have pings
     default_max_tokens: int = 16384  # of a chat that sets none; less if the context is shorter

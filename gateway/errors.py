@@ -2,6 +2,7 @@
 
 GatewayError
  |- BadRequest                400  a bound, a type, a value; `param` names the field
+ |   `- AnswerTooLarge        400  more of its answer is to be held than may be
  |- Unauthenticated           401  no key, a malformed one, an unknown, revoked or expired one
  |- Forbidden                 403  the key is good, its tenant is disabled
  |- NotFound                  404  a route, a model, a tenant, a key
@@ -64,6 +65,18 @@ class BadRequest(GatewayError):
 
     status = 400
     code = "invalid_value"
+
+
+class AnswerTooLarge(BadRequest):
+    """An answer that is sent whole takes more memory than one may."""
+
+    code = "answer_too_large"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this answer is too large to be sent whole; stream it, or ask for fewer choices, "
+            "tokens or log-probabilities"
+        )
 
 
 class Unauthenticated(GatewayError):

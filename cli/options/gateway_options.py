@@ -204,6 +204,17 @@ BOUNDS_FLAGS = {
         "Most bytes of all streams that wait likewise; beyond it the longest of the tenant that "
         "has most is cut off."
     ),
+    "max_answer_bytes": bound(
+        "Most bytes that are held of an answer that is not streamed, in each worker; beyond it the "
+        "request ends with an error."
+    ),
+    "max_tenant_answer_bytes": bound(
+        "Most bytes of a tenant's answers that are held likewise; beyond it its longest ends."
+    ),
+    "max_all_answer_bytes": bound(
+        "Most bytes of all answers that are held likewise; beyond it the longest of the "
+        "tenant that has most ends."
+    ),
     "stalled_write_s": bound(
         "Seconds over which a client has to read a KiB a second of what waits for it; one that "
         "does not is cut off."

@@ -17,15 +17,18 @@ from fastapi import Request, Response
 from gateway.config import Bounds
 from gateway.dialects.finished_choice import FinishedChoice, gather
 from gateway.dialects.keep_alive import KeepAlive, with_pauses
+from gateway.dialects.lazy_json import Fragments, fragments, piece
 from gateway.errors import GatewayError
 from gateway.generation.answering import Answer, Answering
-from gateway.generation.choice import Event
+from gateway.generation.choice import Delta, Event
 from gateway.http.body import Body, Part, is_flat, parse_steps, read_body
 from gateway.http.event_stream import EventStream
 from gateway.http.request_head import running_request, until_gone
+from gateway.http.whole_answer import answer_of, gathered
 from gateway.limits.limits import RateStatus
 from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
+from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import GenerationRequest
 from gateway.usage.request_metrics import Usage
 
@@ -107,21 +110,40 @@ class DialectRequest:
     headers: dict[str, str] = field(default_factory=dict)  # known once the request is admitted
     ending: Ending | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
+    echoed: int = 0  # work to spell what of the prompts comes with the answer, in characters
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:
         """The answer, whole or as it comes."""
         if stream:
             frames, last = self._frames(answering), self.rendering.last
             return EventStream(frames, last, self.headers, self.error_event)
-        whole = await until_gone(self.request.receive, self._whole(answering))
-        return json_response(msgspec.json.encode(whole), self.headers)
+        return await until_gone(self.request.receive, self._whole(answering))
 
-    async def _whole(self, answering: Answering) -> msgspec.Struct:
+    async def _whole(self, answering: Answering) -> Response:
+        held = gathered(self.request.scope)
         async with self._answer(answering, is_whole=True) as answer:
             self.headers.update(self.rendering.headers(self.permit.standing))
-            choices = await gather(answer.events)
+            choices = await gather(answer.events, held.grow)
             await self._end(choices, answer)
-            return self.rendering.whole(choices, self._usage(answer))
+            usage = self._usage(answer)
+        pieces = self._pieces(choices, usage, answering.admission)
+        return await answer_of(pieces, self.headers)
+
+    async def _pieces(
+        self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
+    ) -> AsyncGenerator[bytes, None]:
+        """The JSON of a whole answer; a large one is made off the loop, as its pieces are wanted.
+
+        It was computed and charged, so it is not refused where a tenant has much work.
+        """
+        spelled = self._spelled(choices, usage)
+        work = self.echoed + sum(choice.work for choice in choices)
+        caller = self.permit.caller
+        while made := await admission.off_the_loop(caller, piece(spelled), work, may_refuse=False):
+            yield made
+
+    def _spelled(self, choices: Sequence[FinishedChoice], usage: Usage) -> Fragments:
+        yield from fragments(self.rendering.whole(choices, usage))
 
     async def _frames(self, answering: Answering) -> AsyncGenerator[bytes, None]:
         rendering = self.rendering
@@ -135,13 +157,26 @@ class DialectRequest:
                     continue
                 begun = b"" if has_begun else rendering.begin(self._usage(answer)) or b""
                 has_begun = True
-                frame = begun + (rendering.frame(event) or b"")
+                if isinstance(event, Delta) and (event.reused or not event.token_ids):
+                    frame = begun + await self._first_frame(event, answering.admission)
+                else:
+                    frame = begun + (rendering.frame(event) or b"")
                 if frame:
                     yield frame
             await self._end((), answer)
             last = rendering.usage_frame(self._usage(answer))
             if last is not None:
                 yield last
+
+    async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
+        """The frame of an event that may be a choice's first, with what is told of its prompt."""
+
+        def work() -> Steps[bytes]:
+            yield from ()
+            return self.rendering.frame(event) or b""
+
+        size = self.echoed + (0 if event.prompt is None else event.prompt.work)
+        return await admission.off_the_loop(self.permit.caller, work(), size, may_refuse=False)
 
     async def _end(self, choices: Sequence[FinishedChoice], answer: Answer) -> None:
         if self.ending is not None:

@@ -5,15 +5,16 @@ Knows: events and pieces. Does not know: how they are rendered.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Iterator
+from array import array
+from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from io import StringIO
 from typing import Any
 
 import msgspec
 
-from engine.link.messages import TokenLogprobs
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
+from gateway.generation.packed_logprobs import PackedLogprobs
 from gateway.turn_formats.pieces import (
     CallArguments,
     CallStarted,
@@ -41,6 +42,10 @@ class FinishedCall:
 
 FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
+_PIECE_BYTES = 128  # beside its text
+_CHARACTER_BYTES = 4  # at most
+_BYTES_PER_CHARACTER = 16  # of text: as much work as a character to be tokenised
+
 
 @dataclass(frozen=True, slots=True)
 class FinishedChoice:
@@ -48,8 +53,8 @@ class FinishedChoice:
 
     index: int
     pieces: tuple[FinishedPiece, ...]  # of a kind never two beside each other, but for calls
-    token_ids: tuple[int, ...]
-    logprobs: tuple[TokenLogprobs, ...] | None
+    token_ids: Sequence[int]
+    logprobs: PackedLogprobs | None
     end: ChoiceEnded
     prompt: ScoredPrompt | None = None
 
@@ -68,42 +73,69 @@ class FinishedChoice:
         """All calls."""
         return [piece for piece in self.pieces if isinstance(piece, FinishedCall)]
 
+    @property
+    def work(self) -> int:
+        """How much work it is to spell it, in characters to be tokenised."""
+        scored = 0 if self.prompt is None else self.prompt.work
+        logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
+        said = sum(map(_size_of, self.pieces)) + len(self.token_ids)
+        return scored + logprobs + said // _BYTES_PER_CHARACTER
 
-async def gather(events: AsyncIterable[Event]) -> list[FinishedChoice]:
-    """All choices of an answer, in the order of their index."""
+
+def _size_of(piece: FinishedPiece) -> int:
+    return _PIECE_BYTES + len(piece.arguments if isinstance(piece, FinishedCall) else piece.text)
+
+
+async def gather(
+    events: AsyncIterable[Event], grew: Callable[[int], None] = lambda _: None
+) -> list[FinishedChoice]:
+    """All choices of an answer, in the order of their index.
+
+    `grew` is told how many bytes more they take, whenever they do; less, where one begins anew.
+    """
     gathering: dict[int, _Gathering] = {}
     finished = []
     async for event in events:
         choice = gathering.setdefault(event.index, _Gathering())
         if isinstance(event, Delta):
+            before = choice.nbytes
             if event.is_restart:
                 choice = gathering[event.index] = _Gathering()
             choice.add(event)
+            grew(choice.nbytes - before)
         else:
             finished.append(choice.finished(event))
+            del gathering[event.index]
     return sorted(finished, key=lambda choice: choice.index)
 
 
 @dataclass(slots=True)
 class _Gathering:
-    pieces: list[Piece] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] | None = None
+    """One choice, as far as it has come, in little memory."""
+
+    nbytes: int = 0
+    turn: _JoinedPieces = field(default_factory=lambda: _JoinedPieces())
+    token_ids: array[int] = field(default_factory=lambda: array("i"))
+    logprobs: PackedLogprobs | None = None
     prompt: ScoredPrompt | None = None
 
     def add(self, delta: Delta) -> None:
-        self.prompt = self.prompt or delta.prompt
-        self.pieces += pieces_of(delta)
-        self.token_ids += delta.token_ids
+        if self.prompt is None and delta.prompt is not None:
+            self.prompt = delta.prompt.packed()
+            self.nbytes += self.prompt.nbytes
+        for piece in pieces_of(delta):
+            self.nbytes += self.turn.add(piece)
+        self.token_ids.extend(delta.token_ids)
+        self.nbytes += self.token_ids.itemsize * len(delta.token_ids)
         if delta.logprobs is not None:
-            self.logprobs = self.logprobs or []
-            self.logprobs += delta.logprobs
+            self.logprobs = PackedLogprobs() if self.logprobs is None else self.logprobs
+            before = self.logprobs.nbytes
+            self.logprobs.extend(delta.logprobs)
+            self.nbytes += self.logprobs.nbytes - before
 
     def finished(self, end: ChoiceEnded) -> FinishedChoice:
-        logprobs = None if self.logprobs is None else tuple(self.logprobs)
-        pieces = tuple(_joined(self.pieces))
-        token_ids = tuple(self.token_ids)
-        return FinishedChoice(end.index, pieces, token_ids, logprobs, end, self.prompt)
+        pieces = self.turn.finished()
+        return FinishedChoice(end.index, pieces, self.token_ids, self.logprobs, end, self.prompt)
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:
@@ -113,24 +145,41 @@ def pieces_of(delta: Delta) -> tuple[Piece, ...]:
     return (TextPiece(delta.text),) if delta.text else ()
 
 
-def _joined(pieces: Iterable[Piece]) -> Iterator[FinishedPiece]:
+class _JoinedPieces:
     """Pieces of a kind that stand together as one, and each call with its arguments."""
-    for _, some in groupby(_in_calls(pieces), key=lambda pair: pair[0]):
-        first, *rest = [piece for _, piece in some]
-        texts = "".join(piece.text for piece in rest if not isinstance(piece, CallStarted))
-        match first:
+
+    def __init__(self) -> None:
+        self._closed: list[FinishedPiece] = []
+        self._open: Piece | None = None  # the first of those that are joined
+        self._text = StringIO()
+
+    def add(self, piece: Piece) -> int:
+        """Put one more behind the others; returns how many bytes it takes at most."""
+        begins = self._begins(piece)
+        if begins:
+            self._close()
+            self._open = piece
+        text = "" if isinstance(piece, CallStarted) else piece.text
+        self._text.write(text)
+        return begins * _PIECE_BYTES + _CHARACTER_BYTES * len(text)
+
+    def finished(self) -> tuple[FinishedPiece, ...]:
+        """All of it; nothing may be added any more."""
+        self._close()
+        return tuple(self._closed)
+
+    def _begins(self, piece: Piece) -> bool:
+        if isinstance(piece, CallArguments):
+            return False
+        return isinstance(piece, CallStarted) or type(piece) is not type(self._open)
+
+    def _close(self) -> None:
+        text = self._text.getvalue()
+        match self._open:
             case CallStarted(name):
-                yield FinishedCall(name, texts)
-            case TextPiece(text):
-                yield TextPiece(text + texts)
-            case ReasoningPiece(text):
-                yield ReasoningPiece(text + texts)
-
-
-def _in_calls(pieces: Iterable[Piece]) -> Iterator[tuple[object, Piece]]:
-    """Each piece with what it is part of: text, reasoning, or a call of some number."""
-    calls = 0
-    for piece in pieces:
-        calls += isinstance(piece, CallStarted)
-        is_call = isinstance(piece, CallStarted | CallArguments)
-        yield (calls if is_call else type(piece)), piece
+                self._closed.append(FinishedCall(name, text))
+            case TextPiece():
+                self._closed.append(TextPiece(text))
+            case ReasoningPiece():
+                self._closed.append(ReasoningPiece(text))
+        self._open, self._text = None, StringIO()

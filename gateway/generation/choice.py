@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
 from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
+from gateway.generation.packed_logprobs import PackedLogprobs, packed_bytes
 from gateway.generation.stop_strings import StopScanner
 from gateway.prompts.generation_request import TextRules
 from gateway.replicas.attempts import DiedAnswering, StoppedAnswering
@@ -29,8 +29,29 @@ _MAX_AT_ONCE = 16
 class ScoredPrompt(Struct, frozen=True):
     """A prompt, and how likely each of its tokens but the first was, if that was asked."""
 
-    token_ids: tuple[int, ...]
-    logprobs: tuple[TokenLogprobs, ...]
+    spelled: bytes  # token ids as they travel; one object for all choices of a prompt
+    logprobs: Sequence[TokenLogprobs]
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """They are not copied."""
+        return memoryview(self.spelled).cast("i")
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes a packed one takes, beside the ids that it shares with others."""
+        if isinstance(self.logprobs, PackedLogprobs):
+            return self.logprobs.nbytes
+        return sum(map(packed_bytes, self.logprobs))
+
+    @property
+    def work(self) -> int:
+        """How much work it is to spell it, in characters to be tokenised."""
+        return len(self.token_ids) + self.nbytes
+
+    def packed(self) -> ScoredPrompt:
+        """The same in less memory."""
+        return ScoredPrompt(self.spelled, PackedLogprobs(self.logprobs))
 
 
 # Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
@@ -175,7 +196,7 @@ class Choice:
         prompt, self._prompt = self._prompt, None
         if prompt is None:
             return None
-        return ScoredPrompt(tuple(np.frombuffer(prompt, "<i4").tolist()), logprobs or ())
+        return ScoredPrompt(prompt, logprobs or ())
 
     @property
     def _is_over(self) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -25,6 +25,7 @@ from starlette.types import Message, Scope, Send
 
 from gateway.config import Bounds
 from gateway.errors import AnswerNotRead
+from gateway.http.answer_memory import AnswerMemory, Bound
 from gateway.http.request_head import RunningRequest, body_send, running_request
 
 _AT_ONCE = 64 << 10  # bytes that are handed to the connection together: as many as it may hold
@@ -46,50 +47,13 @@ class _Flowing:
     write_paused = False
 
 
-class Backlogs:
+class Backlogs(AnswerMemory):
     """The backlogs of one server. For one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self._most_of_stream = bounds.max_unread_bytes
-        self._most_of_one = bounds.max_tenant_unread_bytes
-        self._most = bounds.max_all_unread_bytes
-        self._held = Counter[str | None]()  # bytes, by tenant
-        self._total = 0
-        self._open: dict[str | None, set[Backlog]] = {}  # those in which something waits
-
-    def __len__(self) -> int:
-        """How many bytes wait now."""
-        return self._total
-
-    def count(self, backlog: Backlog, more: int) -> None:
-        """So many bytes more wait in it than before; cut off whoever has too much now."""
-        tenant_id = backlog.tenant_id
-        self._total += more
-        self._held[tenant_id] += more
-        if backlog.size:
-            self._open.setdefault(tenant_id, set()).add(backlog)
-        else:
-            self._forget(backlog)
-        if (longest := self._too_long(backlog)) is not None:
-            longest.cut_off()
-
-    def _forget(self, backlog: Backlog) -> None:
-        of_tenant = self._open[backlog.tenant_id]
-        of_tenant.discard(backlog)
-        if not of_tenant:
-            del self._open[backlog.tenant_id], self._held[backlog.tenant_id]
-
-    def _too_long(self, backlog: Backlog) -> Backlog | None:
-        if backlog.size > self._most_of_stream:
-            return backlog
-        if self._held[backlog.tenant_id] > self._most_of_one:
-            return self._longest(backlog.tenant_id)
-        if self._total > self._most:
-            return self._longest(max(self._held, key=self._held.__getitem__))
-        return None
-
-    def _longest(self, tenant_id: str | None) -> Backlog:
-        return max(self._open[tenant_id], key=lambda backlog: backlog.size)
+        super().__init__(
+            bounds.max_unread_bytes, bounds.max_tenant_unread_bytes, bounds.max_all_unread_bytes
+        )
 
 
 class Backlog:
@@ -132,8 +96,9 @@ class Backlog:
         if self._has_begun and not self._is_complete:
             await self._hand_over(message)
 
-    def cut_off(self) -> None:
+    def cut_off(self, beyond: Bound) -> None:
         """End the request; nothing waits from now on."""
+        del beyond  # a client that reads more holds less, whichever it is
         _LOG.info("cutting off an answer of which %d bytes wait to be read", self.size)
         self._is_cut = True
         self._running.cut_off(AnswerNotRead())

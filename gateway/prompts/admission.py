@@ -69,8 +69,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 
 T = TypeVar("T")
 
-# Candidates of all tokens of a request's prompts, and two more of each. They are written by the
-# event loop at 3 us each, and everybody waits for that.
+# Candidates of all tokens of a request's prompts, and two more of each: they come in one message.
 _MAX_SCORED = 1 << 17
 _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
 
@@ -217,11 +216,16 @@ class Admission:
 
         return await self.off_the_loop(caller, work(), size_of(prompt))
 
-    async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """What `work` gives, from another thread if it is as much as `size` characters are."""
+    async def off_the_loop(
+        self, caller: Caller, work: Steps[T], size: int, *, may_refuse: bool = True
+    ) -> T:
+        """What `work` gives, from another thread if it is as much as `size` characters are.
+
+        `may_refuse` is as in `FairExecutor.run`.
+        """
         if size <= INLINE_SIZE:
             return at_once(work)
-        return await self._pool.run(caller.tenant_id, work, size)
+        return await self._pool.run(caller.tenant_id, work, size, may_refuse=may_refuse)
 
     def _prepare_all(
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
@@ -323,7 +327,7 @@ def _generates(
 
 
 def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
-    """BadRequest for log-probabilities of prompts that would hold up everybody to be written."""
+    """BadRequest for more log-probabilities of prompts than may come at once."""
     likeliest = wanted.sampling.prompt_logprobs
     if likeliest is None:
         return

@@ -41,13 +41,14 @@ class FairExecutor:
         many = max(1, threads // 2)
         self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
 
-    async def run(self, tenant_id: str, work: Steps[T], size: int) -> T:
+    async def run(self, tenant_id: str, work: Steps[T], size: int, *, may_refuse: bool = True) -> T:
         """What `work` returns; it takes as long as `size` characters take to be tokenised.
 
-        TooManyRequests if too much work of this tenant waits already; Unavailable once closed.
+        TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
+        Unavailable once closed.
         """
         lane = self._large if size > LARGE else self._small
-        return await lane.run(tenant_id, work)
+        return await lane.run(tenant_id, work, may_refuse=may_refuse)
 
     def close(self) -> None:
         """End the threads when they have done their step; what they have not done fails."""
@@ -71,12 +72,12 @@ class _Lane:
         self._is_over = False
         self._waiting: dict[str, deque[_Job]] = {}  # in the order of their turns
 
-    async def run(self, tenant_id: str, work: Steps[T]) -> T:
+    async def run(self, tenant_id: str, work: Steps[T], *, may_refuse: bool = True) -> T:
         if self._is_over:
             raise shutting_down()
         job = _Job(tenant_id, work)
         queue = self._waiting.setdefault(tenant_id, deque())
-        if len(queue) >= _MAX_WAITING:
+        if may_refuse and len(queue) >= _MAX_WAITING:
             raise TooManyRequests("too many prompts of this tenant wait", retry_after_s=1.0)
         queue.append(job)
         self._begin_steps()

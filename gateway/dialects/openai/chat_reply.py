@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice
+from gateway.dialects.lazy_json import LazyList, listed_now
 from gateway.dialects.openai.logprobs import chat_logprobs
 from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
 from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
@@ -78,7 +79,7 @@ class ChatReply(ReplyFormat):
         return ChatChunkChoice(event.index, delta, self._logprobs(event), token_ids=ids)
 
     def reply(
-        self, choices: list[ChatChunkChoice], usage: UsageReply | UnsetType | None
+        self, choices: Sequence[ChatChunkChoice], usage: UsageReply | UnsetType | None
     ) -> ChatChunk:
         """A chunk of the answer."""
         prompt, self.prompt = self.prompt, UNSET
@@ -93,12 +94,12 @@ class ChatReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
-        """The whole answer."""
+        """The whole answer, of which each choice is made when its turn comes."""
         return ChatCompletion(
             id=self.id,
             created=self.created,
             model=self.model,
-            choices=[self._choice(choice) for choice in choices],
+            choices=LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1),
             usage=usage_reply(usage),
             prompt_logprobs=prompt_logprobs(
                 self.tokenizer, choices[0].prompt, self.prompt_logprobs
@@ -195,4 +196,6 @@ class ChatReply(ReplyFormat):
         begins = choice.index not in self.told
         if choice.token_ids:
             self.told.add(choice.index)
-        return chat_logprobs(self.tokenizer, choice.token_ids, choice.logprobs, begins=begins)
+        listed = LazyList if isinstance(choice, FinishedChoice) else listed_now
+        told = choice.token_ids, choice.logprobs
+        return chat_logprobs(self.tokenizer, *told, begins=begins, listed=listed)

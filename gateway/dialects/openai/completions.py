@@ -12,6 +12,7 @@ from msgspec import UnsetType
 from gateway.config import Bounds
 from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.lazy_json import LazyList, listed_now
 from gateway.dialects.openai.logprobs import Offsets, completion_logprobs
 from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
 from gateway.dialects.openai.prompts import prompts_of
@@ -95,7 +96,7 @@ class CompletionReply(ReplyFormat):
         return CompletionChoice(event.index, text, logprobs, prompt_token_ids=prompt, token_ids=ids)
 
     def reply(
-        self, choices: list[CompletionChoice], usage: UsageReply | UnsetType | None
+        self, choices: Sequence[CompletionChoice], usage: UsageReply | UnsetType | None
     ) -> Completion:
         """The answer, or a chunk of it."""
         return Completion(
@@ -103,8 +104,9 @@ class CompletionReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
-        """The whole answer."""
-        reply = self.reply([self._choice(choice) for choice in choices], usage_reply(usage))
+        """The whole answer, of which each choice is made when its turn comes."""
+        made = LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1)
+        reply = self.reply(made, usage_reply(usage))
         return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))
 
     def _choice(self, choice: FinishedChoice) -> CompletionChoice:
@@ -139,4 +141,7 @@ class CompletionReply(ReplyFormat):
             self.offsets[choice.index] = offsets
         reported = choice.logprobs or ()
         token_ids = choice.token_ids[: len(reported)]
-        return completion_logprobs(self.tokenizer, token_ids, reported, offsets, echoed)
+        listed = LazyList if isinstance(choice, FinishedChoice) else listed_now
+        return completion_logprobs(
+            self.tokenizer, token_ids, reported, offsets, echoed, listed=listed
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.link.messages import TokenLogprobs
+from gateway.dialects.lazy_json import Listed, listed_now
 from gateway.dialects.openai.replies import (
     ChatLogprobs,
     CompletionLogprobs,
@@ -24,15 +25,17 @@ def chat_logprobs(
     logprobs: Sequence[TokenLogprobs],
     *,
     begins: bool,
+    listed: Listed = listed_now,
 ) -> ChatLogprobs:
     """For every token its text, bytes and log-probability, and the likeliest alternatives.
 
     `begins` says that the first of them is the first of its choice.
     """
-    told = zip(token_ids, logprobs, strict=True)
-    return ChatLogprobs(
-        [_chosen(tokenizer, *one, first=begins and not place) for place, one in enumerate(told)]
-    )
+
+    def told(at: int) -> TokenLogprob:
+        return _chosen(tokenizer, token_ids[at], logprobs[at], first=begins and not at)
+
+    return ChatLogprobs(listed(len(logprobs), told))
 
 
 def _chosen(
@@ -71,32 +74,48 @@ def completion_logprobs(
     logprobs: Sequence[TokenLogprobs],
     offsets: Offsets,
     echoed: ScoredPrompt | None = None,
+    *,
+    listed: Listed = listed_now,
 ) -> CompletionLogprobs:
     """The same as parallel lists; `offsets` has seen the choice's tokens before these.
 
     An echoed prompt comes first. Its first token follows nothing, so it has no log-probability.
     """
-    told: list[TokenLogprobs | None] = [*logprobs]
-    if echoed is not None:
-        token_ids, told = [*echoed.token_ids, *token_ids], [None, *echoed.logprobs, *told]
-    names = [token_name(tokenizer, token_id) for token_id in token_ids]
-    tops = [_top_names(tokenizer, *one) for one in zip(names, told, strict=True)]
-    has_tops = any(found is not None and found.top for found in told)
+    prompt = () if echoed is None else echoed.token_ids
+    scores = () if echoed is None else echoed.logprobs
+    before = len(prompt)
+
+    def token(at: int) -> int:
+        return prompt[at] if at < before else token_ids[at - before]
+
+    def found(at: int) -> TokenLogprobs | None:
+        if at >= before:
+            return logprobs[at - before]
+        return scores[at - 1] if at else None
+
+    def logprob(at: int) -> float | None:
+        told = found(at)
+        return None if told is None else finite(told.chosen)
+
+    length = before + len(logprobs)
+    has_tops = any(one.top_ids for one in (*scores[:1], *logprobs[:1]))
     return CompletionLogprobs(
-        tokens=names,
-        token_logprobs=[None if found is None else finite(found.chosen) for found in told],
-        top_logprobs=tops if has_tops else None,
-        text_offset=[offsets.of_next(token_id) for token_id in token_ids],
+        tokens=listed(length, lambda at: token_name(tokenizer, token(at))),
+        token_logprobs=listed(length, logprob),
+        top_logprobs=listed(length, lambda at: _top_names(tokenizer, token(at), found(at)))
+        if has_tops
+        else None,
+        text_offset=listed(length, lambda at: offsets.of_next(token(at))),
     )
 
 
 def _top_names(
-    tokenizer: Tokenizer, name: str, found: TokenLogprobs | None
+    tokenizer: Tokenizer, token_id: int, found: TokenLogprobs | None
 ) -> dict[str, float] | None:
     if found is None:
         return None
     top = {token_name(tokenizer, other): finite(logprob) for other, logprob in found.top}
-    return top | {name: finite(found.chosen)}
+    return top | {token_name(tokenizer, token_id): finite(found.chosen)}
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from engine.link.messages import TokenLogprobs
+from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.openai.logprobs import finite, token_name
 from gateway.dialects.openai.replies import PromptLogprob, PromptLogprobs
 from gateway.generation.choice import ScoredPrompt
@@ -17,8 +18,12 @@ def prompt_logprobs(
     """The likeliest `most` candidates and the token itself; UNSET where nobody asked."""
     if prompt is None or most is None:
         return UNSET
-    told = zip(prompt.token_ids[1:], prompt.logprobs, strict=True)
-    return [None, *(_candidates(tokenizer, *one, most) for one in told)]
+    token_ids, logprobs = prompt.token_ids, prompt.logprobs
+
+    def candidates(at: int) -> dict[int, PromptLogprob] | None:
+        return _candidates(tokenizer, token_ids[at], logprobs[at - 1], most) if at else None
+
+    return LazyList(len(token_ids), candidates)
 
 
 def _candidates(

@@ -88,7 +88,7 @@ class ReplyFormat(ABC):
 
     @abstractmethod
     def reply(
-        self, choices: list[Any], usage: UsageReply | msgspec.UnsetType | None
+        self, choices: Sequence[Any], usage: UsageReply | msgspec.UnsetType | None
     ) -> msgspec.Struct:
         """A chunk with these pieces of choices."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -63,7 +64,7 @@ class TokenLogprob(Struct, frozen=True):
 class ChatLogprobs(Struct, frozen=True):
     """Log-probabilities of a message's tokens."""
 
-    content: list[TokenLogprob]
+    content: Sequence[TokenLogprob]
     refusal: None = None
 
 
@@ -128,7 +129,7 @@ class PromptLogprob(Struct, frozen=True):
 
 
 # For each token of the prompt some candidates by token id, itself among them; None for the first.
-PromptLogprobs = list[dict[int, PromptLogprob] | None]
+PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
@@ -138,7 +139,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: list[ChatChoice]
+    choices: Sequence[ChatChoice]
     usage: UsageReply
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
@@ -197,7 +198,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
-    choices: list[ChatChunkChoice]
+    choices: Sequence[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET  # with the first piece
     service_tier: ServedTier | UnsetType = UNSET
@@ -207,10 +208,10 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
 class CompletionLogprobs(Struct, frozen=True):
     """Log-probabilities of a completion's tokens; `text_offset` counts characters."""
 
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None] | None
-    text_offset: list[int]
+    tokens: Sequence[str]
+    token_logprobs: Sequence[float | None]
+    top_logprobs: Sequence[dict[str, float] | None] | None
+    text_offset: Sequence[int]
 
 
 class CompletionChoice(Struct, frozen=True):
@@ -232,7 +233,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
-    choices: list[CompletionChoice]
+    choices: Sequence[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
     ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
 

@@ -61,7 +61,7 @@ from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
 from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.fair_executor import Steps
-from gateway.prompts.generation_request import GenerationRequest
+from gateway.prompts.generation_request import GenerationRequest, size_of
 
 Understood = TypeVar("Understood")
 T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
@@ -134,7 +134,9 @@ class Reader:
             prompt_logprobs=wire.prompt_logprobs,
             **self._reply_fields(wire),
         )
-        return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
+        echoed = wanted.choices * sum(map(size_of, wanted.prompts)) if wire.echo else 0
+        asked = DialectRequest(wanted, reply, request, permit, echoed=echoed)
+        return asked, bool(wire.stream)
 
     async def read(
         self,

@@ -15,6 +15,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
+from gateway.auth.caller import Caller
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import (
     BYTES_PER_CHARACTER,
@@ -48,6 +49,7 @@ from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.limits.permits import Permit
+from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.tokenizer import TokenIds
 from gateway.usage.request_metrics import Usage
@@ -88,7 +90,9 @@ class ResponsesCreation:
             asked.calls,
             has_output=wanted.has_output,
         )
-        keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)
+        admission = self.reader.parts.answering.admission
+        stored = self.reader.stored
+        keeping = Keeping(stored, permit.caller, admission, rendering, asked.items)
         dialect_request = DialectRequest(
             wanted,
             rendering,
@@ -137,18 +141,29 @@ class Keeping:
     """Stores a response before its end is sent, so that whoever has the end can continue it."""
 
     stored: StoredResponses
-    tenant_id: str
+    caller: Caller
+    admission: Admission
     rendering: ResponseRendering
     items: bytes
 
     async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
         """Store it; `rendering` says in its end whether that went well."""
+        work = sum(choice.work for choice in choices) + len(self.items) // BYTES_PER_CHARACTER
+        reply_id, content = await self.admission.off_the_loop(
+            self.caller, self._content(choices, usage), work, may_refuse=False
+        )
+        self.rendering.is_stored = await self.stored.keep(
+            self.caller.tenant_id, reply_id, time.time(), content
+        )
+
+    def _content(
+        self, choices: Sequence[FinishedChoice], usage: Usage
+    ) -> Steps[tuple[str, Content]]:
+        """The response's id, and what is stored of it."""
+        yield from ()
         self.rendering.take(choices)
         reply = self.rendering.finished(usage)
-        content = Content(Raw(msgspec.json.encode(reply)), Raw(self.items))
-        self.rendering.is_stored = await self.stored.keep(
-            self.tenant_id, reply.id, time.time(), content
-        )
+        return reply.id, Content(Raw(msgspec.json.encode(reply)), Raw(self.items))
 
 
 def _add_creation(router: APIRouter, parts: RouteParts, creation: ResponsesCreation) -> None:

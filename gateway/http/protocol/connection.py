@@ -33,6 +33,7 @@ from gateway.http.protocol.own_cookies import own_cookies
 from gateway.http.protocol.state import State
 from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
+from gateway.http.whole_answer import GatheredAnswers
 
 MAX_LENGTH_DIGITS = 19  # of what fits into 64 bits; leading zeros have a value, but no end
 _ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
@@ -296,6 +297,7 @@ def connection_within(
     given = {
         "bounds": bounds,
         "backlogs": Backlogs(bounds),
+        "gathered": GatheredAnswers(bounds),
         "dialects": dialects,
         "holders": Holders[CountedConnection](max_connections),
         "cors": cors or Cors(),

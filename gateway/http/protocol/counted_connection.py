@@ -23,6 +23,7 @@ from gateway.http.protocol.coalesced_head import CoalescedHead
 from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.read_watch import ReadWatch
 from gateway.http.protocol.state import State
+from gateway.http.whole_answer import GatheredAnswers, let_gather
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
 _GONE_S = 0.05  # at most, until the last words of one that made room have been sent
@@ -45,6 +46,7 @@ class CountedConnection(HttpToolsProtocol):
     dialects: ClassVar[Dialects]
     holders: ClassVar[Holders[CountedConnection]]  # of the port's connections
     backlogs: ClassVar[Backlogs]  # of their streams
+    gathered: ClassVar[GatheredAnswers]
     cors: ClassVar[Cors] = Cors()
     refused = staticmethod(uncounted)  # is given the code of each error sent from here
 
@@ -87,9 +89,10 @@ class CountedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """A request's scope is made; its answer may wait for the client."""
+        """A request's scope is made; its answer is counted while it waits for the client."""
         super().on_message_begin()
         let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
+        let_gather(cast("Scope", self.scope), self.gathered)
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""

@@ -10,7 +10,7 @@ from tests.seams.given_back.gateway_resources import Bodies, Lane, Redis, Turns
 from tests.seams.given_back.interleaving import Resource, play
 from tests.seams.given_back.link_resources import Events, Queries, Routes
 from tests.seams.given_back.owners import play_source, play_staging
-from tests.seams.given_back.request_resources import Answers, PermitsOverRedis
+from tests.seams.given_back.request_resources import Answers, PermitsOverRedis, WholeAnswers
 from tests.seams.given_back.threads import play_compiler, play_lock, play_masks
 
 WAITS: Mapping[str, Callable[[Random], Resource]] = {
@@ -20,6 +20,7 @@ WAITS: Mapping[str, Callable[[Random], Resource]] = {
     "link to Redis": lambda _: Redis(),
     "permits": PermitsOverRedis,
     "answers": lambda _: Answers(),
+    "whole answers": lambda _: WholeAnswers(),
     "events of a request": lambda _: Events(),
     "queries of an engine": lambda _: Queries(),
     "routes": lambda _: Routes(),

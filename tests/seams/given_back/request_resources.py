@@ -12,12 +12,13 @@ from engine.link.messages import Generate, SamplingParams
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
 from gateway.dialects.keep_alive import with_pauses
-from gateway.errors import LimitReached, TooManyRequests, Unavailable
+from gateway.errors import AnswerTooLarge, LimitReached, TooManyRequests, Unavailable
 from gateway.generation.choice import Delta, Event
 from gateway.generation.generation import _merged
 from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
-from gateway.http.request_head import ClientGone, until_gone
+from gateway.http.request_head import ClientGone, RunningRequest, until_gone
+from gateway.http.whole_answer import GatheredAnswers, gathered_by
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Denied, Granted, Hold, Verdict
 from gateway.limits.limits import Limits, Prices, RateStatus
@@ -26,7 +27,7 @@ from gateway.limits.redis import Owed, RedisLimiter, _member, as_begun
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
 from gateway.state.redis.link import RedisLink
-from tests.seams.given_back.gateway_resources import KIB, link_to_nobody
+from tests.seams.given_back.gateway_resources import KIB, TENANTS, link_to_nobody
 from tests.seams.given_back.interleaving import WAIT_S, Resource
 
 T = TypeVar("T")
@@ -153,6 +154,56 @@ class PermitsOverRedis(Resource):
         self.redis.is_slow = True
         self.streams.take("tn", 8)
         self.streams.give_back("tn", 8)
+
+
+class WholeAnswers(Resource):
+    """What is held of answers that are sent whole; who has too much is cut off by whoever grows."""
+
+    refusals = (AnswerTooLarge, TooManyRequests, Unavailable)
+
+    def __init__(self) -> None:
+        self.memory = GatheredAnswers(
+            Bounds(
+                max_answer_bytes=4 * KIB,
+                max_tenant_answer_bytes=8 * KIB,
+                max_all_answer_bytes=12 * KIB,
+            )
+        )
+
+    @asynccontextmanager
+    async def use(self, random: Random) -> AsyncIterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        running = RunningRequest(task)
+        running.tenant_id = random.choice(TENANTS)
+        before = running.error
+        with running.at_end:
+            held = gathered_by(running, self.memory)
+            try:
+                for _ in range(random.randrange(1, 6)):
+                    held.grow(random.choice((KIB // 2, KIB, -KIB // 2)) if held.size else KIB)
+                    await asyncio.sleep(random.choice((0, 0, 1.0)))
+                yield
+            except asyncio.CancelledError:
+                if running.error is before or task.cancelling() > 1:  # its client goes as well
+                    raise
+                raise running.error from None
+
+    def check(self) -> None:
+        assert 0 <= len(self.memory) <= 12 * KIB
+        assert all(0 < size <= 8 * KIB for size in self.memory._held.values())
+        assert len(self.memory) == sum(self.memory._held.values())
+
+    def left(self) -> object:
+        return [*self.memory._held.items(), *self.memory._open.items()]
+
+    async def use_all(self) -> None:
+        for tenant_id in "ab":
+            running = RunningRequest(None)
+            running.tenant_id = tenant_id
+            with running.at_end:
+                gathered_by(running, self.memory).grow(4 * KIB)
+                assert len(self.memory) == 4 * KIB
 
 
 class Sequences:

@@ -31,7 +31,9 @@ from gateway.state.records import Tenant
 from tests.doubles.gateway.served import config_of
 
 PRICES = Prices(computed=1.0, cached=0.25, generated=4.0)
-BOUNDS = Bounds(max_unread_bytes=6 << 10, max_tenant_unread_bytes=12 << 10)
+BOUNDS = Bounds(
+    max_unread_bytes=6 << 10, max_tenant_unread_bytes=12 << 10, max_answer_bytes=2 << 10
+)
 LIMITS = Limits(tokens_per_minute=MAX_RATE, budget=Budget(units=MAX_UNITS, period="total"))
 
 

@@ -77,6 +77,7 @@ class Lane:
         self.seen["told"] += said is not None
         self.seen["left"] += not answer.is_whole
         self.seen["cut off"] += b"answer_not_read" in answer.body
+        self.seen["too large"] += b"too large to be sent whole" in answer.body
         self.seen["lost"] += own.is_lost
         self.seen["moved"] += own.attempts > 0
 
@@ -134,7 +135,7 @@ async def run(
         await asyncio.gather(*map(go, lanes))
         dying.cancel()
         await asyncio.gather(*(lane.check_usage() for lane in lanes))
-        assert len(gateway.kind.backlogs) == 0
+        assert len(gateway.kind.backlogs) == len(gateway.kind.gathered) == 0
     seen = sum((lane.seen for lane in lanes), Counter[str]())
     return list(itertools.chain.from_iterable(lane.wrong for lane in lanes)), seen
 
@@ -159,8 +160,8 @@ async def test_what_engines_compute_is_told_and_charged_to_the_token(
         assert not wrong, f"seed {seed}: " + "\n".join(wrong)
         seen += more
     assert seen["told"] > 200, seen
-    assert seen["left"] > 200, seen
-    assert min(seen["cut off"], seen["lost"], seen["moved"]) > 0, seen
+    assert seen["left"] > 150, seen
+    assert min(seen[one] for one in ("cut off", "too large", "lost", "moved")) > 0, seen
 
 
 async def test_charges_by_what_was_read_are_noticed(tiny_model: Path, tmp_path: Path) -> None:

@@ -83,6 +83,27 @@ async def test_one_that_is_read_slowly_is_whole_within_the_bounds(
         assert not (last_event(answer).get("response") or last_event(answer)).get("error")
 
 
+@pytest.mark.parametrize(("most", "status"), [(4000, 200), (2000, 400)])
+@pytest.mark.parametrize("name", LONG)
+async def test_one_too_large_to_be_sent_whole_is_refused_in_its_dialect_and_charged(
+    tiny_model: Path, tmp_path: Path, name: str, most: int, status: int
+) -> None:
+    bounds = Bounds(max_answer_bytes=2 * most)
+    async with serving(tiny_model, tmp_path, "x" * 900, bounds) as (gateway, engine, key):
+        whole = replace(LONG[name], body={**LONG[name].body, "stream": False})
+        answer = await ask(gateway, whole.encoded(key), Pace(), Random(0))
+        body = json.loads(answer.body)
+        assert (answer.status, answer.is_whole) == (status, True)
+        [did] = engine.computed.values()
+        assert did.generated >= (900 if status == 200 else 400)
+        assert gateway.books.charged(did.flow)[0] == did.prompt + did.generated
+        assert (engine.running, len(gateway.kind.gathered)) == (0, 0)
+        if status == 400:
+            message = {"type": "invalid_request_error", **error_in(body)}
+            assert "stream it" in message["message"]
+            assert message.get("code", "answer_too_large") == "answer_too_large"
+
+
 class HeldUp(BoundedConnection):
     """One whose streams wait for the client, as they do without a backlog."""
 

@@ -1,0 +1,67 @@
+"""Log-probabilities of many tokens in a few arrays, in less than what brings them.
+
+Knows: `TokenLogprobs`. Does not know: tokens, or how they are shown.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+from engine.link.messages import TokenLogprobs
+
+_NO_RANK = 0  # ranks begin at 1
+_EACH = 20  # bytes, beside the likeliest: float64, int32, int64
+
+
+def packed_bytes(found: TokenLogprobs) -> int:
+    """How many bytes of `PackedLogprobs` one takes."""
+    return _EACH + len(found.top_ids) + len(found.top_values)
+
+
+class PackedLogprobs(Sequence[TokenLogprobs]):
+    """`TokenLogprobs` that can be added to; each is made anew when it is looked at."""
+
+    def __init__(self, found: Iterable[TokenLogprobs] = ()) -> None:
+        self._chosen = array("d")
+        self._ranks = array("i")
+        self._ends = array("q")  # of each one's part of what follows
+        self._top_ids = bytearray()
+        self._top_values = bytearray()
+        self.extend(found)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they take."""
+        return _EACH * len(self) + len(self._top_ids) + len(self._top_values)
+
+    def extend(self, found: Iterable[TokenLogprobs]) -> None:
+        """Add some behind those that are there."""
+        for one in found:
+            self._chosen.append(one.chosen)
+            self._ranks.append(_NO_RANK if one.rank is None else one.rank)
+            self._top_ids += one.top_ids
+            self._top_values += one.top_values
+            self._ends.append(len(self._top_ids))
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, at: int) -> TokenLogprobs: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[TokenLogprobs]: ...
+
+    def __getitem__(self, at: int | slice) -> TokenLogprobs | list[TokenLogprobs]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        begin = self._ends[at - 1] if at else 0
+        end = self._ends[at]
+        return TokenLogprobs(
+            self._chosen[at],
+            bytes(self._top_ids[begin:end]),
+            bytes(self._top_values[begin:end]),
+            self._ranks[at] or None,
+        )

@@ -1,0 +1,77 @@
+"""How many bytes of answers are held for their clients: of each, of a tenant's, and of all.
+
+Nobody waits for room: who generates an answer never does. Beyond a bound the longest answer of the
+tenant with the most is cut off, so that nobody loses his for what another tenant holds.
+
+Knows: sizes. Does not know: what is held, or how an answer is cut off (`HeldAnswer`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal, Protocol
+
+Bound = Literal["answer", "tenant", "all"]  # what of holds too much
+
+
+class HeldAnswer(Protocol):
+    """One answer, of which `size` bytes are held."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held now."""
+        ...
+
+    @property
+    def tenant_id(self) -> str | None:
+        """Whose answer it is; None: a stranger's."""
+        ...
+
+    def cut_off(self, beyond: Bound) -> None:
+        """End the request and let its bytes go; `beyond` is the bound that was passed."""
+        ...
+
+
+class AnswerMemory:
+    """The bytes of all answers of one kind. For one event loop."""
+
+    def __init__(self, of_answer: int, of_tenant: int, of_all: int) -> None:
+        self._most_of_answer = of_answer
+        self._most_of_tenant = of_tenant
+        self._most = of_all
+        self._held = Counter[str | None]()  # bytes, by tenant
+        self._total = 0
+        self._open: dict[str | None, set[HeldAnswer]] = {}  # those that hold something
+
+    def __len__(self) -> int:
+        """How many bytes are held now."""
+        return self._total
+
+    def count(self, answer: HeldAnswer, more: int) -> None:
+        """`answer`'s size has changed by `more`; cut off whoever has too much now."""
+        tenant_id = answer.tenant_id
+        self._total += more
+        self._held[tenant_id] += more
+        if answer.size:
+            self._open.setdefault(tenant_id, set()).add(answer)
+        else:
+            self._forget(answer)
+        if more > 0:
+            self._keep_within_bounds(answer)
+
+    def _forget(self, answer: HeldAnswer) -> None:
+        of_tenant = self._open[answer.tenant_id]
+        of_tenant.discard(answer)
+        if not of_tenant:
+            del self._open[answer.tenant_id], self._held[answer.tenant_id]
+
+    def _keep_within_bounds(self, grown: HeldAnswer) -> None:
+        if grown.size > self._most_of_answer:
+            grown.cut_off("answer")
+        elif self._held[grown.tenant_id] > self._most_of_tenant:
+            self._longest(grown.tenant_id).cut_off("tenant")
+        elif self._total > self._most:
+            self._longest(max(self._held, key=self._held.__getitem__)).cut_off("all")
+
+    def _longest(self, tenant_id: str | None) -> HeldAnswer:
+        return max(self._open[tenant_id], key=lambda answer: answer.size)

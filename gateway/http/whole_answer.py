@@ -1,0 +1,143 @@
+"""Answers that are sent whole: what is held of them meanwhile, and how large ones are sent.
+
+    gathered ---> spelled in pieces ---> connection
+       `------- counted until the last piece is sent -------'
+
+A small answer is one piece, and has its length in its head. Of a large one each piece is spelled
+when the client has taken those before it, so that it is never in memory as a whole.
+
+Knows: pieces of JSON, and bytes. Does not know: what is in them, or who spells them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from fastapi import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.config import Bounds
+from gateway.errors import AnswerTooLarge, GatewayError, TooManyRequests, Unavailable
+from gateway.http.answer_memory import AnswerMemory, Bound
+from gateway.http.request_head import ClientGone, RunningRequest, running_request, until_gone
+
+_KEY = "ratoon.gathered"
+_JSON = "application/json"
+_RETRY_S = 2.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class GatheredAnswers(AnswerMemory):
+    """What is held of the whole answers of one server. For one event loop."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__(
+            bounds.max_answer_bytes, bounds.max_tenant_answer_bytes, bounds.max_all_answer_bytes
+        )
+
+
+class Gathered:
+    """What is held of one whole answer. `size`: bytes."""
+
+    def __init__(self, memory: AnswerMemory, running: RunningRequest) -> None:
+        self.size = 0
+        self.tenant_id = running.tenant_id
+        self._memory = memory
+        self._running = running
+        self._is_over = False
+
+    def grow(self, more: int) -> None:
+        """Hold so many bytes more, or less; the request may be cut off for it."""
+        if more and not self._is_over:
+            self.size += more
+            self._memory.count(self, more)
+
+    def cut_off(self, beyond: Bound) -> None:
+        """End the request; nothing is held from now on."""
+        _LOG.info("cutting off an answer of which %d bytes are held", self.size)
+        self._running.cut_off(_ERRORS[beyond]())
+        self.release()
+
+    def release(self) -> None:
+        """Hold nothing any more; again is nothing."""
+        self.grow(-self.size)
+        self._is_over = True
+
+
+def let_gather(scope: Scope, memory: AnswerMemory) -> None:
+    """Let what is held of a whole answer of this scope count in `memory`."""
+    scope[_KEY] = memory
+
+
+def gathered(scope: Scope) -> Gathered:
+    """What is held of the whole answer of this scope, until its request is over."""
+    memory: AnswerMemory | None = scope.get(_KEY)
+    if memory is None:  # of a server that does not bound it
+        memory = GatheredAnswers(Bounds())
+    return gathered_by(running_request(scope), memory)
+
+
+def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
+    """What is held of a request's whole answer; `memory` has it all back when that is over."""
+    answer = Gathered(memory, running)
+    running.at_end.callback(answer.release)
+    return answer
+
+
+async def answer_of(pieces: AsyncIterator[bytes], headers: Mapping[str, str]) -> Response:
+    """An answer of JSON in pieces; one alone is sent with its length."""
+    first = await anext(pieces)
+    second = await anext(pieces, None)
+    if second is None:
+        return Response(first, headers=headers, media_type=_JSON)
+    return _LargeAnswer(first, second, pieces, headers)
+
+
+class _LargeAnswer(Response):
+    """Sends pieces as the client takes them."""
+
+    def __init__(
+        self, first: bytes, second: bytes, rest: AsyncIterator[bytes], headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(headers=headers, media_type=_JSON)
+        del self.headers["content-length"]
+        self._begin = [first, second]
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run as an ASGI application."""
+        del scope
+        with suppress(ClientGone):
+            await until_gone(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        while self._begin:
+            await send(_body(self._begin.pop(0)))
+        async for piece in self._rest:
+            await send(_body(piece))
+        await send(_body(b"", more=False))
+
+
+def _body(piece: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": piece, "more_body": more}
+
+
+def _of_tenant() -> GatewayError:
+    return TooManyRequests(
+        "this tenant's answers that are sent whole take more memory than they may; stream them, or "
+        "ask for fewer at once",
+        code="too_many_answer_bytes",
+        retry_after_s=_RETRY_S,
+    )
+
+
+def _of_all() -> GatewayError:
+    return Unavailable("the gateway holds as many answers as it may", retry_after_s=_RETRY_S)
+
+
+_ERRORS = {"answer": AnswerTooLarge, "tenant": _of_tenant, "all": _of_all}
