@@ -35,6 +35,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 CLIENTS := build/clients
 CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
+	openai @anthropic-ai/sdk @langchain/core @langchain/openai \
 	@anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code \
 	@earendil-works/pi-coding-agent @continuedev/cli
 # npm installs old versions of what asks for a newer node than the one there is.

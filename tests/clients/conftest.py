@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.doubles.engine.fake_engine import FakeEngine, Script, prompt_of
+from tests.doubles.engine.fake_engine import WELCOME, FakeEngine, Script, prompt_of
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.dialects.openai.calling.hermes import written
@@ -39,7 +39,8 @@ def serving_qwen(
 
 @pytest.fixture(scope="session")
 def module_engine() -> FakeEngine:
-    return FakeEngine()
+    """Prompts of agents are long, and each byte is a token here."""
+    return FakeEngine(structs.replace(WELCOME, max_model_len=1_000_000))
 
 
 @pytest.fixture(scope="session")
