@@ -44,6 +44,7 @@ class Options:
     vllm: Annotated[str, typer.Option(help="How vLLM's `bench serve` is started.")] = ""
     aiperf: Annotated[str, typer.Option(help="How AIPerf's `profile` is started.")] = ""
     model: Annotated[str, typer.Option(help="A directory that Ratoon serves.")] = ""
+    load_format: Annotated[str, typer.Option(help="Of its weights; dummy: random.")] = "safetensors"
     kinds: Annotated[str, typer.Option(help="Of answers, of the paced server.")] = ",".join(KINDS)
     body: Annotated[str, typer.Option(help="Fields of every request, as JSON.")] = "{}"
     rounds: Annotated[int, typer.Option(help="In which each tool runs once.")] = 3
@@ -102,7 +103,8 @@ def _server(options: Options, scratch: Path) -> Iterator[list[Workload]]:
     """A running server, and the workloads on it: one for each kind of answer it has."""
     if options.model:
         directory = Path(options.model)
-        with running(directory, scratch / "data", start_s=START_S) as server:
+        given = {"load_format": options.load_format}
+        with running(directory, scratch / "data", start_s=START_S, **given) as server:
             yield [_load(options, server.url, server.key, server.model(), directory)]
         return
     url = f"http://127.0.0.1:{(port := free_port())}"
