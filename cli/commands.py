@@ -224,10 +224,6 @@ COMMANDS: Mapping[str, Commands] = {
             "cli.serving.serve:engine",
             "Run the engine alone: it owns the accelerator and the cache.",
         ),
-        "node": Command(
-            "cli.serving.node:node",
-            "Run part of an engine that is on another machine ('ratoon serve --nnodes').",
-        ),
         "models": Command(
             "cli.serving.models:models",
             "List the models that are served, or say whether one is.",

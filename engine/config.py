@@ -65,13 +65,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # processes, each with a GPU of its own.
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    # Machines with as many ranks each; those of the others come to this address of rank 0's,
-    # tcp://host:port, and hold the key of this file.
-    nnodes: int = 1
-    node_address: str | None = None
-    node_key_file: str | None = None
-    node_wait_s: float = 600.0  # at a start, for machines that have not come
-    node_silence_s: float = 10.0  # of one that has come, after which it counts as gone
     peer_memory: bool = True  # on cuda, ranks exchange over each other's memory where they can
     overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
@@ -83,8 +76,3 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     def num_ranks(self) -> int:
         """Processes that compute the model together."""
         return self.tensor_parallel * self.pipeline_parallel
-
-    @property
-    def ranks_per_node(self) -> int:
-        """Those of one machine."""
-        return self.num_ranks // self.nnodes

@@ -19,9 +19,8 @@ from engine.core import EngineCore
 from engine.exchange.exchange import OpenedExchange, open_exchange
 from engine.exchange.parts import OpenExchange
 from engine.link.codec import Codec
-from engine.link.heartbeat import told_meanwhile
 from engine.link.socket_link import Link, SocketLink
-from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
+from engine.link.tcp.curve import BadLinkKey, read_link_key
 from engine.link.tcp.open_connections import few_connections
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
@@ -42,7 +41,7 @@ from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
-from engine.startup.outline import ModelOutline, outline_model
+from engine.startup.outline import outline_model
 from engine.startup.warm_up import warm_up
 from prefix_cache.eviction.expected_value import by_name
 
@@ -95,7 +94,7 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     if key is not None and (few := few_connections()) is not None:
         _log.warning(few)
-    team = _team(config, outline, key, opened)
+    team = opened.enter_context(started_ranks(config, outline))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     with why_not_started(team):
@@ -106,16 +105,6 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
     link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, outline.share)
-
-
-def _team(
-    config: EngineConfig, outline: ModelOutline, key: LinkKey | None, opened: ExitStack
-) -> Team | None:
-    """The other ranks; gateways are told which machine does not come."""
-    if config.nnodes == 1:
-        return opened.enter_context(started_ranks(config, outline))
-    with told_meanwhile(config.socket, key) as waits_for:
-        return opened.enter_context(started_ranks(config, outline, waits_for=waits_for))
 
 
 def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:

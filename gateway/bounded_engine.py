@@ -46,11 +46,6 @@ class BoundedEngine:
         return self._engine.handshake_error
 
     @property
-    def waits_for(self) -> str | None:
-        """What an engine that is not there yet waits for; None where it says nothing."""
-        return self._engine.waits_for
-
-    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """The engines that this one consists of; none where it is one alone."""
         return self._engine.replicas

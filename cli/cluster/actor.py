@@ -32,12 +32,11 @@ from cli.serving.link_key import link_key_file
 from cli.serving.model_check import checked_source
 from cli.serving.replicas import machine
 from engine.config import EngineConfig
-from engine.link.address import exchange_at, nodes_at
+from engine.link.address import exchange_at
 from engine.link.messages import Role
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 
 SHORT_RUN_S = 10.0
-NODE_WAIT_S = 30 * 86400.0  # for other machines: when there are any, Ray knows
 PAUSE_S = 5.0  # after a short run, so that one that dies at once is not started again and again
 
 ActorState = HostState | Literal["failed", "drained"]
@@ -136,15 +135,11 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
     engine = replace(settings.engine, exchange=exchange_at(address), role=_role(settings, number))
-    if engine.nnodes > 1:
-        at = nodes_at(address, engine.num_ranks)
-        engine = replace(engine, node_address=at, node_wait_s=NODE_WAIT_S)
     config = engine_config(source, data_dir, address, engine)
     return replace(
         config,
         link_key_file=key_file,
-        node_key_file=key_file if engine.nnodes > 1 else None,
-        disk_cache_dir=blocks_of(settings, number),
+        disk_cache_dir=_blocks_of(settings, number),
     )
 
 
@@ -154,7 +149,7 @@ def _role(settings: ClusterSettings, number: int) -> Role:
     return "prefill" if number < settings.prefill_engines else "decode"
 
 
-def blocks_of(settings: ClusterSettings, number: int) -> str:
-    """Where an engine's blocks are on disk, on each of its machines."""
+def _blocks_of(settings: ClusterSettings, number: int) -> str:
+    """Where an engine's blocks are on disk."""
     blocks = Path(settings.engine.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
     return str(blocks.with_name(f"{blocks.name}-{number}").absolute())

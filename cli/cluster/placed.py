@@ -22,7 +22,7 @@ class PlacedEngines:
     def __init__(self, ray: Any, settings: ClusterSettings) -> None:
         self._ray = ray
         self._settings = settings
-        self._to_be_made: dict[int, list[Any]] = {}
+        self._to_be_made: dict[int, Any] = {}
         self._not_made: dict[int, str] = {}  # why
 
     def place(self, number: int) -> None:
@@ -33,13 +33,13 @@ class PlacedEngines:
     def reports(self) -> dict[int, EngineReport | None]:
         """As `placing.reports`, of all engines; one that Ray could not make has failed."""
         found = reports(self._ray, engine_names(self._ray))
-        for number, actors in self._to_be_made.items():
-            if why := next(filter(None, (why_not_made(self._ray, one) for one in actors)), ""):
+        for number, made in self._to_be_made.items():
+            if why := why_not_made(self._ray, made):
                 self._not_made[number] = why
         for number in self._not_made:
             self._to_be_made.pop(number, None)
         for number in [n for n, one in found.items() if one and one.state == "ready"]:
-            self._not_made.pop(number, None)  # somebody has placed it anew: all of it is there
+            self._not_made.pop(number, None)  # somebody has placed it anew
         for number, why in self._not_made.items():
             found[number] = EngineReport(state="failed", address="", pid=0, why=why)
         return dict(sorted(found.items()))

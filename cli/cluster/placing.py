@@ -1,10 +1,7 @@
 """Engines as actors of Ray: placed, asked, taken away. All that is known of Ray is here.
 
-Actors are detached: they outlive who has placed them, and are found by their names. An engine of
-several machines has an actor for each, in a placement group with one bundle for each:
-
-    engine-0    bundle 0    the engine, with the last stages
-    node-0-1    bundle 1    its node 1, which comes to wherever the engine is
+Actors are detached: they outlive who has placed them, and are found by their names, `engine-0` and
+so on.
 """
 
 from __future__ import annotations
@@ -19,8 +16,7 @@ from msgspec.structs import replace
 
 from cli.cluster.actor import EngineActor, EngineReport
 from cli.cluster.head import ANSWER_S, NoRay, check_is_head, is_there
-from cli.cluster.node_actor import EngineNode
-from cli.cluster.room import RayMachine, needs
+from cli.cluster.room import RayMachine
 from cli.cluster.settings import ClusterSettings
 
 NAMESPACE = "ratoon"
@@ -76,24 +72,19 @@ def engine_names(ray: Ray) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def place(ray: Ray, settings: ClusterSettings, number: int) -> list[Any]:
+def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
     """Have an actor for an engine; Ray starts it once a machine has what it needs.
 
     One that is there stays as it is, whatever the settings are now. Returns what `why_not_made`
-    asks of each of its actors.
+    takes.
     """
     # The gateway's settings are none of an engine's, and the admin key may be among them.
     said = msgspec.json.encode(replace(settings, gateway=None))
     try:
-        group = _placement_group(ray, settings, number) if settings.engine.nnodes > 1 else None
-        first = _options(ray, NodeActor, settings, f"{_PREFIX}{number}", group, 0)
-        actors = [first.remote(said, number)]
-        for node in range(1, settings.engine.nnodes):
-            actor = _options(ray, FurtherNodeActor, settings, f"node-{number}-{node}", group, node)
-            actors.append(actor.remote(said, number, node))
+        actor = _options(ray, settings, number).remote(said, number)
     except ValueError as error:
         raise NoRay(f"Ray refuses an engine: {' '.join(str(error).split())}") from error
-    return [actor.__ray_ready__.remote() for actor in actors]
+    return actor.__ray_ready__.remote()
 
 
 def why_not_made(ray: Ray, made: Any) -> str:
@@ -126,17 +117,9 @@ def drain(ray: Ray, number: int) -> None:
 
 
 def remove(ray: Ray, number: int) -> None:
-    """Take its actors away, what still runs in them, and what is set aside for them.
-
-    Whatever of it is gone already: another command may do the same, and may have been stopped.
-    """
-    of_nodes = f"node-{number}-"
-    names = [name for name in ray.util.list_named_actors() if name.startswith(of_nodes)]
-    for name in (f"{_PREFIX}{number}", *names):
-        with suppress(ValueError):
-            ray.kill(ray.get_actor(name), no_restart=True)
-    with suppress(ValueError):  # an engine of one machine has none
-        ray.util.remove_placement_group(ray.util.get_placement_group(f"{_PREFIX}{number}"))
+    """Take its actor away, and what still runs in it."""
+    with suppress(ValueError):  # gone already: another command may do the same
+        ray.kill(ray.get_actor(f"{_PREFIX}{number}"), no_restart=True)
 
 
 class NodeActor(EngineActor):
@@ -146,28 +129,13 @@ class NodeActor(EngineActor):
         super().__init__(settings, number, _imported().util.get_node_ip_address())
 
 
-class FurtherNodeActor(EngineNode):
-    """The actor of a further machine of an engine, which asks Ray where the engine is."""
-
-    def __init__(self, settings: bytes, number: int, node_rank: int) -> None:
-        ray = _imported()
-        host = ray.util.get_node_ip_address()
-        super().__init__(settings, number, node_rank, host, lambda: _address(ray, number))
-
-
 _PREFIX = "engine-"
 
 
-def _options(
-    ray: Ray, kind: type, settings: ClusterSettings, name: str, group: Any, bundle: int
-) -> Any:
+def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
     """The actor to be, which Ray starts again wherever there is room."""
-    given: dict[str, Any] = {}
-    if group is not None:
-        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-        given["scheduling_strategy"] = strategy(group, placement_group_bundle_index=bundle)
-    return ray.remote(kind).options(
-        name=name,
+    return ray.remote(NodeActor).options(
+        name=f"{_PREFIX}{number}",
         lifetime="detached",
         get_if_exists=True,
         num_cpus=settings.num_cpus,
@@ -175,27 +143,7 @@ def _options(
         resources=settings.resources,
         max_restarts=-1,
         max_concurrency=4,
-        **given,
     )
-
-
-def _placement_group(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """One bundle for each machine of an engine, on machines that differ."""
-    name = f"{_PREFIX}{number}"
-    try:
-        return ray.util.get_placement_group(name)
-    except ValueError:  # there is none yet
-        return ray.util.placement_group(
-            [needs(settings)] * settings.engine.nnodes,
-            strategy="STRICT_SPREAD",
-            name=name,
-            lifetime="detached",
-        )
-
-
-def _address(ray: Ray, number: int) -> str | None:
-    report = reports(ray, [number]).get(number)
-    return None if report is None else report.address
 
 
 def _not_made(said: str) -> str:

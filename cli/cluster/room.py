@@ -27,22 +27,17 @@ class RayMachine:
 
 
 def needs(settings: ClusterSettings) -> dict[str, float]:
-    """What an engine needs of each of its machines, by Ray's names."""
+    """What an engine needs of its machine, by Ray's names."""
     each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
     return {resource: count for resource, count in each.items() if count}
 
 
 def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
-    """What one engine needs that too few machines have; None: there is room for one."""
+    """What one engine needs that no machine has; None: there is room for one."""
     for resource, count in needs(settings).items():
-        have = sorted((one.resources.get(resource, 0.0) for one in machines), reverse=True)
-        enough = sum(one >= count for one in have)
-        if enough == 0:
-            most = max(have, default=0.0)
+        most = max((one.resources.get(resource, 0.0) for one in machines), default=0.0)
+        if most < count:
             return _lack(resource, f"an engine needs {count:g}, and no machine has more", most)
-        if enough < settings.engine.nnodes:
-            on = f"on each of {settings.engine.nnodes} machines"
-            return _lack(resource, f"an engine needs {count:g} {on}, and so many have it", enough)
     return None
 
 

@@ -33,7 +33,6 @@ from engine.models.grid import RankGrid
 from gateway.config import Shared
 
 PORTS = 2  # of an engine: its messages, its heartbeat; and one of each rank's exchange of blocks
-NODE_PORTS = 1  # where its other machines come to, where it has any
 # Of a gateway's flags, what the rest of the file says for it.
 OF_THE_CLUSTER = frozenset(
     (
@@ -66,13 +65,9 @@ class ClusterFlags:
         "added, up to max_engines.",
         min=0.01,
     )
-    num_gpus: float = _of_cluster(
-        0.0, "GPUs of each engine; with nnodes, on each of its machines.", min=0.0
-    )
-    num_cpus: float = _of_cluster(1.0, "CPU cores of each engine, likewise.", min=0.0)
-    resources: dict[str, float] | None = _of_cluster(
-        None, "Ray's own resources of each engine, likewise."
-    )
+    num_gpus: float = _of_cluster(0.0, "GPUs of each engine.", min=0.0)
+    num_cpus: float = _of_cluster(1.0, "CPU cores of each engine.", min=0.0)
+    resources: dict[str, float] | None = _of_cluster(None, "Ray's own resources of each engine.")
     prefill_engines: int = _of_cluster(
         0,
         "Of the engines, how many compute prompts for the others. The others decode.",
@@ -80,8 +75,8 @@ class ClusterFlags:
     )
     engine_port: int = _of_cluster(
         7300,
-        "Port of the first engine on its machine; each engine has three ports of its own, one "
-        "more for each further rank, and with nnodes one after these.",
+        "Port of the first engine on its machine; each engine has three ports of its own, and one "
+        "more for each further rank.",
         min=1,
         max=MAX_PORT,
     )
@@ -132,7 +127,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ports(self) -> int:
         """Of each engine."""
-        return _ports(self.engine.num_ranks, self.engine.nnodes)
+        return _ports(self.engine.num_ranks)
 
 
 def read_settings(path: Path) -> ClusterSettings:
@@ -188,7 +183,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 
 def _check_ports(cluster: ClusterFlags, engine: EngineConfig, most: int) -> None:
     """`most`: the most engines there may be."""
-    ports = _ports(engine.num_ranks, engine.nnodes)
+    ports = _ports(engine.num_ranks)
     last = cluster.engine_port + ports * (most - 1)
     if last + ports - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
@@ -196,20 +191,14 @@ def _check_ports(cluster: ClusterFlags, engine: EngineConfig, most: int) -> None
 
 def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
     try:
-        check_grid(RankGrid(engine.tensor_parallel, engine.pipeline_parallel, engine.nnodes))
+        check_grid(RankGrid(engine.tensor_parallel, engine.pipeline_parallel))
     except ModelError as error:
-        raise BadSetting("nnodes", str(error)) from error
-    if engine.node_address is not None:
-        raise BadSetting("node_address", "each engine has its own, at the last of its ports")
-    if engine.nnodes > 1 and cluster.redis_url is None:
-        raise BadSetting("nnodes", "engines on several machines need redis_url")
-    ranks = engine.ranks_per_node
+        raise BadSetting("tensor_parallel", str(error)) from error
+    ranks = engine.num_ranks
     if 0 < cluster.num_gpus < ranks:
         by = "tensor_parallel"
         if engine.pipeline_parallel > 1:
             by += " x pipeline_parallel"
-        if engine.nnodes > 1:
-            by += " / nnodes"
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
 
 
@@ -263,6 +252,6 @@ def options_of(hints: dict[str, Any]) -> Options:
     }
 
 
-def _ports(ranks: int, nnodes: int) -> int:
+def _ports(ranks: int) -> int:
     """Of an engine."""
-    return PORTS + ranks + (NODE_PORTS if nnodes > 1 else 0)
+    return PORTS + ranks

@@ -10,7 +10,6 @@ from cli.options.flags import ConfigFlags, field, flag
 from engine.config import EngineConfig
 from engine.models.shards import MOST_RANKS
 
-MAX_NODE_SILENCE_S = 86400.0
 ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
 
 engine_flag = partial(flag, panel="Engine")
@@ -107,24 +106,6 @@ ENGINE_FLAGS = {
         "tensor_parallel says.",
         min=1,
         max=MOST_RANKS,
-    ),
-    "nnodes": engine_flag(
-        "Machines that the stages of --pipeline-parallel are on, as many on each. The others run "
-        "'ratoon node'.",
-        min=1,
-        max=MOST_RANKS,
-    ),
-    "node_address": engine_flag(
-        "With --nnodes, the tcp://HOST:PORT of this machine to which the others come. What stages "
-        "exchange goes between HOST and them in the clear, over ports of its own."
-    ),
-    "node_wait_s": engine_flag(
-        "Seconds that a start waits for machines of --nnodes that have not come.", min=0.0
-    ),
-    "node_silence_s": engine_flag(
-        "Seconds without an answer after which another machine of --nnodes counts as gone.",
-        min=1.0,
-        max=MAX_NODE_SILENCE_S,
     ),
     "num_threads": engine_flag(
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1, max=1024

@@ -42,7 +42,6 @@ def engine_config(
             "--cache-tokens",
             f"{flags.cache_tokens} is less than one block of {flags.block_size} tokens",
         )
-    check_nodes(flags)
     return replace(
         flags,
         model_dir=str(source.directory),
@@ -182,30 +181,6 @@ def check_role(config: EngineConfig) -> None:
     """BadSetting for an engine of prompts from which no other could fetch what it computes."""
     if config.role == "prefill" and config.exchange is None:
         raise BadSetting("--role", "prefill needs --exchange, where others fetch what it computes")
-
-
-def check_nodes(config: EngineConfig) -> None:
-    """BadSetting for machines without an address to come to, or the reverse."""
-    at = config.node_address
-    if config.nnodes == 1:
-        if at is not None:
-            raise BadSetting("--node-address", "it is where other machines come to: --nnodes 2")
-        return
-    if at is None:
-        raise BadSetting("--node-address", "--nnodes needs the address of this machine")
-    check_node_address("--node-address", at)
-
-
-def check_node_address(flag: str, at: str) -> None:
-    """BadSetting where it is none that others could reach, or listens everywhere."""
-    try:
-        host, _ = host_and_port(at)
-    except ValueError as error:
-        raise BadSetting(flag, str(error)) from error
-    if not is_tcp(at):
-        raise BadSetting(flag, f"{at!r} is not tcp://HOST:PORT")
-    if host in EVERYWHERE:
-        raise BadSetting(flag, f"{at}: name one address of the machine, not all of them")
 
 
 def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import zmq
-from msgspec.structs import replace
 
 from cli.errors import BadSetting
-from engine.config import EngineConfig
 from engine.link.address import is_tcp
 from engine.link.tcp.curve import BadLinkKey, read_link_key
 from gateway.auth.private_file import PrivateFileError, create_private
@@ -35,17 +33,6 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
     if make:
         _make(path)
     return _checked(path)
-
-
-def with_node_key(config: EngineConfig, given: Path | None, data_dir: Path) -> EngineConfig:
-    """The config with the key's file for its other machines, made where there is none.
-
-    Without such machines it is as it was. BadSetting where the file holds none.
-    """
-    if config.node_address is None:
-        return config
-    path = link_key_file(config.node_address, given, data_dir, make=True)
-    return replace(config, node_key_file=path)
 
 
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:

@@ -15,7 +15,7 @@ from cli.serving.offload_check import check_offload
 from engine.config import EngineConfig, LoadFormat
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
-from engine.models.errors import ModelNotServed, WrongSetting
+from engine.models.errors import ModelNotServed
 from engine.models.grid import RankGrid
 from gateway.prompts.sampling_defaults import GenerationConfigBroken, read_sampling_defaults
 
@@ -63,9 +63,7 @@ def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool
             block_size=engine.block_size,
             has_weights=has_weights,
             quantization=engine.quantization,
-            grid=RankGrid(engine.tensor_parallel, engine.pipeline_parallel, engine.nnodes),
+            grid=RankGrid(engine.tensor_parallel, engine.pipeline_parallel),
         )
     except ModelNotServed as error:
         raise ModelRefused(f"{source.name} cannot be served: {error}") from error
-    except WrongSetting as error:
-        raise BadSetting("--nnodes", str(error)) from error

@@ -30,15 +30,14 @@ _MORE = 1.05  # times as much that a layer may have with its norms and biases
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
     """BadSetting where the layers have less, or would free nothing, or the host has no room.
 
-    `of` is the machine of the engine, if it is this one, with the memory that it may take. Stages
-    on other machines take none of it.
+    `of` is the machine of the engine, if it is this one, with the memory that it may take.
     """
     if not engine.cpu_offload_gb:
         return
-    grid = RankGrid(engine.tensor_parallel, engine.pipeline_parallel, engine.nnodes)
+    grid = RankGrid(engine.tensor_parallel, engine.pipeline_parallel)
     sizes_by_stage = _sizes_by_stage(model, engine, _dtype(model, engine, of))
     kept = [_host_bytes(sizes, engine.cpu_offload_gb) for sizes in sizes_by_stage]
-    needed = sum(kept[grid.stage_of(rank)] for rank in grid.ranks_of(0))
+    needed = sum(kept[grid.stage_of(rank)] for rank in range(grid.num_ranks))
     if of is not None and needed > of.free_bytes:
         raise BadSetting(
             _FLAG,

@@ -104,12 +104,6 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
     return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
 
 
-def check_one_engine(config: EngineConfig, count: int) -> None:
-    """BadSetting for several engines at whose one address other machines would come."""
-    if count > 1 and config.nnodes > 1:
-        raise BadSetting("--nnodes", "is for one engine: --replicas run on this machine alone")
-
-
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
     """The variables of each engine beside its parent's; BadSetting for too few GPUs."""
     if count == 1 or config.device == "cpu" or not gpus:

@@ -24,12 +24,11 @@ from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, check_role, engine_config, gateway_config
 from cli.serving.greeting import greeting
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
-from cli.serving.link_key import key_of_found_engines, link_key_file, with_node_key
+from cli.serving.link_key import key_of_found_engines, link_key_file
 from cli.serving.model_check import check_defaults, checked_source
 from cli.serving.model_source import resolve
 from cli.serving.replicas import (
     Machine,
-    check_one_engine,
     child_names,
     environments,
     machine,
@@ -40,7 +39,7 @@ from cli.serving.replicas import (
 from cli.serving.serving_state import GATEWAY, ChildName, ChildPatience, Policy
 from cli.serving.supervise import Supervised, become_supervisor
 from engine.config import EngineConfig
-from engine.link.address import host_and_port, is_tcp
+from engine.link.address import is_tcp
 from gateway.config import GatewayConfig
 
 _STOP_MARGIN_S = 5.0
@@ -62,16 +61,13 @@ def serve(
     model is loaded. The first start makes the data directory with an admin key and the keys of
     two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
 
-    Examples: the embedded demo model; your own on a GPU, for the whole network; on four GPUs; its
-    layers on two machines, the other of which runs 'ratoon node':
+    Examples: the embedded demo model; your own on a GPU, for the whole network; on four GPUs:
 
         ratoon serve
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --host 0.0.0.0
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --replicas 4
-
-        ratoon serve --pipeline-parallel 2 --nnodes 2 --node-address tcp://10.0.0.1:7400
     """
     del config_file  # its settings are the flags' defaults by now
     source = checked_source(model.model, engine, of=machine().shared_by(replicas.replicas))
@@ -86,9 +82,6 @@ def serve(
         if gateway.find_engines:
             config = replace(config, link_key_file=key_of_found_engines(None, model.data_dir))
         alone = engine_config(source, model.data_dir, socket, engine)
-        check_node_port(alone)
-        check_one_engine(alone, count)
-        alone = with_node_key(alone, None, model.data_dir)
         lines = commands(alone, config, count, machine(), prefill=replicas.prefill_replicas)
         made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
         page = f"{address.admin_url}/admin/ui" if gateway.page else None
@@ -170,13 +163,9 @@ def engine(
     del config_file  # its settings are the flags' defaults by now
     source = checked_source(model.model, engine, of=machine())
     place = meeting_place(model, socket)
-    given = socket.link_key_file
     config = engine_config(source, model.data_dir, place, engine)
-    check_node_port(config)
-    config = with_node_key(config, given, model.data_dir)
-    if is_tcp(place) or config.node_key_file is None:
-        key_file = link_key_file(place, given, model.data_dir, make=True)
-        config = replace(config, link_key_file=key_file)
+    key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
+    config = replace(config, link_key_file=key_file)
     check_role(config)
     if not registered.register:
         if registered.advertise is not None:
@@ -211,13 +200,6 @@ def check_ports(gateway: GatewayFlags) -> None:
     check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", "--admin-host", gateway.admin_host, gateway.admin_port)
-
-
-def check_node_port(config: EngineConfig) -> None:
-    """BadSetting if other machines could not come: the address is not of this one, or taken."""
-    if config.node_address is not None:
-        host, port = host_and_port(config.node_address)
-        check_port_free("--node-address", "--node-address", host.strip("[]"), port)
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:

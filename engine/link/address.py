@@ -5,8 +5,8 @@
 
 Its exchange of blocks with other engines, if it has one, has an address of its own, which it tells.
 
-Knows: both forms, where each has its heartbeat, and where those who start engines put an exchange
-and a place for other machines. Does not know: sockets or keys.
+Knows: both forms, where each has its heartbeat, and where those who start engines put an exchange.
+Does not know: sockets or keys.
 """
 
 from __future__ import annotations
@@ -56,12 +56,6 @@ def exchange_at(engine: str) -> str:
         return f"{engine}.x"
     host, port = host_and_port(engine)
     return f"{TCP}{host}:{port + 2}"
-
-
-def nodes_at(engine: str, ranks: int) -> str:
-    """Where the other machines of an engine over TCP come to: after each rank's exchange."""
-    host, port = host_and_port(engine)
-    return f"{TCP}{host}:{port + 2 + ranks}"
 
 
 def as_reached(told: str, engine: str) -> str:

@@ -117,11 +117,6 @@ class EngineClient(EngineQueries):
         return self._handshakes.error
 
     @property
-    def waits_for(self) -> str | None:
-        """What an engine that is not there yet waits for, in a line; None where it says nothing."""
-        return None if self._connection is None else self._connection.waits_for
-
-    @property
     def is_idle(self) -> bool:
         """Whether no request is under way, nor the end of one that its caller has left."""
         return not (self._requests or self._on_end)

@@ -94,12 +94,6 @@ class Connection:
             f"engine, {heartbeat.missed} heartbeats missed>"
         )
 
-    @property
-    def waits_for(self) -> str | None:
-        """What the engine waits for before it welcomes anybody, if it says so."""
-        is_awaited = self.state is ConnectionState.AWAITING_WELCOME
-        return self._heartbeat.waits_for if is_awaited else None
-
     def send(self, message: ToEngine) -> bool:
         """Hand a message to the socket now; False when there is no peer to take it.
 

@@ -63,14 +63,6 @@ class Engine(Protocol):
         ...
 
     @property
-    def waits_for(self) -> str | None:
-        """What an engine that is not there yet waits for, in a line; None where it says nothing.
-
-        Of several engines it is told in `replicas`.
-        """
-        ...
-
-    @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
         """The engines that this one consists of, by their names; none where it is one alone."""
         ...

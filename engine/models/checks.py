@@ -12,7 +12,7 @@ from engine.config import Quantization
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
-from engine.models.errors import UnsupportedModel, WrongSetting
+from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.models.shards import MOST_RANKS, check_shards, shard_model
 from engine.models.stages import split_model
@@ -46,10 +46,7 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Raises UnsupportedModel for a model that such ranks cannot divide or compute.
-
-    WrongSetting for machines that cannot have whole stages.
-    """
+    """Raises UnsupportedModel for a model that such ranks cannot divide or compute."""
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])
@@ -58,16 +55,11 @@ def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
 
 
 def check_grid(grid: RankGrid) -> None:
-    """Raises UnsupportedModel for more ranks than there may be, WrongSetting for such nodes."""
+    """Raises UnsupportedModel for more ranks than there may be."""
     if grid.num_ranks > MOST_RANKS:
         raise UnsupportedModel(
             f"tensor_parallel {grid.tensor} x pipeline_parallel {grid.stages}: "
             f"there are {MOST_RANKS} ranks at most"
-        )
-    if grid.stages % grid.nodes:
-        raise WrongSetting(
-            f"nnodes {grid.nodes} does not divide pipeline_parallel {grid.stages}: each machine "
-            f"has whole stages, and a layer's ranks (tensor_parallel {grid.tensor}) stay on one"
         )
 
 

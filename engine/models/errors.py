@@ -11,7 +11,6 @@ ModelError
  |- DeviceUnavailable   the device that was asked for is not there
  |- PoolTooSmall        not one block of KV fits beside the weights
  |- FilesChanged        the model's files were replaced while they were loaded
- |- OtherFiles          a rank's machine has other files of the model than rank 0's
  `- NotEnoughMemory     host or device have not the memory that a start takes
 """
 
@@ -52,10 +51,6 @@ class PoolTooSmall(ModelError):
 
 class FilesChanged(ModelError):
     """The model's files were replaced while they were loaded."""
-
-
-class OtherFiles(ModelError):
-    """A rank's machine has other files of the model than rank 0's."""
 
 
 class NotEnoughMemory(ModelError):

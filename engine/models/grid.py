@@ -6,9 +6,6 @@
 Rank 0 schedules and samples, so the last stage is its own: logits need not travel. What it samples
 comes to the first stage with the next step that has it.
 
-Of several nodes (machines) each has as many stages, whole ones, and node 0 the last. Of the above,
-three nodes have the ranks 0 and 1, 2 and 3, 4 and 5.
-
 Knows: numbers. Does not know: which layers a stage has (`engine.models.stages`), or processes.
 """
 
@@ -19,25 +16,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RankGrid:
-    """`stages` stages of `tensor` ranks each, on `nodes` machines."""
+    """`stages` stages of `tensor` ranks each."""
 
     tensor: int = 1
     stages: int = 1
-    nodes: int = 1
 
     @property
     def num_ranks(self) -> int:
         """All."""
         return self.tensor * self.stages
-
-    @property
-    def ranks_per_node(self) -> int:
-        """Those of one machine."""
-        return self.num_ranks // self.nodes
-
-    def ranks_of(self, node: int) -> range:
-        """The ranks of one machine."""
-        return range(node * self.ranks_per_node, (node + 1) * self.ranks_per_node)
 
     def stage_of(self, rank: int) -> int:
         """The stage that a rank computes, 0 the one with the first layer."""

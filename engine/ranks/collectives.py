@@ -13,9 +13,8 @@ and they are all that a step of few tokens exchanges.
 Bytes are copied, and every sum is computed in one order, so all ranks have the same bits. What is
 copied is bytes whatever the dtype: a library that adds would need to know it.
 
-The group's ranks meet at a file, or at a store of rank 0's where they are on several machines.
-Nothing here listens to the network but gloo and NCCL themselves: gloo on the loopback interface, or
-on the address that a rank's machine has among the others, and NCCL between GPUs.
+The group's ranks meet at a file. Nothing here listens to the network but gloo and NCCL themselves:
+gloo on the loopback interface, and NCCL between GPUs.
 
 Knows: torch's process groups. Does not know: models, steps or processes.
 """
@@ -32,7 +31,6 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from engine.link.address import host_and_port, is_tcp
 from engine.ranks.errors import AnotherRankIsGone
 from engine.ranks.peer_memory import (
     NoPeerMemory,
@@ -62,9 +60,7 @@ _log = logging.getLogger(__name__)
 class Meeting:
     """Where the ranks of a group find each other: a file that was empty when it was made.
 
-    Over several machines it is a store of torch's, tcp://host:port, and `host` is the address by
-    which the others reach this one. Several groups may meet at one place, each under a `name` of
-    its own.
+    Several groups may meet at one place, each under a `name` of its own.
     """
 
     path: str
@@ -72,7 +68,6 @@ class Meeting:
     num_ranks: int
     patience: timedelta = PATIENCE
     name: str = "all"
-    host: str = LOOPBACK
 
 
 class RankLeft(AnotherRankIsGone, RuntimeError):
@@ -113,7 +108,9 @@ class Collectives:
         self.num_ranks = meeting.num_ranks
         self._device = device
         self._peers: Peers | None = None
-        self._store = c10d.PrefixStore(meeting.name, _store(meeting))
+        self._store = c10d.PrefixStore(
+            meeting.name, c10d.FileStore(meeting.path, meeting.num_ranks)
+        )
         self._hosts = _gloo(self._place("hosts"), meeting)
         self._group = self._hosts
         self.least(0)  # or one that leaves soon would fail another that still connects
@@ -236,16 +233,6 @@ class Collectives:
         torch.cuda.synchronize(device)
 
 
-def _store(meeting: Meeting) -> Any:
-    if not is_tcp(meeting.path):
-        return c10d.FileStore(meeting.path, meeting.num_ranks)
-    host, port = host_and_port(meeting.path)
-    try:
-        return c10d.TCPStore(host.strip("[]"), port, is_master=False, timeout=meeting.patience)
-    except RuntimeError as error:  # rank 0 is gone, or cannot be reached
-        raise RankLeft(_in_short(error)) from error
-
-
 def wait_for(work: Any) -> None:
     """Wait for what a group does, on CUDA for its launch. Raises RankLeft."""
     try:
@@ -262,7 +249,7 @@ def _in_short(error: RuntimeError) -> str:
 
 def _gloo(store: Any, meeting: Meeting) -> Any:
     options = c10d.ProcessGroupGloo._Options()
-    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=meeting.host)]
+    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
     options._timeout = meeting.patience
     try:
         return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from engine.ranks.errors import AnotherRankIsGone
-from engine.ranks.meeting.groups import RankGroups
+from engine.ranks.groups import RankGroups
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel, WireBroken

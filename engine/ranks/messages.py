@@ -2,7 +2,7 @@
 
     ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
               Lend, LendBlocks, EndLending | FetchSlices, LeaveSlices | Close
-    socket    Start -->   <-- Joined, Started | NotStarted, MovesEnded, DiskReport, Scanned,
+    socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned,
                               FlushesDone, LendingEnded, SlicesFetched
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
@@ -32,14 +32,13 @@ class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Start(RankMessage, frozen=True):
     """The first message on the socket: what to load, as which rank, and where the ranks meet.
 
-    `meeting` and `host` are those of `Meeting`; a file is one that the rank inherits.
+    `meeting` is the path of a file that the rank inherits.
     """
 
     config: EngineConfig
     rank: int
     ring: ReaderEnds
     meeting: str
-    host: str
 
 
 class Launch(RankMessage, frozen=True):
@@ -135,7 +134,7 @@ class FetchSlices(RankMessage, frozen=True):
     block_ids: bytes  # int32, little endian; slots of all positions
     first: int
     end: int
-    within_s: float  # from now on; a rank on another machine has another clock
+    within_s: float  # from now on
 
 
 class LeaveSlices(RankMessage, frozen=True):
@@ -146,10 +145,6 @@ class LeaveSlices(RankMessage, frozen=True):
 
 class Close(RankMessage, frozen=True):
     """Let what was written reach the disk, and end."""
-
-
-class Joined(RankMessage, frozen=True):
-    """The machine of a rank has come. Of ranks on rank 0's own nothing says so."""
 
 
 class Started(RankMessage, frozen=True):
@@ -218,7 +213,7 @@ Exchanged = Lend | LendBlocks | EndLending | FetchSlices | LeaveSlices
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
 Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged
 Command = Work | Close
-OfStart = Joined | Started | NotStarted
+OfStart = Started | NotStarted
 Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -5,8 +5,6 @@ ends with a rank: a thread waits for the end of each process, kills the others, 
 a moment to tell its clients, or the operator why the rank could not start. Where it cannot, because
 it waits for the GPU or for the rank, the process ends at once; the supervisor starts another.
 
-Ranks on other machines have one process here that stands for them (`nodes.relay`).
-
 A rank that hangs holds up the engine's steps. That is found as for any engine that hangs, by the
 heartbeat.
 """
@@ -37,19 +35,25 @@ END_S = 10.0  # of ranks that were asked to end, until they are killed
 _log = logging.getLogger(__name__)
 
 
-class ChildProcess:
-    """A process that is watched, and killed with the others. One owner thread."""
+class RankProcess:
+    """One rank's process, which is watched and killed with the others, and a socket to it.
 
-    def __init__(self, name: str, command: Sequence[str], descriptors: Sequence[int]) -> None:
-        """Start `python -m COMMAND`; it inherits `descriptors`. Raises OSError."""
-        self.name = name
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", *command],
-            stdin=subprocess.DEVNULL,
-            pass_fds=descriptors,
-            env=_environment(),
-            start_new_session=True,  # else a Ctrl-C would end it before its parent
-        )
+    One owner thread.
+    """
+
+    def __init__(self, rank: int, descriptors: Sequence[int]) -> None:
+        """Start it; it inherits `descriptors`. Raises OSError."""
+        self.rank = rank
+        self.socket, its_own = socket_pair()
+        command = ["engine.ranks", str(rank), str(os.getpid()), str(its_own.fileno())]
+        with its_own:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", *command],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[its_own.fileno(), *descriptors],
+                env=_environment(),
+                start_new_session=True,  # else a Ctrl-C would end it before its parent
+            )
         self.descriptor = os.pidfd_open(self._child.pid)  # readable once it has ended
 
     @property
@@ -66,50 +70,11 @@ class ChildProcess:
         try:
             self._child.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
-            _log.warning("%s did not end, and is killed", self.name)
+            _log.warning("rank %d did not end, and is killed", self.rank)
             self._child.kill()
             self._child.wait()
         os.close(self.descriptor)
-
-
-class RankProcess(ChildProcess):
-    """One rank's process, and a socket to it."""
-
-    def __init__(self, rank: int, descriptors: Sequence[int]) -> None:
-        """Start it; it inherits `descriptors`. Raises OSError."""
-        self.rank = rank
-        self.socket, its_own = socket_pair()
-        with its_own:
-            command = ["engine.ranks", str(rank), str(os.getpid()), str(its_own.fileno())]
-            super().__init__(f"rank {rank}", command, [its_own.fileno(), *descriptors])
-
-    def finish(self, deadline: float) -> None:
-        """As of every child; its socket is closed, too."""
-        super().finish(deadline)
         self.socket.close()
-
-
-class RelayProcess(ChildProcess):
-    """The process that stands for ranks on other machines, and a socket for each of them."""
-
-    def __init__(self, ranks: Sequence[int], descriptors: Sequence[int]) -> None:
-        """Start it; it inherits `descriptors`. Raises OSError."""
-        pairs = [socket_pair() for _ in ranks]
-        self.sockets = [ours for ours, _ in pairs]
-        its_own = [theirs.fileno() for _, theirs in pairs]
-        places = [f"{rank}:{end}" for rank, end in zip(ranks, its_own, strict=True)]
-        command = ["engine.ranks.nodes.relay", str(os.getpid()), *places]
-        try:
-            super().__init__("the relay to other machines", command, [*its_own, *descriptors])
-        finally:
-            for _, theirs in pairs:
-                theirs.close()
-
-    def finish(self, deadline: float) -> None:
-        """As of every child; its sockets are closed, too."""
-        super().finish(deadline)
-        for one in self.sockets:
-            one.close()
 
 
 class RanksWatch:
@@ -117,7 +82,7 @@ class RanksWatch:
 
     def __init__(
         self,
-        processes: Sequence[ChildProcess],
+        processes: Sequence[RankProcess],
         end: Callable[[int], None],
         grace_s: float = GRACE_S,
     ) -> None:
@@ -146,7 +111,7 @@ class RanksWatch:
             grace_s = max(grace_s, START_GRACE_S)  # who waits for it says why
         else:
             status = EXIT_BROKEN
-            _log.error("%s has ended, so the engine ends", gone.name)
+            _log.error("rank %d has ended, so the engine ends", gone.rank)
         for process in self._processes:
             process.kill()  # whoever waits for them goes on
         if not wait_for_any([self._is_over], grace_s):

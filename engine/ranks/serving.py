@@ -19,7 +19,7 @@ from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.follower import Follower, RankParts
-from engine.ranks.meeting.groups import meet
+from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
 from engine.ranks.slices.rank_exchange import address_of
@@ -46,8 +46,6 @@ def serve(channel: Channel) -> int:
                 parts = opened_rank(start, opened)
         except (ModelError, BadLinkKey, OSError) as error:
             is_refused, why = isinstance(error, ModelNotServed), " ".join(str(error).split())
-            if start.config.nnodes > 1:  # whose operator does not see rank 0's log
-                _log.error("this rank cannot start: %s", why)
             _send(channel, NotStarted(why, is_refused))
             return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
         except RankLeft as error:
@@ -77,7 +75,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
-    place = Meeting(start.meeting, rank, config.num_ranks, host=start.host)
+    place = Meeting(start.meeting, rank, config.num_ranks)
     groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))

@@ -24,7 +24,7 @@ from functools import partial
 import torch
 
 from engine.execution.runner import LaunchedWithoutOutput
-from engine.ranks.meeting.groups import RankGroups
+from engine.ranks.groups import RankGroups
 from engine.startup.device import mark
 from engine.step import Bitmask, Forward, Launched, Row, Runner, Sampled, Step
 

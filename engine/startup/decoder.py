@@ -24,7 +24,7 @@ from engine.offload.host_layers import HostLayers
 from engine.offload.memory import CountingMemory
 from engine.offload.placement import GIB, Placement, as_gib, least_placement, place
 from engine.offload.prefetch import prefetch_of
-from engine.ranks.meeting.groups import RankGroups
+from engine.ranks.groups import RankGroups
 from engine.startup.device import free_bytes
 from engine.startup.origin import DUMMY_SEED
 from engine.startup.outline import ModelOutline

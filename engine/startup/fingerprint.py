@@ -51,12 +51,6 @@ class BlockOrigin:
                 del fields["kv"][part]  # as it was before there were such parts
         return _digest(fields)
 
-    def without_layout(self) -> bytes:
-        """32 bytes of all but what may differ between ranks of one model: the layout of its KV."""
-        fields = self._fields()
-        del fields["kv"]
-        return _digest(fields)
-
     def _fields(self) -> dict[str, Any]:
         fields = asdict(self)
         fields["model"] = {

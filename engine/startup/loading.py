@@ -24,8 +24,8 @@ from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.errors import PoolTooSmall
 from engine.offload.host_layers import HostLayers
+from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
-from engine.ranks.meeting.groups import RankGroups
 from engine.ranks.peer_memory import RowShape
 from engine.ranks.runner import NeverRaised, RanksRunner
 from engine.ranks.sampling import ranks_sampler
@@ -50,7 +50,6 @@ from engine.startup.pool_size import (
     blocks_for_tokens,
     blocks_on_cpu,
     blocks_on_cuda,
-    share_of_machine,
 )
 from engine.startup.timed import timed
 from engine.startup.unchanged import check_unchanged, weight_states
@@ -185,7 +184,7 @@ def open_part(
 
 
 def _usual_threads(config: EngineConfig) -> int:
-    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.ranks_per_node)
+    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.num_ranks)
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
@@ -245,9 +244,7 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = int(
-            free_bytes(device, config.host_memory_bytes) * share_of_machine(config, outline.share)
-        )
+        free = int(free_bytes(device, config.host_memory_bytes) * outline.share)
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(

@@ -23,7 +23,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.copies import BlockMover, Disk, NoTiers
-from engine.ranks.meeting.groups import RankGroups
+from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
 from engine.startup.pool_size import ALL, blocks_ahead, host_blocks, host_free_beside_weights
 from prefix_cache.tiers.tier_pools import Tiers

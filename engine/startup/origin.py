@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.config import EngineConfig
-from engine.models.errors import OtherFiles
-from engine.ranks.meeting.groups import RankGroups
+from engine.ranks.groups import RankGroups
 from engine.startup.device import dtype_name
 from engine.startup.fingerprint import (
     DIGEST_BYTES,
@@ -28,11 +27,8 @@ NUMERICS_VERSION = 9
 
 
 def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:
-    """Of several ranks, the first one of each machine reads all weights for their digest.
-
-    Raises OtherFiles where a machine's files are not those of rank 0's.
-    """
-    is_reader = group is None or not group.rank % config.ranks_per_node
+    """Of several ranks, the first one reads all weights for their digest."""
+    is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
         model=outline.model,
@@ -43,18 +39,10 @@ def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | N
     )
     if group is None:
         return own
-    origin = replace(own, weights=group.of_first(own.weights))
-    if config.nnodes > 1:
-        _check_same_files(own if is_reader else origin, group, config.model_dir)
-    return origin
+    return replace(own, weights=group.of_first(own.weights))
 
 
 def _weights(config: EngineConfig) -> bytes:
     if config.load_format == "dummy":
         return dummy_digest(DUMMY_SEED)
     return weights_digest(Path(config.model_dir))
-
-
-def _check_same_files(own: BlockOrigin, group: RankGroups, model_dir: str) -> None:
-    if group.of_first(own.without_layout()) != own.without_layout():
-        raise OtherFiles(f"{model_dir} has not the files that rank 0's machine has of the model")

@@ -50,11 +50,11 @@ def outline_model(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
-    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel, config.nnodes)
+    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel)
     model = read_model_config(Path(config.model_dir), served, config.quantization)
     check_geometry(model, config.block_size)
     check_ranks(model, config.block_size, grid)
-    device = resolve_device(config.device, rank % grid.ranks_per_node, grid.ranks_per_node)
+    device = resolve_device(config.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []

@@ -56,14 +56,14 @@ def host_blocks(
     """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory.
 
     Of several ranks each has its part of every block, and as large a `share` of the memory: of the
-    operator's number, or of what its machine has free.
+    operator's number, or of what the machine has free.
     """
     if config.host_cache_tokens is not None:
         return config.host_cache_tokens // config.block_size
     if config.host_cache_gib is not None:
         return int(int(config.host_cache_gib * 1024**3) * share) // bytes_per_block
     taken = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
-    return int(taken * share_of_machine(config, share)) // bytes_per_block
+    return int(taken * share) // bytes_per_block
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
@@ -71,13 +71,8 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 
     Weights that stay in host memory come first: the engine can run without a host tier.
     """
-    weights = int(config.cpu_offload_gb * 1024**3) * config.ranks_per_node
+    weights = int(config.cpu_offload_gb * 1024**3) * config.num_ranks
     return max(free - weights - OPENING_BYTES, 0)
-
-
-def share_of_machine(config: EngineConfig, share: Fraction) -> Fraction:
-    """Of what its machine has, what one rank may take that has this `share` of every block."""
-    return min(share * config.nnodes, ALL)
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:

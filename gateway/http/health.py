@@ -78,7 +78,7 @@ def _readiness(engine: Engine, fault: Fault | None) -> HealthReply:
     }
     router = _ROUTER.get(engine.router_answers)
     if engine.welcome is None:
-        why = engine.handshake_error or engine.waits_for or NO_ENGINE
+        why = engine.handshake_error or NO_ENGINE
         return HealthReply("not_ready", why, replicas, router)
     if engine.is_stalled:
         return HealthReply("stalled", "the engine does not answer", replicas, router)

@@ -120,7 +120,7 @@ async def _overview(
             silent=silent,
             now=now,
             replicas=engine.replicas,
-            why_absent=engine.handshake_error or engine.waits_for,
+            why_absent=engine.handshake_error,
             router_answers=engine.router_answers,
         ),
         isolation=None,

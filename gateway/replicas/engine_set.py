@@ -66,11 +66,6 @@ class EngineSet(ReplicaQueries):
         return None
 
     @property
-    def waits_for(self) -> None:
-        """None: likewise."""
-        return None
-
-    @property
     def router_answers(self) -> bool | None:
         """Whether the router process does; None where there is none."""
         return self._routing.router_answers

@@ -211,8 +211,6 @@ class Members:
     def _why(self, name: str, state: ReplicaState) -> str:
         if state == "handshake_failed":
             return self.engines[name].handshake_error or _WHY["absent"]
-        if state == "absent":
-            return self.engines[name].waits_for or _WHY["absent"]
         if state != "refused":
             return _WHY[state]
         welcome, ours = self.engines[name].welcome, self._fingerprint or b""

@@ -130,7 +130,7 @@ def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> 
     lines = [line for line in console.type("--help").out.splitlines() if line[2:3] != " "]
     told = [line.strip().split(" ")[0].rstrip(":") for line in lines]
     expected = [
-        ["Serve", "serve", "gateway", "engine", "node", "models"],
+        ["Serve", "serve", "gateway", "engine", "models"],
         ["Operate", "chat", "status", "top", "restart", "usage", "audit", "verify-isolation"],
         ["tenants", "groups", "prefixes", "cache", "engines", "cluster"],
         ["Measure", "bench", "simulate", "plan", "lint", "version"],

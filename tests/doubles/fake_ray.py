@@ -61,22 +61,6 @@ class FakeActor:
 
 
 @dataclass
-class FakeGroup:
-    """A placement group: what is set aside on each of several machines."""
-
-    name: str
-    bundles: list[dict[str, float]]
-
-
-@dataclass
-class FakeStrategy:
-    """Where in a group an actor is."""
-
-    group: FakeGroup
-    placement_group_bundle_index: int
-
-
-@dataclass
 class FakeRay:
     """The module."""
 
@@ -90,7 +74,6 @@ class FakeRay:
         )
     )
 
-    groups: dict[str, FakeGroup] = field(default_factory=dict)
     connected_to: list[str] = field(default_factory=list)
     gcs_address: str = ""
 
@@ -105,27 +88,7 @@ class FakeRay:
 
     @property
     def util(self) -> Any:
-        strategy = SimpleNamespace(PlacementGroupSchedulingStrategy=FakeStrategy)
-        return SimpleNamespace(
-            list_named_actors=lambda: list(self.actors),
-            placement_group=self._placement_group,
-            get_placement_group=self._get_placement_group,
-            remove_placement_group=lambda group: self.groups.pop(group.name),
-            scheduling_strategies=strategy,
-        )
-
-    def _placement_group(
-        self, bundles: list[dict[str, float]], *, strategy: str, name: str, lifetime: str
-    ) -> FakeGroup:
-        assert (strategy, lifetime) == ("STRICT_SPREAD", "detached")
-        assert name not in self.groups
-        self.groups[name] = FakeGroup(name, bundles)
-        return self.groups[name]
-
-    def _get_placement_group(self, name: str) -> FakeGroup:
-        if name not in self.groups:
-            raise ValueError(name)
-        return self.groups[name]
+        return SimpleNamespace(list_named_actors=lambda: list(self.actors))
 
     def nodes(self) -> list[dict[str, Any]]:
         return [

@@ -1,6 +1,6 @@
 """Watches who connects to a socket of the engine over TCP: strangers are logged, and bounded.
 
-The engine's log says that somebody connects without the key of the link. Else a gateway or node
+The engine's log says that somebody connects without the key of the link. Else a gateway
 with another key would be silent at both ends. It tries again for as long as it runs, so the log has
 the first one, and after that one each time that a while has passed. Likewise that the port is full.
 
@@ -29,7 +29,7 @@ _FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _CONNECTIONS = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
 _OTHER_KEY = (
     "%s: somebody connects who has another link key, or none: it is not heard. "
-    "Gateways and nodes need a copy of this engine's --link-key-file"
+    "Gateways need a copy of this engine's --link-key-file"
 )
 _FULL = "%s: as many connections are open as may be at once: others wait until some have ended"
 _NOT_BOUNDED = "%s: this system cannot bound how many connections are open, and there are many"

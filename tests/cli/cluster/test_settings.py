@@ -9,7 +9,7 @@ import pytest
 from cli.cluster.scaling import ScalingBounds
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import CliError
-from engine.link.address import address, exchange_at, nodes_at
+from engine.link.address import address, exchange_at
 from engine.ranks.slices.rank_exchange import address_of
 
 FULL = """
@@ -26,13 +26,6 @@ ray_address: auto
 dtype: bfloat16
 max_running: 64
 """
-
-
-TWO = """\
-pipeline_parallel: 2
-nnodes: 2
-redis_url: redis://r:6379
-link_key_file: /link.key"""
 
 
 def read(tmp_path: Path, text: str) -> ClusterSettings:
@@ -54,21 +47,13 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
     assert not settings.is_one_machine
 
 
-def test_an_engine_of_two_machines_has_a_port_for_the_other(tmp_path: Path) -> None:
-    settings = read(tmp_path, f"{TWO}\nnum_gpus: 1\nengine_port: 7400")
-    assert [settings.port(number) for number in range(2)] == [7400, 7405]
-    assert nodes_at("tcp://a:7400", 2) == "tcp://a:7404", "the last one"
-    assert settings.engine.ranks_per_node == 1
-
-
 def test_no_two_of_an_engine_s_sockets_have_one_port(tmp_path: Path) -> None:
-    """Of four ranks on two machines rank 1 is asked on the machine to which the other comes."""
-    settings = read(tmp_path, TWO.replace("parallel: 2", "parallel: 4"))
+    settings = read(tmp_path, "pipeline_parallel: 4")
     first = f"tcp://10.0.0.1:{settings.port(0)}"
     exchange = exchange_at(first)
     asked = [address_of(exchange, rank) for rank in range(settings.engine.num_ranks)]
     heartbeat = address(first).heartbeat
-    taken = [first, heartbeat, *asked, nodes_at(first, settings.engine.num_ranks)]
+    taken = [first, heartbeat, *asked]
     ports = [int(one.rpartition(":")[2]) for one in taken if one is not None]
     assert ports == [*range(settings.port(0), settings.port(1))]
 
@@ -97,10 +82,7 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
         ("redis_url: redis://r:6379", "link_key_file: engines on several machines"),
         ("num_gpus: 1\ntensor_parallel: 2", "num_gpus: 1 is less than tensor_parallel, 2"),
         ("num_gpus: 1\npipeline_parallel: 2", "less than tensor_parallel x pipeline_parallel, 2"),
-        ("nnodes: 2", "nnodes: nnodes 2 does not divide pipeline_parallel 1"),
-        ("nnodes: 2\npipeline_parallel: 2", "nnodes: engines on several machines need redis_url"),
-        ("node_address: tcp://a:7400", "node_address: each engine has its own"),
-        (f"num_gpus: 1\ntensor_parallel: 2\n{TWO}", "less than tensor_parallel x pipeline_parall"),
+        ("tensor_parallel: 4\npipeline_parallel: 3", "tensor_parallel: tensor_parallel 4 x"),
         ("gateway: {prot: 1}", "gateway.prot is no setting; the nearest is port"),
         ("gateway: {port: many}", "gateway.port is 'many'"),
         ("gateway: {model: m}", "gateway.model is no setting"),
@@ -135,7 +117,7 @@ def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, sai
         "num_gpus: 2",
         "resources: {h200: 0.5}",
         "target_wait_s: 5\nmax_engines: 2",
-        f"role: prefill\n{TWO.partition('nnodes: 2')[2]}",
+        "role: prefill\nredis_url: redis://r:6379\nlink_key_file: /link.key",
         "engines: 2\nprefill_engines: 1",
     ],
 )

@@ -71,14 +71,14 @@ def variables(option: Any) -> list[str]:
             ENGINE_FLAGS,
             EngineConfig,
             {
-                *("model_dir", "socket", "link_key_file", "node_key_file", "exchange"),
+                *("model_dir", "socket", "link_key_file", "exchange"),
                 *("grace_s", "host_memory_bytes", "role"),
             },
         ),
         (
             ALONE_FLAGS,
             EngineConfig,
-            {"model_dir", "socket", "link_key_file", "node_key_file", "host_memory_bytes"},
+            {"model_dir", "socket", "link_key_file", "host_memory_bytes"},
         ),
         (
             GATEWAY_FLAGS,

@@ -78,37 +78,12 @@ def test_every_engine_flag_arrives() -> None:
         tensor_parallel=2,
         peer_memory=False,
         pipeline_parallel=3,
-        nnodes=3,
-        node_address="tcp://10.0.0.1:7400",
-        node_wait_s=60.0,
-        node_silence_s=2.0,
         cpu_offload_gb=1.5,
     )
     composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     for name in ENGINE_FLAGS:
         assert getattr(composed, name) == getattr(flags, name)
         assert getattr(composed, name) != getattr(engine_flags(), name), f"{name} is not tried"
-
-
-@pytest.mark.parametrize(
-    ("nnodes", "at", "says"),
-    [
-        (2, None, "--node-address: --nnodes needs the address"),
-        (2, "10.0.0.1:7400", "--node-address: '10.0.0.1:7400' is not tcp://HOST:PORT"),
-        (2, "http://10.0.0.1:7400", "--node-address: 'http://10.0.0.1:7400' is not tcp://HOST:"),
-        (2, "tcp://0.0.0.0:7400", "--node-address: tcp://0.0.0.0:7400: name one address"),
-        (1, "tcp://10.0.0.1:7400", "--node-address: it is where other machines come to: --nnodes"),
-        (2, "tcp://10.0.0.1:7400", ""),
-        (1, None, ""),
-    ],
-)
-def test_other_machines_come_to_one_address(nnodes: int, at: str | None, says: str) -> None:
-    flags = engine_flags(pipeline_parallel=2, nnodes=nnodes, node_address=at)
-    if not says:
-        assert engine_config(SOURCE, DATA_DIR, SOCKET, flags).nnodes == nnodes
-        return
-    with pytest.raises(BadSetting, match=f"^{says}"):
-        engine_config(SOURCE, DATA_DIR, SOCKET, flags)
 
 
 def test_blocks_lie_in_the_data_directory_by_default() -> None:

@@ -6,11 +6,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from cli.errors import BadSetting
-from cli.options.engine_options import ENGINE_DEFAULTS
-from cli.serving.link_key import LINK_KEY_NAME, key_of_found_engines, link_key_file, with_node_key
+from cli.serving.link_key import key_of_found_engines, link_key_file
 from engine.link.tcp.curve import read_link_key
 
 TCP = "tcp://127.0.0.1:7300"
@@ -58,16 +56,3 @@ def test_that_of_engines_which_are_found_may_come_after_the_gateway(tmp_path: Pa
     Path(later).write_text("mine")
     with pytest.raises(BadSetting, match="holds no key"):
         key_of_found_engines(None, tmp_path)
-
-
-def test_an_engine_of_several_machines_has_a_key_for_them(tmp_path: Path) -> None:
-    """That of the link, if it has one."""
-    alone = replace(ENGINE_DEFAULTS, socket="/run/engine.sock")
-    assert with_node_key(alone, None, tmp_path) == alone
-    assert not list(tmp_path.iterdir())
-    several = replace(alone, nnodes=2, node_address=TCP)
-    made = with_node_key(several, None, tmp_path)
-    assert made == replace(several, node_key_file=str(tmp_path / LINK_KEY_NAME))
-    assert with_node_key(several, None, tmp_path).node_key_file == link_key_file(
-        TCP, None, tmp_path, make=False
-    )

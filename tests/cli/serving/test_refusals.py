@@ -24,7 +24,6 @@ from engine.offload.placement import GIB, place
 from engine.startup.decoder import weight_sizes
 from tests.cli.console import Console
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
-from tests.doubles.ports import free_port, two_free_ports
 
 Spoil = Callable[[Path], object]
 MISTRAL = {"architectures": ["MistralForCausalLM"]}
@@ -238,12 +237,7 @@ def test_ranks_that_do_not_divide_a_model_are_refused_by_its_field(
     layers = RUNNABLE["num_hidden_layers"]
     assert f"pipeline_parallel 8: the model has {layers} layers" in printed.err
     assert printed.err.count("\n") == 1
-    at = ("--nnodes", "2", "--node-address", "tcp://127.0.0.1:7400")
-    printed = console.type(*words, "--tensor-parallel", "2", *at)
-    assert (printed.status, printed.out) == (2, "")
-    assert "--nnodes: nnodes 2 does not divide pipeline_parallel 1: each machine has" in printed.err
-    assert printed.err.count("\n") == 1
-    two = replace(ENGINE_DEFAULTS, tensor_parallel=2, pipeline_parallel=layers, nnodes=layers)
+    two = replace(ENGINE_DEFAULTS, tensor_parallel=2, pipeline_parallel=layers)
     assert checked_source(str(model_dir), two).directory == model_dir, "the control"
 
 
@@ -277,18 +271,6 @@ def test_weights_in_host_memory_are_checked_before_an_engine_is_started(
         printed = console.type(command, *flags)
         assert (printed.status, printed.err.count("\n")) == (2, 1)
         assert "--cpu-offload-gb: 1: the layers have" in printed.err
-
-
-def test_weights_that_other_machines_keep_take_no_memory_of_this_one(model_dir: Path) -> None:
-    config(num_hidden_layers=16)(model_dir)
-    model = read_model_config(model_dir)
-    layers = sum(layer_bytes(model.layers, model.weight_format, "bfloat16"))
-    stages = offloading(layers / (3 * GIB), pipeline_parallel=2)
-    of = Machine(2, layers // 2, ("0",))  # room for one stage, and not for both
-    with pytest.raises(BadSetting, match="would be in host memory, of which"):
-        checked_source(str(model_dir), stages, of=of)
-    apart = replace(stages, nnodes=2)
-    assert checked_source(str(model_dir), apart, of=of).directory == model_dir
 
 
 def test_what_is_said_of_weights_in_host_memory_is_what_the_engine_would_say(
@@ -341,24 +323,3 @@ def test_flags_of_an_engine_that_would_do_nothing_are_refused(
     printed = console.type("engine", *where, *flags)
     assert (printed.status, printed.err.count("\n")) == (2, 1)
     assert says in printed.err
-
-
-@pytest.mark.parametrize(
-    ("command", "stops_later", "says"),
-    [
-        ("serve", ("--replicas", "2"), "--nnodes: is for one engine"),
-        ("engine", ("--role", "prefill"), "--role: prefill needs --exchange"),
-    ],
-)
-def test_an_address_of_another_machine_is_the_flags_fault(
-    console: Console, model_dir: Path, command: str, stops_later: tuple[str, ...], says: str
-) -> None:
-    words = (command, "--model", str(model_dir), "--pipeline-parallel", "2", "--nnodes", "2")
-    place = ("--port", str(free_port())) if command == "serve" else ()
-    ours, other = f"tcp://127.0.0.1:{two_free_ports()}", "tcp://203.0.113.7:7400"
-    control = console.type(*words, *place, "--node-address", ours, *stops_later)
-    assert control.status == 2
-    assert says in control.err
-    printed = console.type(*words, *place, "--node-address", other, *stops_later)
-    assert printed.status == 2
-    assert "--node-address: cannot listen on 203.0.113.7:7400: Cannot assign" in printed.err

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.serving.replicas import (
     Machine,
-    check_one_engine,
     child_names,
     environments,
     machine,
@@ -28,14 +27,6 @@ ALONE = EngineConfig(
     cache_tokens=4096,
 )
 HOST = Machine(num_cores=13, free_bytes=900, gpus=())
-
-
-def test_other_machines_are_for_one_engine_alone() -> None:
-    over_two = replace(ALONE, pipeline_parallel=2, nnodes=2)
-    check_one_engine(over_two, 1)
-    check_one_engine(ALONE, 2)
-    with pytest.raises(BadSetting, match="--nnodes: is for one engine"):
-        check_one_engine(over_two, 2)
 
 
 def test_one_engine_is_as_it_always_was() -> None:

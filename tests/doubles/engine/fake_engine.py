@@ -124,7 +124,6 @@ class FakeEngine:
         self.welcome = welcome
         self.is_stalled = False
         self.handshake_error: str | None = None
-        self.waits_for: str | None = None
         self.replicas: Mapping[str, ReplicaHealth] = {}
         self.router_answers: bool | None = None
         self._changed = threading.Condition()

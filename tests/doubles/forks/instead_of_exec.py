@@ -17,7 +17,7 @@ from tests.doubles.forks.becoming import BROKEN, become, end, open_descriptors, 
 
 MODULES = (
     *("gateway", "gateway.router_process", "engine", "storage.disk"),
-    *("engine.ranks", "engine.ranks.nodes", "engine.ranks.nodes.relay"),
+    "engine.ranks",
     "cli.serving.supervise",
 )
 

@@ -30,7 +30,7 @@ from engine.link.address import address
 from engine.link.client import EngineClient
 from engine.link.codec import Codec
 from engine.link.flush_telling import ReadFlushes
-from engine.link.heartbeat import Heartbeat, told_meanwhile
+from engine.link.heartbeat import Heartbeat
 from engine.link.interface import PinnedPrefix
 from engine.link.messages import (
     Event,
@@ -45,7 +45,6 @@ from engine.link.messages import (
 )
 from engine.link.query_messages import Flush, Flushed, Pin, Unpin
 from engine.link.stats_messages import EngineStats
-from tests.doubles import waiting
 from tests.doubles.engine.engine_process import main
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_engine import WELCOME
@@ -162,25 +161,6 @@ async def in_one_message(path: str, *events: Event) -> AsyncIterator[None]:
 
     async with answering(path, at_once):
         yield
-
-
-async def test_what_an_engine_waits_for_is_known_until_it_is_there_or_gone(
-    socket_path: str,
-) -> None:
-    async with connected(socket_path) as client:
-        assert client.waits_for is None
-        with told_meanwhile(socket_path, None) as waits_for:
-            waits_for("node 1")
-            await waiting.until(lambda: client.waits_for == "node 1", WAIT_S)
-        await waiting.until(lambda: client.waits_for is None, WAIT_S)
-        with told_meanwhile(socket_path, None) as waits_for:
-            waits_for("node 2")
-            await waiting.until(lambda: client.waits_for == "node 2", WAIT_S)
-        assert os.listdir(os.path.dirname(socket_path)) == [], "it leaves nothing there"
-        async with engine_process(socket_path):
-            await waiting.until(lambda: client.welcome is not None, WAIT_S)
-            assert client.waits_for is None
-            assert not client.is_stalled
 
 
 async def _until_lost(client: EngineClient) -> None:

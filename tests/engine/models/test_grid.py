@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.models.architectures.registry import read_model_config
-from engine.models.checks import check_grid, check_ranks
-from engine.models.errors import UnsupportedModel, WrongSetting
+from engine.models.checks import check_ranks
+from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
 from tests.engine.conftest import MakeCheckpoint
 
@@ -29,18 +29,6 @@ def test_what_does_not_divide_is_refused_by_name(
         return
     with pytest.raises(UnsupportedModel, match=f"^{says}"):
         check_ranks(model, 16, grid)
-
-
-def test_a_machine_has_whole_stages() -> None:
-    for good in (RankGrid(2, 4, 2), RankGrid(2, 4, 4), RankGrid(1, 2, 1)):
-        check_grid(good)
-    for bad in (RankGrid(2, 1, 2), RankGrid(1, 3, 2)):
-        with pytest.raises(WrongSetting, match=f"^nnodes 2 does not divide .* {bad.stages}: "):
-            check_grid(bad)
-    assert [list(RankGrid(2, 4, 2).ranks_of(node)) for node in (0, 1)] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-    ]
 
 
 def test_rank_0_has_the_last_stage_and_ranks_of_a_stage_are_neighbours() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.models.grid import RankGrid
 from engine.ranks.collectives import Collectives, Meeting, RankLeft
-from engine.ranks.meeting.groups import meet
+from engine.ranks.groups import meet
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
 from tests.engine.rigs.ranks import CPU, PATIENCE, meeting_place, on_ranks, together

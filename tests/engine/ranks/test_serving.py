@@ -12,10 +12,9 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.process import EXIT_BROKEN
-from engine.ranks.collectives import LOOPBACK, Meeting
-from engine.ranks.meeting.groups import meet
-from engine.ranks.messages import ENCODER, REPORTS, NotStarted, Start
-from engine.ranks.process import NOT_STARTED
+from engine.ranks.collectives import Meeting
+from engine.ranks.groups import meet
+from engine.ranks.messages import ENCODER, Start
 from engine.ranks.ring import RingWriter
 from engine.ranks.serving import serve
 from engine.startup.outline import outline_model
@@ -33,7 +32,7 @@ def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCapture
     place = f"/proc/self/fd/{file}"
     ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(RingWriter(1)) as ring, ours, its_own, ThreadPoolExecutor(1) as thread:
-        Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], place, LOOPBACK)))
+        Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], place)))
         status = thread.submit(serve, Channel(its_own))
         outline = outline_model(config)
         here = Meeting(place, 0, 2, PATIENCE)
@@ -44,22 +43,3 @@ def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCapture
     assert len(said) == 1
     assert said[0].startswith("this rank ends: another one is gone (")
     assert "\n" not in said[0]
-
-
-@pytest.mark.parametrize(("nnodes", "lines"), [(1, 0), (2, 1)])
-def test_a_rank_on_another_machine_says_there_why_it_cannot_start(
-    nnodes: int, lines: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = EngineConfig(
-        model_dir=str(tmp_path), socket="", device="cpu", pipeline_parallel=2, nnodes=nnodes
-    )
-    ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with closing(RingWriter(1)) as ring, ours, its_own:
-        Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], "", LOOPBACK)))
-        assert serve(Channel(its_own)) in NOT_STARTED
-        told = Channel(ours).receive()
-    assert told is not None
-    report = REPORTS.decode(told)
-    assert isinstance(report, NotStarted)
-    said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
-    assert said == [f"this rank cannot start: {report.text}"] * lines

@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 import torch
 
 from engine.config import EngineConfig
-from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
+from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.follower import Follower, RankParts
+from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
-from engine.ranks.meeting.groups import RankGroups, meet
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.serving import opened_rank
@@ -115,7 +115,7 @@ class ThreadRanks:
         self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
         self._threads = ThreadPoolExecutor(num_ranks - 1)
         self._ends = [
-            self._threads.submit(self._follow, Start(config, rank, ends, place, LOOPBACK), theirs)
+            self._threads.submit(self._follow, Start(config, rank, ends, place), theirs)
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
         self._groups = meet(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from msgspec.structs import replace
 
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
@@ -18,7 +17,6 @@ from engine.startup.pool_size import (
     blocks_on_cuda,
     host_blocks,
     host_free_beside_weights,
-    share_of_machine,
 )
 
 GIB = 1024**3
@@ -82,24 +80,6 @@ def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | N
         return host_blocks(config, own * 4096, on_cuda=True, free=5 * GIB, share=share)
 
     assert blocks(5) == blocks(3) == blocks(8) > 0
-
-
-def test_a_rank_may_take_its_share_of_its_own_machine() -> None:
-    """What the operator gives is of all machines together."""
-    one = EngineConfig(model_dir="", socket="", pipeline_parallel=2)
-    two = replace(one, nnodes=2)
-    half = Fraction(1, 2)
-    assert [share_of_machine(config, half) for config in (one, two)] == [half, 1]
-    assert share_of_machine(two, Fraction(3, 5)) == 1
-
-    def blocks(config: EngineConfig) -> int:
-        return host_blocks(config, BLOCK, on_cuda=True, free=32 * GIB, share=half)
-
-    assert blocks(two) == 2 * blocks(one)
-    assert blocks(replace(two, host_cache_gib=4.0)) == blocks(replace(one, host_cache_gib=4.0)) > 0
-    assert [config.ranks_per_node for config in (one, two)] == [2, 1]
-    kept = replace(two, cpu_offload_gb=20.0)
-    assert host_free_beside_weights(kept, 64 * GIB) == (64 - 20) * GIB - OPENING_BYTES
 
 
 def test_weights_in_host_memory_come_before_the_host_tier() -> None:

@@ -47,16 +47,6 @@ async def test_not_ready_while_the_engine_s_process_stands_still() -> None:
         assert (await http.get("/readyz")).status_code == 200
 
 
-async def test_what_an_engine_that_is_not_there_waits_for_is_the_reason() -> None:
-    engine = OperatedEngine()
-    engine.connected = False
-    engine.waits_for = "the engine waits for node 1"
-    async with client_of(small_app(health_router(engine, lambda: None))) as http:
-        answer = await http.get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json() == {"status": "not_ready", "reason": "the engine waits for node 1"}
-
-
 async def test_one_of_several_engines_is_enough_and_each_is_named() -> None:
     engine = OperatedEngine()
     engine.replicas = {

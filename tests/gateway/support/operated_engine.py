@@ -129,7 +129,6 @@ class OperatedEngine:
         self.connected = True
         self.is_stalled = False
         self.handshake_error: str | None = None
-        self.waits_for: str | None = None
         self.replicas: dict[str, ReplicaHealth] = {}
         self.router_answers: bool | None = None
         self.hangs = False

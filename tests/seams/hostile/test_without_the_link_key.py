@@ -22,8 +22,6 @@ from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
 from engine.link.socket_link import SocketLink
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.tcp.open_connections import allow_open_files, most_open
-from engine.ranks.nodes.listener import open_listener
-from engine.ranks.nodes.wire import MAX_REPORT_BYTES
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
 from tests.engine.exchange.test_answering import Memory
@@ -45,8 +43,6 @@ def door(name: str) -> Iterator[int]:
     with ExitStack() as opened:
         if name == "exchange":
             opened.enter_context(closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)))
-        elif name == "node":
-            opened.enter_context(open_listener(at, KEY, 2, 5.0))
         else:
             opened.enter_context(closing(SocketLink(at, codec=Codec(), key=KEY)))
         yield port + (name == "heartbeat")
@@ -58,7 +54,7 @@ def is_shut_out(port: int, frame_bytes: int) -> bool:
         stranger.sendall(GREETING)
         assert stranger.recv(64, socket.MSG_WAITALL)[:1] == b"\xff"
         stranger.sendall(struct.pack(">BQ", LONG_COMMAND, frame_bytes))
-        stranger.settimeout(WAIT_S if frame_bytes > MAX_REPORT_BYTES else STAYS_S)
+        stranger.settimeout(WAIT_S if frame_bytes > MAX_FRAME_BYTES else STAYS_S)
         with suppress(ConnectionResetError):
             try:
                 return stranger.recv(1) == b""
@@ -67,10 +63,10 @@ def is_shut_out(port: int, frame_bytes: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["link", "heartbeat", "exchange", "node"])
+@pytest.mark.parametrize("name", ["link", "heartbeat", "exchange"])
 def test_a_stranger_who_begins_a_large_frame_is_shut_out(name: str) -> None:
     with door(name) as port:
-        assert is_shut_out(port, MAX_REPORT_BYTES + 1)
+        assert is_shut_out(port, MAX_FRAME_BYTES + 1)
         assert not is_shut_out(port, MAX_FRAME_BYTES), "the control: one that may be a handshake"
 
 
@@ -85,7 +81,7 @@ def open_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@pytest.mark.parametrize("name", ["link", "exchange", "node"])
+@pytest.mark.parametrize("name", ["link", "exchange"])
 def test_at_every_door_connections_are_counted(name: str) -> None:
     """What follows from it is tested with `Strangers`."""
     before = threading.active_count()

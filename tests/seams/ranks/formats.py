@@ -22,7 +22,7 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.models.decoder import Decoder
 from engine.ranks.collectives import Meeting
-from engine.ranks.meeting.groups import RankGroups
+from engine.ranks.groups import RankGroups
 from engine.startup.activation import largest_batch
 from engine.startup.loading import OpenedPart, open_part
 from engine.startup.outline import outline_model

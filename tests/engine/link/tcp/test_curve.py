@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import zmq
 
 from engine.link.client import EngineClient
 from engine.link.codec import Codec
-from engine.link.heartbeat import HeartbeatListener, is_alive, told_meanwhile
+from engine.link.heartbeat import HeartbeatListener, is_alive
 from engine.link.messages import Hello, Welcome
 from engine.link.socket_link import SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
@@ -288,20 +287,3 @@ def test_a_file_that_holds_no_key_is_refused(
         path.chmod(mode)
     with pytest.raises(BadLinkKey, match=why):
         read_link_key(path)
-
-
-async def test_holders_are_told_what_an_engine_waits_for_and_then_its_ports_are_free(
-    at: str,
-) -> None:
-    key = new_key()
-    async with connected(at, key) as client:
-        for node in ("node 1", "node 2"):
-            with told_meanwhile(at, key) as waits_for:
-                waits_for(node)
-                await until(partial(_waits_for, client, node), WAIT_S)
-        with welcoming(at, key):
-            await until(lambda: client.welcome is not None, WAIT_S)
-
-
-def _waits_for(client: EngineClient, told: str) -> bool:
-    return client.waits_for == told

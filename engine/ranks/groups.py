@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.models.grid import RankGrid
-from engine.ranks.collectives import LOOPBACK, Collectives, Meeting
-from engine.ranks.meeting.interface import keep_nccl_on
+from engine.ranks.collectives import Collectives, Meeting
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
 
@@ -56,8 +55,6 @@ def meet(place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> 
 
     `place` is that of all; `stage` the one that this rank computes.
     """
-    if device.type == "cuda" and grid.nodes > 1:
-        keep_nccl_on(place.host)
     if grid.stages == 1:
         every = Collectives(place, device)
         return RankGroups(every, every, None, None)
@@ -65,7 +62,7 @@ def meet(place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> 
     tensor, part = None, grid.part_of(place.rank)
     if grid.tensor > 1:
         own = replace(place, name=f"stage {stage.index}", rank=part, num_ranks=grid.tensor)
-        tensor = Collectives(replace(own, host=LOOPBACK), device)  # all on one machine
+        tensor = Collectives(own, device)
     same = replace(place, name=f"part {part}", rank=stage.index, num_ranks=grid.stages)
     stages = Collectives(same, device)
     return RankGroups(every, tensor, stages, StagePipe(stage, stages, device))
