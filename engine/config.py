@@ -29,7 +29,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     link_key_file: str | None = None  # needed over TCP (`link/curve.py`)
     role: Role = "both"  # what gateways send it, where they drive several engines
     # Where other engines fetch blocks: a path, tcp://host:port, or tcp://host:* for any free port.
-    # None: nowhere.
+    # None: nowhere, as with several ranks.
     exchange: str | None = None
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda

@@ -16,11 +16,10 @@ from typing import NamedTuple
 from engine.config import EngineConfig
 from engine.config_argument import begun_with
 from engine.core import EngineCore
-from engine.exchange.exchange import OpenedExchange, open_exchange
-from engine.exchange.parts import OpenExchange
+from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.link.codec import Codec
 from engine.link.socket_link import Link, SocketLink
-from engine.link.tcp.curve import BadLinkKey, read_link_key
+from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.tcp.open_connections import few_connections
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
@@ -32,7 +31,6 @@ from engine.process import (
     serve,
 )
 from engine.ranks.leader import RankGone
-from engine.ranks.slices.exchange import ranks_exchange
 from engine.ranks.team import Team, started_ranks, why_not_started
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
@@ -76,7 +74,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: OpenedExchange
+    exchange: ExchangeThreads | None  # None: blocks of several ranks go nowhere
     ahead: HostAhead | None
     team: Team | None  # None: this rank is alone
     share: Fraction  # of every tier below the device, what is this rank's
@@ -102,9 +100,17 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
     link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
-    exchange = opened.enter_context(closing(open_exchange(model.pool, config.exchange, key)))
-    link.wake_by(exchange.waker)
+    exchange = None if team is not None else _open_exchange(config, model, key, opened)
+    if exchange is not None:
+        link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, outline.share)
+
+
+def _open_exchange(
+    config: EngineConfig, model: OpenedModel, key: LinkKey | None, opened: ExitStack
+) -> ExchangeThreads:
+    threads = open_exchange(model.pool, config.exchange, key, model.welcome.fingerprint)
+    return opened.enter_context(closing(threads))
 
 
 def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> EngineCore:
@@ -119,13 +125,11 @@ def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> Engi
         loaded.share,
     )
     opened.enter_context(closing(tiers))
-    lower, exchange = tiers.lower, loaded.exchange
-    if team is None:
-        core = build_core(config, model, loaded.link, lower, exchange)
-    else:
+    lower = tiers.lower
+    if team is not None:
         lower = ranks_tiers(lower, team.others, model.runner)
-        joined = ranks_exchange(exchange, team.others, team.await_started(), model.runner)
-        core = build_core(config, model, loaded.link, lower, joined)
+        team.await_started()
+    core = build_core(config, model, loaded.link, lower, loaded.exchange)
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
@@ -146,7 +150,7 @@ def build_core(
     model: OpenedModel,
     link: Link,
     lower: LowerTiers | None = None,
-    exchange: OpenExchange | None = None,
+    exchange: ExchangeThreads | None = None,
 ) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device

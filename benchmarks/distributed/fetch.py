@@ -31,10 +31,11 @@ import typer
 import zmq
 
 from benchmarks.record import emit
-from engine.exchange.answering import ExchangeAnswering
 from engine.exchange.block_memory import memory_of
-from engine.exchange.exchange import Exchange, OpenedExchange, open_exchange
+from engine.exchange.client import BlockClient
+from engine.exchange.exchange import Exchange, ExchangeThreads, open_exchange
 from engine.exchange.peer_pool import HANDLE_BYTES
+from engine.exchange.server import BlockServer
 from engine.exchange.wire import PoolHandle
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.tcp.curve import LinkKey, read_link_key
@@ -90,7 +91,9 @@ class Engine:
         if way == "host":
             self.opened = _without_copies(self.pool, where)
         else:
-            self.opened = open_exchange(self.pool, where, key, between_gpus=way == "device")
+            self.opened = open_exchange(
+                self.pool, where, key, FINGERPRINT, between_gpus=way == "device"
+            )
         self._arrives = way != "host"
         self.exchange = Exchange(
             self.cache, NOTHING_MEASURED, FINGERPRINT, self.pool.block_bytes, self.opened
@@ -125,7 +128,7 @@ class Engine:
         began = time.perf_counter()
         self.exchange.begin(sequence, time.monotonic(), 0)
         end = 0
-        while sequence.fetch is not None:
+        while sequence.is_fetching:
             select([self.opened.waker.fd], [], [], 0.1)
             self.opened.waker.clear()
             for progress in self.exchange.advance(time.monotonic()):
@@ -141,14 +144,15 @@ class Engine:
         return seconds
 
 
-def _without_copies(pool: DevicePool, where: str | None) -> OpenedExchange:
+def _without_copies(pool: DevicePool, where: str | None) -> ExchangeThreads:
     """An exchange that fetches as between GPUs, and copies nothing."""
     memory, waker = memory_of(pool), Waker()
     handle = PoolHandle(bytes(HANDLE_BYTES), 0, pool.num_blocks)
-    answering = None
+    server = None
     if where is not None:
-        answering = ExchangeAnswering(where, memory, waker.wake, pool=handle)
-    return OpenedExchange(memory, waker, answering, pools=NoCopies())
+        server = BlockServer(where, memory, waker.wake, pool=handle)
+    client = BlockClient(memory, FINGERPRINT, waker.wake, pools=NoCopies())
+    return ExchangeThreads(waker, client, server)
 
 
 def _sequence(tokens: np.ndarray, source: FetchSource) -> Sequence:

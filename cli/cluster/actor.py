@@ -134,7 +134,8 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
-    engine = replace(settings.engine, exchange=exchange_at(address), role=_role(settings, number))
+    exchange = exchange_at(address) if settings.engine.num_ranks == 1 else None
+    engine = replace(settings.engine, exchange=exchange, role=_role(settings, number))
     config = engine_config(source, data_dir, address, engine)
     return replace(
         config,

@@ -24,7 +24,7 @@ from cli.options.config_file import Options, section_in, settings_in
 from cli.options.engine_options import LoneEngineFlags
 from cli.options.flags import field, flattened
 from cli.options.options import ModelFlags
-from cli.serving.compose import checked_redis_url
+from cli.serving.compose import OF_RANKS, checked_redis_url
 from engine.config import EngineConfig
 from engine.link.address import MAX_PORT
 from engine.models.checks import check_grid
@@ -32,7 +32,7 @@ from engine.models.errors import ModelError
 from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-PORTS = 2  # of an engine: its messages, its heartbeat; and one of each rank's exchange of blocks
+PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
 # Of a gateway's flags, what the rest of the file says for it.
 OF_THE_CLUSTER = frozenset(
     (
@@ -75,8 +75,7 @@ class ClusterFlags:
     )
     engine_port: int = _of_cluster(
         7300,
-        "Port of the first engine on its machine; each engine has three ports of its own, and one "
-        "more for each further rank.",
+        "Port of the first engine on its machine; each engine has three ports of its own.",
         min=1,
         max=MAX_PORT,
     )
@@ -122,12 +121,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def port(self, number: int) -> int:
         """The first port of an engine: the same on whichever machine it runs."""
-        return self.engine_port + self.ports * number
-
-    @property
-    def ports(self) -> int:
-        """Of each engine."""
-        return _ports(self.engine.num_ranks)
+        return self.engine_port + PORTS * number
 
 
 def read_settings(path: Path) -> ClusterSettings:
@@ -162,7 +156,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     _check_needs(cluster)
     scaling = _scaling(cluster)
     _check_roles(cluster, engine, cluster.engines if scaling is None else scaling.least)
-    _check_ports(cluster, engine, cluster.engines if scaling is None else scaling.most)
+    _check_ports(cluster, cluster.engines if scaling is None else scaling.most)
     return ClusterSettings(
         model=model.model,
         data_dir=str(model.data_dir.absolute()),
@@ -181,11 +175,10 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     )
 
 
-def _check_ports(cluster: ClusterFlags, engine: EngineConfig, most: int) -> None:
+def _check_ports(cluster: ClusterFlags, most: int) -> None:
     """`most`: the most engines there may be."""
-    ports = _ports(engine.num_ranks)
-    last = cluster.engine_port + ports * (most - 1)
-    if last + ports - 2 > MAX_PORT:  # which has one after it
+    last = cluster.engine_port + PORTS * (most - 1)
+    if last + PORTS - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 
@@ -216,6 +209,9 @@ def _check_needs(cluster: ClusterFlags) -> None:
 def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
     """`least`: the fewest engines there may be."""
     prefill = cluster.prefill_engines
+    if engine.num_ranks > 1 and (prefill or engine.role == "prefill"):
+        key = "prefill_engines" if prefill else "role"
+        raise BadSetting(key, f"engines of several ranks {OF_RANKS}")
     if prefill >= least:
         raise BadSetting("prefill_engines", f"{prefill} of {least} engines leave none that answers")
     if prefill and engine.role != "both":
@@ -250,8 +246,3 @@ def options_of(hints: dict[str, Any]) -> Options:
         for note in notes
         if isinstance(note, OptionInfo)
     }
-
-
-def _ports(ranks: int) -> int:
-    """Of an engine."""
-    return PORTS + ranks

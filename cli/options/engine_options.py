@@ -122,8 +122,8 @@ ALONE_FLAGS = {
     ),
     "exchange": engine_flag(
         "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
-        "the link. Further ranks are asked beside it: at PATH.RANK, or so many ports after it. "
-        "Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other."
+        "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other. "
+        "Engines of several ranks neither send nor fetch."
     ),
 }
 

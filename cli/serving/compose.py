@@ -16,8 +16,7 @@ from cli.errors import BadSetting
 from cli.options.gateway_options import PriceFlags
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
-from engine.link.address import EVERYWHERE, MAX_PORT, address, host_and_port, is_tcp
-from engine.models.shards import MOST_RANKS
+from engine.link.address import EVERYWHERE, address, host_and_port, is_tcp
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
@@ -27,6 +26,7 @@ from gateway.turn_formats.choose import tool_format_names
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
 BLOCKS_NAME = "blocks"
+OF_RANKS = "(--tensor-parallel, --pipeline-parallel) send no blocks to others, and fetch none"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
@@ -188,34 +188,30 @@ def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
     exchange = flags.exchange
     if exchange is None:
         return None
+    if flags.num_ranks > 1:
+        raise BadSetting("--exchange", f"engines of several ranks {OF_RANKS}")
     try:
         address(exchange)
     except ValueError as error:
         raise BadSetting("--exchange", str(error)) from error
     if not is_tcp(exchange):
         path = str(Path(exchange).absolute())
-        _check_length("--exchange", path if flags.num_ranks == 1 else f"{path}.{MOST_RANKS - 1}")
+        _check_length("--exchange", path)
         return path
     if not is_tcp(socket):
         raise BadSetting("--exchange", "over TCP it has the key of --socket tcp://HOST:PORT")
-    _check_ports(exchange, socket, flags.num_ranks)
+    _check_port(exchange, socket)
     return exchange
 
 
-def _check_ports(exchange: str, socket: str, num_ranks: int) -> None:
-    """BadSetting where a rank's port for `exchange` is none, or one of `socket`'s."""
-    host, first = host_and_port(exchange)
-    last = first + num_ranks - 1
-    if last > MAX_PORT + 1:
-        raise BadSetting(
-            "--exchange", f"{exchange}: the last of {num_ranks} ranks' would be {last}"
-        )
-    its_host, its = host_and_port(socket)
-    taken = set(range(first, last + 1)) & {its, its + 1}
-    if taken and (host == its_host or {host, its_host} & set(EVERYWHERE)):
+def _check_port(exchange: str, socket: str) -> None:
+    """BadSetting where the port of `exchange` is one of `socket`'s."""
+    (host, port), (its_host, its) = host_and_port(exchange), host_and_port(socket)
+    is_its = port in (its, its + 1) and (host == its_host or {host, its_host} & set(EVERYWHERE))
+    if is_its:
         raise BadSetting(
             "--exchange",
-            f"{exchange}: port {min(taken)} is one of --socket, which has {its} and {its + 1}",
+            f"{exchange}: port {port} is one of --socket, which has {its} and {its + 1}",
         )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
+from cli.serving.compose import OF_RANKS
 from cli.serving.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from engine.link.address import exchange_at
@@ -61,8 +62,8 @@ def sockets(socket: str, count: int) -> list[str]:
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
     """The config of each of `count` engines that share a machine; `config` is that of one alone.
 
-    Several fetch blocks from each other. The first keeps the directory of blocks that one alone
-    has, and so its blocks.
+    Several of one rank fetch blocks from each other. The first keeps the directory of blocks that
+    one alone has, and so its blocks.
     """
     if count == 1:
         return [config]
@@ -80,7 +81,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
         replace(
             shared,
             socket=socket,
-            exchange=exchange_at(socket),
+            exchange=exchange_at(socket) if config.num_ranks == 1 else None,
             disk_cache_dir=_directory(config.disk_cache_dir, number),
         )
         for number, socket in enumerate(sockets(config.socket, count))
@@ -90,10 +91,12 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
     """The configs of which the first `prefill` compute prompts for the others.
 
-    BadSetting where no others are left.
+    BadSetting where no others are left, or could not fetch what these compute.
     """
     if not prefill:
         return list(configs)
+    if configs[0].num_ranks > 1:
+        raise BadSetting("--prefill-replicas", f"engines of several ranks {OF_RANKS}")
     if prefill >= len(configs):
         raise BadSetting(
             "--prefill-replicas",

@@ -92,7 +92,6 @@ class Arriving:
             self.fetch.first_reads[label] = self.fetch.first_reads.get(label, 0) + blocks
         if self._seal is None:
             self._seal = Seal(self._fingerprint, self._salt, found.salt)
-            self.fetch.slices = found.slices
             where = self.fetch.wanted.address
             self.fetch.way = "tcp" if is_tcp(where) else "socket"
             if found.pool is not None and self._pools is not None:

@@ -19,7 +19,6 @@ from threading import Lock
 from typing import Literal
 
 from engine.exchange.seal import SealedPlace
-from engine.exchange.wire import Slices
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.edge import BlockIds
@@ -59,7 +58,6 @@ class Wanted:
     request_id: str | None
     deadline: float  # seconds, of time.monotonic
     mark: CopyEvent  # the blocks may be written after it
-    ticket: bytes | None = None  # of slices of blocks that another rank asks for
 
     def place(self, start: int, end: int) -> SealedPlace | None:
         """What the blocks from `start` up to `end` are bound to; None: they are not alike."""
@@ -88,7 +86,6 @@ class Fetch:
     answered: float | None = None  # when the first word came
     ended: float | None = None  # when it ended
     first_reads: dict[str, int] = field(default_factory=dict)  # blocks by label
-    slices: Slices | None = None  # where other ranks' parts of the blocks are, once found
     lock: Lock = field(default_factory=Lock, repr=False)
     writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
 

@@ -6,7 +6,7 @@ A source that a request names is a hint. It is not asked where computing is pred
 faster, where it did not answer of late, where many fetches are under way, or after a flush. What
 comes goes into the lease's own blocks, so owner, quota and room are as if it were computed.
 
-Knows: sequences, predictions, counts. Does not know: what crosses, or how (`asking.py`).
+Knows: sequences, predictions, counts. Does not know: what crosses, or how (`client.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from engine.exchange.client import BlockClient
 from engine.exchange.fetch import SILENT, Fetch, Patience, Wanted, Way
-from engine.exchange.parts import Asks, OpenExchange
 from engine.exchange.rates import FetchRates
 from engine.exchange.recent_flushes import FlushScope, RecentFlushes
 from engine.link.messages import FetchSource
@@ -74,17 +74,15 @@ class Fetches:
         self,
         cache: PrefixCache,
         rates: FetchRates,
-        opened: OpenExchange | None,
-        fingerprint: bytes,
+        client: BlockClient | None,
+        patience: Patience,
     ) -> None:
-        """`opened` None: nobody is asked. `fingerprint` is that of this engine's blocks."""
+        """`client` None: nobody is asked."""
         self.refused = 0
         self._cache = cache
         self._rates = rates
-        self._opened = opened
-        self._fingerprint = fingerprint
-        self._asking: Asks | None = None
-        self._patience = (None if opened is None else opened.patience) or Patience()
+        self._client = client
+        self._patience = patience
         self._under_way: dict[Sequence, _UnderWay] = {}
         self._counts: dict[Way, _Counts] = {}
         self._resting: dict[str, float] = {}  # addresses, and until when
@@ -104,7 +102,7 @@ class Fetches:
             sequence.source = None  # once is enough: what is computed comes for sure
             return
         self._wait(sequence)
-        sequence.fetch = fetch or _NOTHING
+        sequence.is_fetching = True
         self._under_way[sequence] = _UnderWay(fetch, now)
 
     def leave(self, sequence: Sequence, now: float) -> None:
@@ -119,12 +117,10 @@ class Fetches:
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):
                 self._close(sequence, one, now)
-                sequence.fetch, one.fetch = _NOTHING, None
+                sequence.is_fetching, one.fetch = True, None  # what has come is committed first
 
     def advance(self, now: float) -> list[Progress]:
         """What has come since the last call, and what is over."""
-        if self._asking is not None:
-            self._asking.turn()
         return [
             progress
             for sequence, one in list(self._under_way.items())
@@ -150,14 +146,14 @@ class Fetches:
         self, sequence: Sequence, source: FetchSource, lease: Lease, before: int
     ) -> Fetch | None:
         """The fetch that has been begun; None: there is nothing to fetch, or it is not worth it."""
-        opened = self._opened
-        if opened is None:
+        client = self._client
+        if client is None:
             return None
         size = self._cache.block_size
         first, end = sequence.num_computed // size, self._end(sequence, source)
         if first >= end:
             return None
-        way = opened.way_of(source.address)
+        way = client.way_of(source.address)
         run = _Run(first, end, before)
         if not self._may_ask(sequence, source, way, run):
             self.refused += 1
@@ -173,15 +169,14 @@ class Fetches:
             flow=sequence.flow,
             request_id=source.request_id,
             deadline=time.monotonic() + self._most_seconds(source, run),
-            mark=opened.mark(),
+            mark=client.mark(),
         )
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:
-            self._asking = opened.asking(self._fingerprint)
+            client.begin(fetch)
         except OSError:  # no descriptor is to be had: strangers at a port may hold them
             self.refused += 1
             return None
-        self._asking.begin(fetch)
         return fetch
 
     def _end(self, sequence: Sequence, source: FetchSource) -> int:
@@ -228,7 +223,7 @@ class Fetches:
         fetch, size = one.fetch, self._cache.block_size
         if fetch is None:
             del self._under_way[sequence]
-            sequence.fetch = sequence.source = None
+            sequence.is_fetching, sequence.source = False, None
             return Progress(sequence, sequence.num_computed, is_over=True)
         is_over, arrived = fetch.is_over, fetch.arrived  # in this order: it arrives before the end
         if time.monotonic() > fetch.wanted.deadline + OVERDUE_S:
@@ -241,14 +236,14 @@ class Fetches:
         return Progress(sequence, end, is_over) if has_come or is_over else None
 
     def _close(self, sequence: Sequence, one: _UnderWay, now: float) -> None:
-        sequence.fetch = sequence.source = None
+        sequence.is_fetching, sequence.source = False, None
         sequence.fetch_seconds += now - one.began
         fetch = one.fetch
         if fetch is None:
             return
         fetch.close()
-        if not fetch.is_over and self._asking is not None:
-            self._asking.leave(fetch)
+        if not fetch.is_over and self._client is not None:
+            self._client.leave(fetch)
         size = self._cache.block_size
         for label, blocks in fetch.first_reads.items():
             sequence.first_reads[label] = sequence.first_reads.get(label, 0) + blocks * size
@@ -257,7 +252,7 @@ class Fetches:
     def _count(self, fetch: Fetch, began: float, now: float) -> None:
         counts = self._counts.setdefault(fetch.way, _Counts(FetchStats(), began))
         blocks = fetch.arrived - fetch.wanted.first
-        num_bytes = 0 if self._opened is None else blocks * self._opened.block_bytes
+        num_bytes = 0 if self._client is None else blocks * self._client.block_bytes
         old = counts.stats
         counts.stats = FetchStats(
             fetches=old.fetches + 1,
@@ -275,12 +270,3 @@ class Fetches:
         """Others that have rested are forgotten: an engine that starts anew may have another."""
         self._resting = {one: until for one, until in self._resting.items() if until > now}
         self._resting[address] = now + REST_S
-
-
-class _Nothing:
-    """In place of a fetch where there is nothing to be fetched."""
-
-    is_over = True
-
-
-_NOTHING = _Nothing()

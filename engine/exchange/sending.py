@@ -25,7 +25,6 @@ from engine.exchange.wire import (
     Found,
     FromSource,
     PoolHandle,
-    Slices,
     Slots,
 )
 from prefix_cache.hashing import KEY_BYTES
@@ -98,7 +97,7 @@ class Sending:
             return False
         return not self.end.is_all or self._taken == self._sent
 
-    def found(self, blocks: int, first_reads: dict[str, int], slices: Slices | None) -> Found:
+    def found(self, blocks: int, first_reads: dict[str, int]) -> Found:
         """The message that so many blocks of the prompt are there."""
         return Found(
             number=self._number,
@@ -106,7 +105,6 @@ class Sending:
             blocks=blocks,
             first_reads=first_reads,
             pool=self._pool,
-            slices=slices,
         )
 
     def add(self, blocks: BlocksToSend) -> None:

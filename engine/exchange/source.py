@@ -8,7 +8,7 @@ The names of namespaces are looked up, and the tree compares tokens under those 
 for a request of this engine's own. What lies in lower tiers is loaded as for a request of the flow
 that it is for, in the flow's own part of the device.
 
-Knows: asks, leases. Does not know: sockets, seals (`answering.py`), or what it is wanted for.
+Knows: asks, leases. Does not know: sockets, seals (`server.py`), or what it is wanted for.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
-from engine.exchange.answering import BUSY, Asked, Asker
 from engine.exchange.names import NamespaceNames
-from engine.exchange.parts import Answers
 from engine.exchange.sending import BlocksToSend
+from engine.exchange.server import BUSY, Asked, Asker, Gone
 from engine.exchange.wire import SALT_BYTES, Ask
 from engine.scheduling.sequence import Sequence
 from prefix_cache.cache import PrefixCache
@@ -37,6 +37,26 @@ UNKNOWN_S = 0.5  # a request that is to compute the prompt may come so much late
 
 RunningRequest = Callable[[str], Sequence | None]
 """The sequence of a request by its id; None: it is over, or was never here."""
+
+
+class Askers(Protocol):
+    """The engines that ask for blocks, as `BlockServer` knows them."""
+
+    def take(self) -> list[Asked | Gone]:
+        """What has come since the last call."""
+        ...
+
+    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+        """Say that the first `blocks` blocks of the prompt are about to be sent."""
+        ...
+
+    def send(self, asker: Asker, blocks: BlocksToSend) -> None:
+        """Send blocks, in order after those before; leased until the asker is `Gone`."""
+        ...
+
+    def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
+        """Send nothing more. `Gone` follows once all has been taken."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +83,11 @@ class Source:
     def __init__(
         self,
         cache: PrefixCache,
-        answering: Answers,
+        askers: Askers,
         fingerprint: bytes,
     ) -> None:
         self._cache = cache
-        self._answering = answering
+        self._askers = askers
         self._fingerprint = fingerprint
         self._names = NamespaceNames(cache.tree)
         self._sendings: dict[Asker, _Sending] = {}
@@ -84,7 +104,7 @@ class Source:
 
     def turn(self, running: RunningRequest, now: float) -> None:
         """Take what was asked, send what is there, release what is not read any more."""
-        for news in self._answering.take():
+        for news in self._askers.take():
             if isinstance(news, Asked):
                 self._begin(news.asker, news.ask, now)
             else:
@@ -96,14 +116,14 @@ class Source:
                 self._advance(sending, request, now)
             if not sending.is_late and now - sending.since > MOST_S:
                 sending.is_late = sending.is_over = True
-                self._answering.end(sending.asker, "it takes too long", is_all=False)
+                self._askers.end(sending.asker, "it takes too long", is_all=False)
 
     def _begin(self, asker: Asker, ask: Ask, now: float) -> None:
         why = self._why_not(ask)
         if why is None and len(self._sendings) >= MOST_ASKS:
             why = BUSY
         if why is not None:
-            self._answering.end(asker, why, is_all=False)
+            self._askers.end(asker, why, is_all=False)
             return
         whole = self._cache.capacity.pool().total * self._cache.block_size  # what could be sent
         tokens = np.frombuffer(ask.token_ids, "<i4")[:whole].astype(np.int32)
@@ -131,7 +151,7 @@ class Source:
         self._look(sending, now)
         if not (awaits or sending.may_load or sending.loading):
             sending.is_over = True
-            self._answering.end(sending.asker, "", is_all=True)
+            self._askers.end(sending.asker, "", is_all=True)
 
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
         """Whether more of the prompt is yet to be computed here."""
@@ -188,8 +208,8 @@ class Source:
         sending.sent = lease.num_blocks
         first_reads = dict(Counter(sending.first_reads) + Counter(lease.first_reads))
         sending.first_reads = {}
-        self._answering.found(sending.asker, lease.num_blocks, first_reads)
-        self._answering.send(sending.asker, blocks)
+        self._askers.found(sending.asker, lease.num_blocks, first_reads)
+        self._askers.send(sending.asker, blocks)
 
     def _release(self, sending: _Sending | None, now: float) -> None:
         if sending is None:

@@ -12,9 +12,6 @@ Between GPUs of one host no payload is sent: `Slots` says where the blocks lie i
 `Found` has a handle of. They are copied from there, and count once a `Still` says that they were
 held until then.
 
-Of an engine of several ranks `Found` says where each further rank sends its slices of these blocks,
-and under which ticket. There rank r of the asking engine asks again, with the ticket alone.
-
 A namespace crosses as a digest of it (`names`), so that nothing that crosses opens a block.
 
 Knows: field names, types, bounds. Does not know: sockets, or what of this may be sent.
@@ -28,14 +25,12 @@ import msgspec
 
 MAX_FRAME_BYTES = 8 << 20  # of a message: a prompt of a million tokens has 4 MB; not of a payload
 SALT_BYTES = 16
-TICKET_BYTES = 16
 SLOT_BYTES = 4  # of a slot's number
 WINDOW_BYTES = 64 << 20  # that may be on their way for one ask
 LEAST_WINDOW = 4  # blocks
-MOST_TEXT = 512  # characters of an address, a label, a reason; they go on to ranks and into logs
+MOST_TEXT = 512  # characters of a label or a reason, which go on into logs
 
 Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
-Ticket = Annotated[bytes, msgspec.Meta(min_length=TICKET_BYTES, max_length=TICKET_BYTES)]
 
 _Message = TypeVar("_Message")
 
@@ -53,8 +48,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     flow: str = ""  # for whom blocks are loaded there; opaque
     request_id: str | None = None  # what computes them there: more is sent as they come to be
     host: bytes | None = None  # could copy from a pool on this host's GPUs; None: sends bytes
-    # A rank's slices of what its rank 0 sends; then nothing is looked up, by names or by tokens.
-    ticket: Ticket | None = None
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
@@ -78,13 +71,6 @@ class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
     num_blocks: int
 
 
-class Slices(msgspec.Struct, frozen=True, array_like=True):
-    """Where the ranks from 1 on send their slices, and under which ticket they are asked."""
-
-    ticket: Ticket
-    addresses: tuple[Text, ...]
-
-
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
     """The first `blocks` blocks are about to be sent; the last `Found` counts."""
 
@@ -93,7 +79,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
     blocks: int
     first_reads: dict[Text, int] = {}  # blocks that nobody had found before, by label
     pool: PoolHandle | None = None
-    slices: Slices | None = None  # None: there is one rank, or it is not the first
 
 
 class Block(msgspec.Struct, frozen=True, tag="block"):

@@ -2,7 +2,6 @@
 
     ring    step n | copies | step n+1 | ...      each launched; on a GPU nothing waits for it
     poll    copies that have ended are reported       between messages, as soon as they are seen
-            blocks of other engines likewise, where this rank has a part in the exchange
 
 It ends after `Close`, or once rank 0 is gone. Whatever goes wrong here ends the process, and with
 it the engine.
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from engine.copies import COPY_WAIT_S, BlockMover, Disk
-from engine.exchange.exchange import OpenedExchange
 from engine.ranks.messages import (
     COMMANDS,
     ENCODER,
@@ -42,28 +40,22 @@ from engine.ranks.messages import (
     Work,
 )
 from engine.ranks.ring import RingReader
-from engine.ranks.slices.rank_exchange import SliceExchange
 from engine.ranks.tiers import digest_of
 from engine.step import Forward, Runner
 from storage.disk.wire import Channel
 from storage.move import BlockRecord, Move
 from storage.waiting import wait_for_any
 
-# Between looks at a disk that is asked for nothing, whose process may have died; and at what is
-# lent to an engine that has not come for it.
-LOOK_S = 0.5
+LOOK_S = 0.5  # between looks at a disk that is asked for nothing, whose process may have died
 
 
 @dataclass(frozen=True, slots=True)
 class RankParts:
-    """What a rank is made of, once it is ready. `fingerprint` is that of its slices of blocks."""
+    """What a rank is made of, once it is ready."""
 
     runner: Runner
     mover: BlockMover
     disk: Disk | None
-    exchange: OpenedExchange
-    rank: int
-    fingerprint: bytes
 
 
 class Follower:
@@ -77,15 +69,10 @@ class Follower:
         self._numbers: dict[Move, int] = {}  # of moves under way
         self._num_started = 0
         self._reported: DiskReport | None = None
-        self._exchange = SliceExchange(parts.exchange, parts.rank, parts.fingerprint, self._send)
 
     def run(self) -> None:
-        """Follow rank 0 to its end. Raises WireBroken where that does not say so first.
-
-        Raises ThreadEnded where the exchange has died.
-        """
+        """Follow rank 0 to its end. Raises WireBroken where that does not say so first."""
         while True:
-            self._exchange.turn()
             content = self._ring.read()
             if content is None:
                 self._look_after_copies()
@@ -110,8 +97,6 @@ class Follower:
                 self._copy(command)
             case ForgetOwner() | NoteFlushes() | ScanDisk() | ListFlushes():
                 self._do_on_disk(command, self._parts.disk)
-            case _:
-                self._exchange.do(command)
 
     def _do_on_disk(self, command: OnDisk, disk: Disk | None) -> None:
         match command:
@@ -171,18 +156,15 @@ class Follower:
     def _wait(self) -> None:
         """Until there is a message, or copies may have ended. Raises WireBroken."""
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
-        waker = self._parts.exchange.waker
-        readable = wait_for_any([ring, channel, waker.fd], self._patience())
-        waker.clear()
+        readable = wait_for_any([ring, channel], self._patience())
         if channel in readable:  # rank 0 sends nothing here any more
             self._channel.receive()
 
     def _patience(self) -> float | None:
         """Seconds; None: until something comes."""
-        if self._parts.mover.pending or self._exchange.awaits_steps:
+        if self._parts.mover.pending:
             return COPY_WAIT_S
-        is_looked_after = self._parts.disk is not None or self._exchange.is_busy
-        return LOOK_S if is_looked_after else None
+        return None if self._parts.disk is None else LOOK_S
 
 
 def _parts_of(records: Iterator[tuple[int, BlockRecord]]) -> Iterator[tuple[list[int], bytes]]:

@@ -1,9 +1,8 @@
 """What rank 0 tells the other ranks, and what they report.
 
     ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
-              Lend, LendBlocks, EndLending | FetchSlices, LeaveSlices | Close
-    socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned,
-                              FlushesDone, LendingEnded, SlicesFetched
+              Close
+    socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
 process that got it.
@@ -97,64 +96,12 @@ class ListFlushes(RankMessage, frozen=True):
     """Which flushes were done on what lies there?"""
 
 
-class Lend(RankMessage, frozen=True):
-    """Another engine may ask for slices under this ticket; blocks follow."""
-
-    ticket: bytes
-
-
-class LendBlocks(RankMessage, frozen=True):
-    """Send the slices of these blocks, which are leased until `LendingEnded` was reported."""
-
-    ticket: bytes
-    first: int  # position of the first one
-    spans: tuple[tuple[int, bytes], ...]  # of a NamespacePath
-    block_keys: bytes
-    token_ids: bytes  # int32, little endian
-    slots: bytes  # likewise
-
-
-class EndLending(RankMessage, frozen=True):
-    """No more blocks will follow; unless `is_all`, those that were not sent are not."""
-
-    ticket: bytes
-    why: str
-    is_all: bool
-
-
-class FetchSlices(RankMessage, frozen=True):
-    """Fetch this rank's slices of the blocks `first` up to `end` of a prompt into their slots."""
-
-    number: int
-    ticket: bytes
-    addresses: tuple[str, ...]  # where each rank from 1 on asks
-    spans: tuple[tuple[int, bytes], ...]  # of a NamespacePath
-    token_ids: bytes  # int32, little endian; from position 0 on
-    block_keys: bytes
-    block_ids: bytes  # int32, little endian; slots of all positions
-    first: int
-    end: int
-    within_s: float  # from now on
-
-
-class LeaveSlices(RankMessage, frozen=True):
-    """Write no more of a fetch: its slots may be given to others from here on."""
-
-    number: int
-
-
 class Close(RankMessage, frozen=True):
     """Let what was written reach the disk, and end."""
 
 
 class Started(RankMessage, frozen=True):
-    """Ready for steps.
-
-    `address`: where other engines ask for this rank's slices; None: nowhere.
-    """
-
-    block_bytes: int = 0  # of what this rank has of a block
-    address: str | None = None
+    """Ready for steps."""
 
 
 class NotStarted(RankMessage, frozen=True):
@@ -195,26 +142,11 @@ class FlushesDone(RankMessage, frozen=True):
     is_last: bool
 
 
-class LendingEnded(RankMessage, frozen=True):
-    """Nothing that was lent under this ticket is read any more."""
-
-    ticket: bytes
-
-
-class SlicesFetched(RankMessage, frozen=True):
-    """The first `arrived` blocks of a prompt are in place; `why` it ended, as `Fetch.why`."""
-
-    number: int
-    arrived: int
-    why: str | None
-
-
-Exchanged = Lend | LendBlocks | EndLending | FetchSlices | LeaveSlices
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
-Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | Exchanged
+Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk
 Command = Work | Close
 OfStart = Started | NotStarted
-Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone | LendingEnded | SlicesFetched
+Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

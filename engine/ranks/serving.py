@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack, closing
-from pathlib import Path
 
-from engine.config import EngineConfig
-from engine.exchange.exchange import OpenedExchange, open_exchange
-from engine.link.tcp.curve import BadLinkKey, read_link_key
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.ranks.collectives import Meeting, RankLeft
@@ -22,12 +18,10 @@ from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
-from engine.ranks.slices.rank_exchange import address_of
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers
 from engine.startup.outline import outline_model
-from storage.device_pool import DevicePool
 from storage.disk.wire import Channel, WireBroken
 
 _log = logging.getLogger(__name__)
@@ -44,14 +38,13 @@ def serve(channel: Channel) -> int:
         try:
             with enough_memory():
                 parts = opened_rank(start, opened)
-        except (ModelError, BadLinkKey, OSError) as error:
+        except (ModelError, OSError) as error:
             is_refused, why = isinstance(error, ModelNotServed), " ".join(str(error).split())
             _send(channel, NotStarted(why, is_refused))
             return EXIT_NOT_SERVED if is_refused else EXIT_CANNOT_START
         except RankLeft as error:
             return _left(error)
-        exchange = parts.exchange
-        _send(channel, Started(exchange.block_bytes, exchange.address))
+        _send(channel, Started())
         try:
             Follower(parts, ring, channel).run()
         except WireBroken:
@@ -69,10 +62,7 @@ def _left(error: RankLeft) -> int:
 
 
 def opened_rank(start: Start, opened: ExitStack) -> RankParts:
-    """Load a rank's part of the model, open its tiers and its exchange.
-
-    Raises ModelError, BadLinkKey, OSError, RankLeft.
-    """
+    """Load a rank's part of the model, open its tiers. Raises ModelError, OSError, RankLeft."""
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
     place = Meeting(start.meeting, rank, config.num_ranks)
@@ -82,16 +72,9 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     part = open_part(config, outline, groups)
     opened.callback(part.close)
     num_blocks, fingerprint = part.num_blocks, part.fingerprint
-    exchange = opened.enter_context(closing(_open_exchange(config, part.pool, rank)))
     tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)
     opened.enter_context(closing(tiers))
-    return RankParts(part.runner, tiers.lower.mover, tiers.disk, exchange, rank, fingerprint)
-
-
-def _open_exchange(config: EngineConfig, pool: DevicePool, rank: int) -> OpenedExchange:
-    """Where this rank is asked, and what asks others. Raises BadLinkKey, OSError."""
-    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
-    return open_exchange(pool, address_of(config.exchange, rank), key)
+    return RankParts(part.runner, tiers.lower.mover, tiers.disk)
 
 
 def _send(channel: Channel, message: RankMessage) -> None:

@@ -60,10 +60,10 @@ class Team:
         with why_not_started(self):
             self._groups = meet(place, outline.grid, outline.stage, outline.device)
 
-    def await_started(self) -> list[Started]:
-        """Wait until all ranks are ready for steps; what each says. Raises ModelError, RankGone."""
-        places = range(len(self.others))
-        return [self.others.wait_for(Started, place, START_PATIENCE_S) for place in places]
+    def await_started(self) -> None:
+        """Wait until all ranks are ready for steps. Raises ModelError, RankGone."""
+        for place in range(len(self.others)):
+            self.others.wait_for(Started, place, START_PATIENCE_S)
 
     def dismiss(self) -> None:
         """Have all ranks end, once they have done what they were told. Raises RankGone."""

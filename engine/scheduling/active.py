@@ -22,7 +22,7 @@ from operator import attrgetter
 
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_cached, charge_row
-from engine.scheduling.fetching import Fetching
+from engine.scheduling.fetching import Fetcher
 from engine.scheduling.queue import FairQueue
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.sequence_cache import SequenceCache, lease_of
@@ -38,7 +38,7 @@ class ActiveSequences:
         queue: FairQueue,
         sequence_cache: SequenceCache,
         arrivals: Arrivals,
-        fetching: Fetching,
+        fetcher: Fetcher,
         counters: EngineCounters,
         clock: Callable[[], float],
         *,
@@ -51,7 +51,7 @@ class ActiveSequences:
         self._queue = queue
         self._sequence_cache = sequence_cache
         self._arrivals = arrivals
-        self._fetching = fetching
+        self._fetcher = fetcher
         self._counters = counters
         self._clock = clock  # measures how long a match takes; all other times are `now`
         self._max_running = max_running
@@ -75,7 +75,7 @@ class ActiveSequences:
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
         if is_taken and (sequence.source is not None or sequence.fetches_only):
-            self._fetching.begin(sequence, now, before)
+            self._fetcher.begin(sequence, now, before)
         return is_taken
 
     def admit(
@@ -125,8 +125,8 @@ class ActiveSequences:
 
     def _vacate(self, sequence: Sequence, now: float) -> None:
         self._arrivals.went(sequence, now)
-        if sequence.fetch is not None:
-            self._fetching.leave(sequence, now)
+        if sequence.is_fetching:
+            self._fetcher.leave(sequence, now)
         if sequence.batch_slot is None:
             self.loading.remove(sequence)
             return

@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from engine.scheduling.sequence import Sequence
 
 
-class FetchUnderWay(Protocol):
-    """What a sequence has as long as it waits for blocks of another engine."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come."""
-        ...
-
-
-class Fetching(Protocol):
+class Fetcher(Protocol):
     """Begins and leaves fetches. One owner thread."""
 
     @property
@@ -35,7 +26,8 @@ class Fetching(Protocol):
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
         """Ask for what a sequence, which has just been given its lease, could fetch.
 
-        Sets `Sequence.fetch` where it is to wait. `before`: tokens to be computed before its own.
+        Sets `Sequence.is_fetching` where it is to wait. `before`: tokens to be computed before its
+        own.
         """
         ...
 

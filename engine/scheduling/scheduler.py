@@ -47,7 +47,7 @@ from engine.scheduling.active import ActiveSequences, who_gives
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.begun import in_turn, pass_over, without_row
 from engine.scheduling.costs import charge_decodes, charge_row
-from engine.scheduling.fetching import Fetching
+from engine.scheduling.fetching import Fetcher
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue, Rank
 from engine.scheduling.sequence import Sequence
@@ -78,7 +78,7 @@ class Scheduler:
         limits: StepLimits,
         times: StepTimes,
         counters: EngineCounters,
-        fetching: Fetching,
+        fetcher: Fetcher,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue = queue
@@ -88,12 +88,12 @@ class Scheduler:
             queue,
             sequence_cache,
             self._arrivals,
-            fetching,
+            fetcher,
             counters,
             clock,
             max_running=limits.max_running,
         )
-        self._fetching = fetching
+        self._fetcher = fetcher
         self._limits = limits
         self._prefill = PrefillBudget(limits, times)
 
@@ -324,7 +324,7 @@ class Scheduler:
             self.running
             or self.loading
             or self.sequence_cache.copies_under_way
-            or self._fetching.is_lending
+            or self._fetcher.is_lending
         )
         if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")

@@ -24,7 +24,6 @@ from engine.link.messages import (
     TokenLogprobs,
 )
 from engine.link.stats_messages import TierTokens
-from engine.scheduling.fetching import FetchUnderWay
 from engine.scheduling.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
 from prefix_cache.leases.lease import Lease
@@ -74,7 +73,7 @@ class Sequence:
     has_sent_tokens: bool = False
     scores: list[TokenLogprobs] = field(default_factory=list)  # of its prompt's tokens so far
     source: FetchSource | None = None  # where to ask for blocks; None once that was done
-    fetch: FetchUnderWay | None = None  # while it waits for them
+    is_fetching: bool = False  # it waits for them
     fetches_only: bool = False  # what does not come is not computed: it ends then
     fetched_end: int = 0  # tokens of the prompt that were found or had come when it first started
     fetch_seconds: float = 0.0  # what it waited for them
@@ -96,7 +95,7 @@ class Sequence:
     @property
     def may_start(self) -> bool:
         """Whether all is there that it waits for, once it has its lease."""
-        return self.lease is not None and self.lease.ready and self.fetch is None
+        return self.lease is not None and self.lease.ready and not self.is_fetching
 
     @property
     def is_to_score(self) -> bool:

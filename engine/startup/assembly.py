@@ -16,8 +16,8 @@ from engine.components import Components
 from engine.copies import TierCopies
 from engine.core import EngineCore
 from engine.done_flushes import DoneFlushes
-from engine.exchange.exchange import Exchange
-from engine.exchange.parts import OpenExchange
+from engine.exchange.exchange import Exchange, ExchangeThreads
+from engine.exchange.fetch import Patience
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.prefix_queries import PrefixQueries
@@ -86,13 +86,15 @@ def assemble(
     link: Link,
     limits: EngineLimits,
     cache_parts: CacheParts | None = None,
-    exchange: OpenExchange | None = None,
+    exchange: ExchangeThreads | None = None,
     *,
+    patience: Patience | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
     """An engine that serves `link`; without `cache_parts` it caches on the device alone.
 
-    Without `exchange` it fetches no blocks from other engines and sends them none.
+    Without `exchange` it fetches no blocks from other engines and sends them none; `patience` is
+    that with others, where it is not the usual one.
     """
     parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
     if exchange is not None:
@@ -105,7 +107,7 @@ def assemble(
     )
     disk = parts.lower.disk
     copies = TierCopies(cache, parts.lower.mover, disk, rates)
-    exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange)
+    exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience)
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
     scheduler = Scheduler(

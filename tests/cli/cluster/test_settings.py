@@ -10,7 +10,6 @@ from cli.cluster.scaling import ScalingBounds
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.errors import CliError
 from engine.link.address import address, exchange_at
-from engine.ranks.slices.rank_exchange import address_of
 
 FULL = """
 model: Qwen/Qwen3-8B
@@ -48,13 +47,10 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
 
 
 def test_no_two_of_an_engine_s_sockets_have_one_port(tmp_path: Path) -> None:
-    settings = read(tmp_path, "pipeline_parallel: 4")
+    settings = read(tmp_path, "tensor_parallel: 4")
     first = f"tcp://10.0.0.1:{settings.port(0)}"
-    exchange = exchange_at(first)
-    asked = [address_of(exchange, rank) for rank in range(settings.engine.num_ranks)]
-    heartbeat = address(first).heartbeat
-    taken = [first, heartbeat, *asked]
-    ports = [int(one.rpartition(":")[2]) for one in taken if one is not None]
+    taken = [first, address(first).heartbeat, exchange_at(first)]
+    ports = [int(one.rpartition(":")[2]) for one in taken]
     assert ports == [*range(settings.port(0), settings.port(1))]
 
 
@@ -101,6 +97,11 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
             "prefill_engines: 1 of 1 engines leave none",
         ),
         ("engines: 2\nprefill_engines: 1\nrole: decode", "role: prefill_engines gives each"),
+        (
+            "engines: 2\nprefill_engines: 1\ntensor_parallel: 2",
+            "prefill_engines: engines of several ranks (--tensor-parallel, --pipeline-",
+        ),
+        ("role: prefill\npipeline_parallel: 2", "role: engines of several ranks"),
         ("engines: [{name: a}, {name: a}]", "it should be a valid integer"),
     ],
 )

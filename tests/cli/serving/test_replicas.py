@@ -62,9 +62,12 @@ def test_the_first_ones_compute_prompts_for_the_others() -> None:
         with_roles(configs, 3)
 
 
-def test_engines_of_several_ranks_compute_prompts_for_others_too() -> None:
+def test_engines_of_several_ranks_fetch_nothing_from_each_other() -> None:
     ranks = replica_configs(replace(ALONE, pipeline_parallel=2), 2, HOST)
-    assert [one.role for one in with_roles(ranks, 1)] == ["prefill", "decode"]
+    assert [one.exchange for one in ranks] == [None, None]
+    assert with_roles(ranks, 0) == ranks
+    with pytest.raises(BadSetting, match=r"--prefill-replicas: engines of several ranks .* send"):
+        with_roles(ranks, 1)
 
 
 def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:

@@ -13,11 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.exchange.answering import ExchangeAnswering
 from engine.exchange.block_memory import memory_of
-from engine.exchange.exchange import Exchange, OpenedExchange
+from engine.exchange.client import BlockClient
+from engine.exchange.exchange import Exchange, ExchangeThreads
 from engine.exchange.peer_pool import HANDLE_BYTES, PeerPool, Slots, this_host
 from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE
+from engine.exchange.server import BlockServer
 from engine.exchange.wire import PoolHandle
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.waker import Waker
@@ -76,13 +77,14 @@ class Engine:
         self.cache = PrefixCache(num_blocks=2 * WHOLE, block_size=SIZE)
         memory, waker = memory_of(self.pool), Waker()
         handle = PoolHandle(bytes(HANDLE_BYTES), 0, self.pool.num_blocks)
-        answering = None
+        server = None
         if where is not None:
-            answering = ExchangeAnswering(where, memory, waker.wake, pool=handle)
+            server = BlockServer(where, memory, waker.wake, pool=handle)
         self.pools = None
         if theirs is not None:
             self.pools = InMemory(block_bytes_of(theirs), block_bytes_of(self.pool))
-        self.opened = OpenedExchange(memory, waker, answering, pools=self.pools)
+        client = BlockClient(memory, bytes(32), waker.wake, pools=self.pools)
+        self.opened = ExchangeThreads(waker, client, server)
         self.exchange = Exchange(
             self.cache, NOTHING_MEASURED, bytes(32), memory.block_bytes, self.opened
         )
@@ -157,7 +159,7 @@ def test_all_blocks_come_in_few_messages_each_of_one_namespace(there: Engine, he
         for progress in here.exchange.advance(time.monotonic()):
             keys = one.block_keys
             here.cache.commit(lease, TOKENS, progress.end, keys, now=0.0, is_written=False)
-        return one.fetch is None
+        return not one.is_fetching
 
     wait_for(has_come, WAIT_S, every_s=0.001)
     here.cache.release(lease, now=0.0)

@@ -107,7 +107,7 @@ def test_a_message_of_slots_is_of_one_namespace_and_of_blocks_that_came_together
     sending.add(blocks(6, 6))
     sending.add(blocks(6, 9, (3, B), (5, A)))
     sending.stop(Ended(1, "", is_all=True))
-    found = sending.found(9, {}, None)
+    found = sending.found(9, {})
     seal = Seal(ASK.fingerprint, ASK.salt, found.salt)
     ends = [(2, 3, A), (3, 5, B), (5, 6, A), (6, 9, A)]
     for message, (first, end, namespace) in zip(sent(sending), ends, strict=True):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.seal import name_of
 from engine.exchange.sending import BlocksToSend
+from engine.exchange.server import Asked, Asker, Gone
 from engine.exchange.source import MOST_ASKS, MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache
@@ -60,7 +60,7 @@ class Rig:
     def __init__(self) -> None:
         self.cache = PrefixCache(num_blocks=16, block_size=SIZE)
         self.answers = Answers()
-        self.source = Source(self.cache, self.answers, FINGERPRINT)  # type: ignore[arg-type]
+        self.source = Source(self.cache, self.answers, FINGERPRINT)
         self.put(NamespacePath.single(A))
 
     def put(self, path: NamespacePath) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from engine.exchange.wire import (
     MAX_FRAME_BYTES,
@@ -18,7 +17,6 @@ from engine.exchange.wire import (
     FromSource,
     Leave,
     PoolHandle,
-    Slices,
     Slots,
     Still,
     Taken,
@@ -73,12 +71,11 @@ def test_frames_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("length", [MOST_TEXT, MOST_TEXT + 1])
-def test_texts_are_bounded_since_ranks_report_them_and_logs_have_them(length: int) -> None:
-    text, ticket = length * "x", bytes(16)
+def test_texts_are_bounded_since_logs_have_them(length: int) -> None:
+    text = length * "x"
     said: list[FromSource] = [
         Ended(1, text, is_all=False),
         Found(number=1, salt=bytes(16), blocks=9, first_reads={text: 2}),
-        Found(number=1, salt=bytes(16), blocks=9, slices=Slices(ticket, ("/x.1", text))),
     ]
     for one in said:
         if length <= MOST_TEXT:
@@ -86,16 +83,6 @@ def test_texts_are_bounded_since_ranks_report_them_and_logs_have_them(length: in
             continue
         with pytest.raises(WireError):
             CODEC.decode_from_source(CODEC.encode(one))
-
-
-@pytest.mark.parametrize("ticket", [b"", bytes(15), bytes(1 << 20)])
-def test_a_ticket_has_one_length(ticket: bytes) -> None:
-    found = Found(number=1, salt=bytes(16), blocks=9, slices=Slices(ticket, ()))
-    with pytest.raises(WireError):
-        CODEC.decode_from_source(CODEC.encode(found))
-    with pytest.raises(WireError):
-        CODEC.decode_to_source(CODEC.encode(replace(ASK, ticket=ticket)))
-    CODEC.decode_to_source(CODEC.encode(replace(ASK, ticket=bytes(16))))  # the control
 
 
 @settings(max_examples=300, derandomize=True)

@@ -65,7 +65,7 @@ class StartedRanks(Protocol):
     @property
     def groups(self) -> RankGroups: ...
 
-    def await_started(self) -> list[Started]: ...
+    def await_started(self) -> None: ...
 
     def catch_up(self) -> None: ...
 
@@ -87,8 +87,8 @@ class ProcessRanks:
     def groups(self) -> RankGroups:
         return self._team.groups
 
-    def await_started(self) -> list[Started]:
-        return self._team.await_started()
+    def await_started(self) -> None:
+        self._team.await_started()
 
     def catch_up(self) -> None:
         raise NotImplementedError
@@ -127,10 +127,10 @@ class ThreadRanks:
         """Those that rank 0 is in."""
         return self._groups
 
-    def await_started(self) -> list[Started]:
-        """Wait until all are ready; what each says."""
-        places = range(len(self.others))
-        return [self.others.wait_for(Started, place, PATIENCE.total_seconds()) for place in places]
+    def await_started(self) -> None:
+        """Wait until all are ready."""
+        for place in range(len(self.others)):
+            self.others.wait_for(Started, place, PATIENCE.total_seconds())
 
     def catch_up(self) -> None:
         """Wait until the others have done what they were told."""
@@ -154,6 +154,5 @@ class ThreadRanks:
             channel = Channel(end)
             parts = opened_rank(start, opened)
             self.parts.append(parts)
-            exchange = parts.exchange
-            channel.send(ENCODER.encode(Started(exchange.block_bytes, exchange.address)))
+            channel.send(ENCODER.encode(Started()))
             Follower(parts, RingReader(start.ring), channel).run()

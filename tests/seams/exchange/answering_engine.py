@@ -1,9 +1,9 @@
 """A real engine that computes one prompt, slowly, and sends its blocks to who asks.
 
-    python -m tests.seams.exchange.answering_engine MODEL_DIR ADDRESS PACE_S [RANKS [DEVICE]]
+    python -m tests.seams.exchange.answering_engine MODEL_DIR ADDRESS PACE_S
 
 It prints a line once it can be asked. Each of its steps takes `PACE_S` more seconds; the request
-is called "first". Further ranks are processes, as when it serves.
+is called "first".
 """
 
 from __future__ import annotations
@@ -12,19 +12,15 @@ import sys
 import time
 from dataclasses import replace
 
-from engine.config import DeviceName
-from tests.engine.rigs.ranks import ProcessRanks
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, A
 from tests.seams.support.real_engine import ExchangeAt, RealEngine
 
 STEP_TOKENS = 17  # about a block a step
 
 
-def main(
-    model_dir: str, where: str, pace_s: str, ranks: str = "1", device: DeviceName = "cpu"
-) -> None:
-    bounds = replace(BOUNDS, max_batch_tokens=STEP_TOKENS, ranks=int(ranks), device=device)
-    engine = RealEngine(model_dir, bounds, exchange=ExchangeAt(where), start_ranks=ProcessRanks)
+def main(model_dir: str, where: str, pace_s: str) -> None:
+    bounds = replace(BOUNDS, max_batch_tokens=STEP_TOKENS)
+    engine = RealEngine(model_dir, bounds, exchange=ExchangeAt(where))
     engine.submit("first", PROMPT, GREEDY, namespace=A)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -34,4 +30,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]
+    main(*sys.argv[1:])

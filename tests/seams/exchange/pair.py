@@ -138,21 +138,14 @@ def pair_of(
     bounds: Bounds = BOUNDS,
     there: Bounds | None = None,
     key: LinkKey | None = None,
-    key_file: Path | None = None,
     patience: Patience = PATIENT,
     silence_s: float = 30.0,
     disk: Path | None = None,
     disk_there: Path | None = None,
 ) -> Iterator[Pair]:
-    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`.
-
-    `key_file` is where further ranks read the key.
-    """
-    if key is not None and key_file is not None:
-        key_file.write_bytes(key.secret)
-        key_file.chmod(0o600)
-    answers = ExchangeAt(where, key, key_file=key_file)
-    asks = ExchangeAt(None, key, patience, silence_s, key_file)
+    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`."""
+    answers = ExchangeAt(where, key)
+    asks = ExchangeAt(None, key, patience, silence_s)
     source = RealEngine(str(model_dir), there or bounds, exchange=answers, disk=disk_there)
     target = RealEngine(str(model_dir), bounds, exchange=asks, disk=disk)
     assert source.exchange is not None

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import zmq
 
 from engine.exchange.seal import name_of
 from engine.exchange.wire import Ask, Ended, ExchangeCodec, Found, Leave, Taken, ToSource
 from engine.link.tcp.curve import Socket
 from tests.engine.rigs.checkpoints import Checkpoint
-from tests.seams.exchange.pair import BOUNDS, PROMPT, SIZE, WHOLE, A, B, Pair, pair_of
+from tests.seams.exchange.pair import PROMPT, SIZE, WHOLE, A, B, Pair, pair_of
 
 WORDS = 500
 NUMBERS = (0, 1, 2, -1, 3, 11, 12, 2**31 - 1, 2**31, 2**63 - 1, -(2**63))
@@ -22,19 +20,18 @@ IDS = np.array(PROMPT[: WHOLE * SIZE], "<i4").tobytes()
 
 
 class Talker:
-    """Says what comes into its mind, at several doors; and hears, as far as it listens."""
+    """Says what comes into its mind, and hears, as far as it listens."""
 
-    def __init__(self, context: zmq.Context[Socket], doors: list[str], fingerprint: bytes) -> None:
+    def __init__(self, context: zmq.Context[Socket], door: str, fingerprint: bytes) -> None:
         self.heard: set[type] = set()
         self._drawn = random.Random(7)
         self._fingerprint = fingerprint
         self._codec = ExchangeCodec()
-        self._sockets = [context.socket(zmq.DEALER) for _ in doors]
-        for socket, door in zip(self._sockets, doors, strict=True):
-            socket.connect(f"ipc://{door}")
+        self._socket = context.socket(zmq.DEALER)
+        self._socket.connect(f"ipc://{door}")
 
     def say(self) -> None:
-        socket = self._drawn.choice(self._sockets)
+        socket = self._socket
         socket.send(self._codec.encode(self._word()))
         while socket.poll(0):
             self.heard.add(type(self._codec.decode_from_source(socket.recv_multipart()[0])))
@@ -60,20 +57,14 @@ class Talker:
             flow=one(("", "flow", "x" * 1000)),
             request_id=one((None, None, "first", "none")),
             host=one((None, b"", b"x" * 16)),
-            ticket=one((None, None, bytes(16))),
         )
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_an_engine_goes_on_and_holds_nothing(
-    checkpoint: Checkpoint, tmp_path: Path, ranks: int
-) -> None:
-    bounds = replace(BOUNDS, ranks=ranks)
-    with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), bounds=bounds) as pair:
+def test_an_engine_goes_on_and_holds_nothing(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock")) as pair:
         computed = pair.compute("first", PROMPT, A)
-        doors = [pair.where, *(f"{pair.where}.{rank}" for rank in range(1, ranks))]
         context: zmq.Context[Socket] = zmq.Context()
-        talker = Talker(context, doors, fingerprint_of(pair))
+        talker = Talker(context, pair.where, fingerprint_of(pair))
         for number in range(WORDS):
             talker.say()
             if number % 3 == 0:

@@ -67,17 +67,15 @@ mixed = st.builds(
 )
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
+@pytest.fixture(scope="module")
 def both(
-    request: pytest.FixtureRequest,
-    checkpoint: Checkpoint,
-    tmp_path_factory: pytest.TempPathFactory,
+    checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[RealEngine]]:
     directory, patience = tmp_path_factory.mktemp("mix"), Patience(least=5.0, unmeasured=5.0)
     engines = [
         RealEngine(
             str(checkpoint.model_dir),
-            replace(BOUNDS, ranks=request.param),
+            BOUNDS,
             exchange=ExchangeAt(str(Path(directory, f"{name}.x")), None, patience),
         )
         for name in "ab"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.exchange.answering import Asked, Asker, Gone
 from engine.exchange.seal import name_of
 from engine.exchange.sending import BlocksToSend
+from engine.exchange.server import Asked, Asker, Gone
 from engine.exchange.source import MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache
@@ -63,7 +63,7 @@ def play_source(seed: int) -> int:
     """Other engines ask and go at random; how often blocks were lent. Raises NotGivenBack."""
     random, now, lent = Random(seed), 0.0, 0
     cache, answers = PrefixCache(num_blocks=BLOCKS, block_size=SIZE), _Answers()
-    source = Source(cache, answers, FINGERPRINT)  # type: ignore[arg-type]
+    source = Source(cache, answers, FINGERPRINT)
     for number in range(40):
         match random.randrange(6):
             case 0 | 1:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 import pytest
 import zmq
 
-from engine.exchange.answering import Asked, ExchangeAnswering, Gone
+from engine.exchange.server import Asked, BlockServer, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
 from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
@@ -24,7 +24,7 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.tcp.open_connections import allow_open_files, most_open
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
-from tests.engine.exchange.test_answering import Memory
+from tests.engine.exchange.test_server import Memory
 from tests.engine.rigs.rig import generate
 
 KEY = LinkKey(zmq.curve_keypair()[1])
@@ -42,7 +42,7 @@ def door(name: str) -> Iterator[int]:
     at = f"tcp://127.0.0.1:{port}"
     with ExitStack() as opened:
         if name == "exchange":
-            opened.enter_context(closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)))
+            opened.enter_context(closing(BlockServer(at, Memory(), lambda: None, key=KEY)))
         else:
             opened.enter_context(closing(SocketLink(at, codec=Codec(), key=KEY)))
         yield port + (name == "heartbeat")
@@ -147,7 +147,7 @@ def test_and_fetches_one_of_any_length() -> None:
         number=1, fingerprint=b"", salt=bytes(16), token_ids=bytes(1 << 20), first=0, window=1
     )
     with (
-        closing(ExchangeAnswering(at, Memory(), lambda: None, key=KEY)) as answering,
+        closing(BlockServer(at, Memory(), lambda: None, key=KEY)) as answering,
         holder(at) as say,
     ):
         say(ExchangeCodec().encode(ask))

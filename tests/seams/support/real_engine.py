@@ -12,10 +12,9 @@ import numpy as np
 from engine.config import DeviceName, EngineConfig, KvDtype, Quantization
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
-from engine.exchange.asking import SILENCE_S
-from engine.exchange.exchange import OpenedExchange, open_exchange
+from engine.exchange.client import SILENCE_S
+from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.exchange.fetch import Patience
-from engine.exchange.parts import OpenExchange
 from engine.execution.runner import ModelRunner
 from engine.link.messages import (
     FetchSource,
@@ -27,8 +26,6 @@ from engine.link.messages import (
 )
 from engine.link.tcp.curve import LinkKey
 from engine.models.architectures.registry import SERVED, ServedModels
-from engine.ranks.follower import RankParts
-from engine.ranks.slices.exchange import ranks_exchange
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
@@ -88,26 +85,15 @@ class NotingRunner:
 
 @dataclass(frozen=True)
 class ExchangeAt:
-    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself.
-
-    `key_file` has the key, for further ranks.
-    """
+    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself."""
 
     where: str | None = None
     key: LinkKey | None = None
     patience: Patience | None = None
     silence_s: float = SILENCE_S
-    key_file: Path | None = None
 
-    def open(self, pool: DevicePool) -> OpenedExchange:
-        opened = open_exchange(pool, self.where, self.key)
-        opened.patience, opened.silence_s = self.patience, self.silence_s
-        return opened
-
-    def make_patient(self, others: Sequence[RankParts]) -> None:
-        """The same of the other ranks, which opened theirs by their config."""
-        for parts in others:
-            parts.exchange.silence_s = self.silence_s
+    def open(self, pool: DevicePool, fingerprint: bytes) -> ExchangeThreads:
+        return open_exchange(pool, self.where, self.key, fingerprint, silence_s=self.silence_s)
 
 
 def as_it_is(config: EngineConfig) -> EngineConfig:
@@ -159,16 +145,13 @@ class RealEngine:
             share=outline.share,
         )
         lower = self.tiers.lower
-        self.exchange = None if exchange is None else exchange.open(opened.pool)
-        opened_exchange: OpenExchange | None = self.exchange
+        self.exchange = None
         if self.ranks is not None:
+            assert exchange is None, "blocks of several ranks go nowhere"
             lower = ranks_tiers(lower, self.ranks.others, opened.runner)
-            started = self.ranks.await_started()
-            if exchange is not None and self.exchange is not None:
-                exchange.make_patient(self.ranks.parts)
-                opened_exchange = ranks_exchange(
-                    self.exchange, self.ranks.others, started, opened.runner
-                )
+            self.ranks.await_started()
+        elif exchange is not None:
+            self.exchange = exchange.open(opened.pool, opened.welcome.fingerprint)
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
         self.pool = opened.pool
@@ -190,7 +173,8 @@ class RealEngine:
                 bounds.overlap_scheduling,
             ),
             CacheParts(digest=digest, lower=lower),
-            opened_exchange,
+            self.exchange,
+            patience=None if exchange is None else exchange.patience,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
@@ -276,7 +260,6 @@ def config_of(
     return EngineConfig(
         model_dir=model_dir,
         socket="",
-        link_key_file=None if exchange.key_file is None else str(exchange.key_file),
         exchange=exchange.where,
         device=bounds.device,
         dtype="float32",

@@ -1,4 +1,4 @@
-"""The thread that asks other engines for blocks, and puts what comes where it belongs.
+"""Fetches blocks from other engines: a thread asks, and puts what comes where it belongs.
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->
@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 import zmq
-from msgspec import structs
 
-from engine.exchange.answering import ThreadEnded
 from engine.exchange.arriving import Arriving
 from engine.exchange.block_memory import BlockMemory
-from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
+from engine.exchange.fetch import LATE, SILENT, Fetch, Way
 from engine.exchange.peer_pool import PeerPools
 from engine.exchange.seal import name_of
+from engine.exchange.server import ThreadEnded
 from engine.exchange.wire import (
     MAX_FRAME_BYTES,
     SALT_BYTES,
@@ -46,6 +45,7 @@ from engine.link.address import address, is_tcp
 from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.waker import Waker
+from storage.copies import CopyEvent
 
 SILENCE_S = 2.0  # of an engine that is alive and answers
 WORD_S = 0.5  # between words of ours, which the other end answers
@@ -73,8 +73,8 @@ class _Peer:
     on_the_way: dict[int, _OnTheWay] = field(default_factory=dict)
 
 
-class Asking:
-    """The thread. Opened and used by the owner thread."""
+class BlockClient:
+    """The thread, which starts with the first fetch. Opened and used by the owner thread."""
 
     def __init__(
         self,
@@ -86,7 +86,10 @@ class Asking:
         pools: PeerPools | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`key`: for addresses over TCP; `pools`: of GPUs beside this one. Raises OSError."""
+        """`fingerprint` is that of this engine's blocks.
+
+        `key`: for addresses over TCP; `pools`: of GPUs beside this one.
+        """
         self._memory = memory
         self._fingerprint = fingerprint
         self._wake_owner = wake_owner
@@ -98,19 +101,30 @@ class Asking:
         self._peers: dict[str, _Peer] = {}
         self._codec = ExchangeCodec()
         self._is_over = False
-        self._waker = Waker()
-        try:
-            self._context: zmq.Context[Socket] = zmq.Context()
-        except zmq.ZMQError as error:
-            self._waker.close()
-            raise OSError(error.errno, error.strerror) from error
-        self._thread = threading.Thread(target=self._run, name="exchange-asks", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     # For the owner
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        return self._memory.block_bytes
+
+    def mark(self) -> CopyEvent:
+        """A point after all that was launched so far."""
+        return self._memory.mark()
+
+    def way_of(self, where: str) -> Way:
+        """Over which way blocks of the engine there are expected."""
+        if is_tcp(where):
+            return "tcp"
+        is_neighbour = self._pools is not None and self._pools.host_of(where) is not None
+        return "device" if is_neighbour else "socket"
+
     def begin(self, fetch: Fetch) -> None:
-        """Ask for what a fetch wants. Raises ThreadEnded."""
+        """Ask for what a fetch wants. Raises ThreadEnded; OSError: not now."""
+        if self._thread is None:
+            self._thread = self._started()
         if not self._thread.is_alive():
             raise ThreadEnded("the thread that asks other engines has ended")
         self._order(lambda: self._ask(fetch))
@@ -119,16 +133,27 @@ class Asking:
         """It is closed: let the other end know."""
         self._order(lambda: self._end(fetch, "it was left"))
 
-    def turn(self) -> None:
-        """Nothing: the thread notes in its fetches what comes."""
-
     def close(self) -> None:
         """End the thread, and with it all fetches."""
+        if self._thread is None:
+            return
         self._is_over = True
         self._waker.wake()
         self._thread.join()
         self._context.destroy(linger=0)
         self._waker.close()
+
+    def _started(self) -> threading.Thread:
+        waker = Waker()
+        try:
+            self._context: zmq.Context[Socket] = zmq.Context()
+        except zmq.ZMQError as error:
+            waker.close()
+            raise OSError(error.errno, error.strerror) from error
+        self._waker = waker
+        thread = threading.Thread(target=self._run, name="exchange-client", daemon=True)
+        thread.start()
+        return thread
 
     def _order(self, order: Callable[[], None]) -> None:
         self._orders.put(order)
@@ -173,9 +198,12 @@ class Asking:
             first=wanted.first,
             window=window_of(self._memory.block_bytes),
             host=host,
-            ticket=wanted.ticket,
+            spans=tuple((start, name_of(one)) for start, one in wanted.path.spans),
+            token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
+            flow=wanted.flow,
+            request_id=wanted.request_id,
         )
-        self._say(peer, ask if wanted.ticket is not None else _with_prompt(ask, wanted))
+        self._say(peer, ask)
 
     def _peer(self, where: str) -> _Peer:
         """The connection to an engine, which may not be there. Raises ValueError, ZMQError."""
@@ -287,13 +315,3 @@ class Asking:
         """Hand it to the socket; where that is full, nobody is there to take it."""
         with suppress(zmq.Again):
             peer.socket.send_multipart(in_pieces(self._codec.encode(message)), zmq.NOBLOCK)
-
-
-def _with_prompt(ask: Ask, wanted: Wanted) -> Ask:
-    return structs.replace(
-        ask,
-        spans=tuple((start, name_of(one)) for start, one in wanted.path.spans),
-        token_ids=wanted.tokens.astype("<i4", copy=False).tobytes(),
-        flow=wanted.flow,
-        request_id=wanted.request_id,
-    )

@@ -15,18 +15,18 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
-from engine.exchange.answering import (
+from engine.exchange.block_memory import BlockWriter
+from engine.exchange.seal import Seal, SealedPlace
+from engine.exchange.sending import BlocksToSend
+from engine.exchange.server import (
     BUSY,
     MOST_ASKS,
     UNREAD_FRAMES,
     Asked,
     Asker,
-    ExchangeAnswering,
+    BlockServer,
     Gone,
 )
-from engine.exchange.block_memory import BlockWriter
-from engine.exchange.seal import Seal, SealedPlace
-from engine.exchange.sending import BlocksToSend
 from engine.exchange.wire import (
     Ask,
     Block,
@@ -108,15 +108,15 @@ class Asking:
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[ExchangeAnswering]:
+def answering(tmp_path: Path) -> Iterator[BlockServer]:
     where = str(tmp_path / "x.sock")
-    with closing(ExchangeAnswering(where, Memory(), lambda: None, gone_s=GONE_S)) as opened:
+    with closing(BlockServer(where, Memory(), lambda: None, gone_s=GONE_S)) as opened:
         yield opened
     assert not Path(where).exists()
 
 
 @pytest.fixture
-def asking(answering: ExchangeAnswering) -> Iterator[Asking]:
+def asking(answering: BlockServer) -> Iterator[Asking]:
     with zmq.Context[Socket]() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         socket.connect(f"ipc://{answering.address}")
@@ -127,7 +127,7 @@ def place(position: int) -> SealedPlace:
     return SealedPlace(position, A, bytes(16), bytes(64))
 
 
-def asked(answering: ExchangeAnswering) -> Asker:
+def asked(answering: BlockServer) -> Asker:
     """Who has asked, once somebody has."""
     news: list[Asked | Gone] = []
 
@@ -141,7 +141,7 @@ def asked(answering: ExchangeAnswering) -> Asker:
     return one.asker
 
 
-def send(answering: ExchangeAnswering, asker: Asker, count: int) -> None:
+def send(answering: BlockServer, asker: Asker, count: int) -> None:
     answering.found(asker, count, {"label": 1})
     slots = np.arange(10, 10 + count, dtype="<i4").tobytes()
     path, keys, tokens = NamespacePath.single(A), bytes(16 * count), bytes(64 * count)
@@ -149,14 +149,14 @@ def send(answering: ExchangeAnswering, asker: Asker, count: int) -> None:
     answering.end(asker, "", is_all=True)
 
 
-def carried_out(answering: ExchangeAnswering) -> None:
+def carried_out(answering: BlockServer) -> None:
     """Wait until the thread has done what it was told."""
     is_done = threading.Event()
     answering._order(is_done.set)
     assert is_done.wait(WAIT_S)
 
 
-def gone(answering: ExchangeAnswering) -> list[Asked | Gone]:
+def gone(answering: BlockServer) -> list[Asked | Gone]:
     news: list[Asked | Gone] = []
 
     def has_gone() -> bool:
@@ -167,9 +167,7 @@ def gone(answering: ExchangeAnswering) -> list[Asked | Gone]:
     return news
 
 
-def test_no_more_is_sent_than_there_is_room_for(
-    answering: ExchangeAnswering, asking: Asking
-) -> None:
+def test_no_more_is_sent_than_there_is_room_for(answering: BlockServer, asking: Asking) -> None:
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 5)
@@ -190,7 +188,7 @@ def test_no_more_is_sent_than_there_is_room_for(
     assert (answering.sent_blocks, answering.sent_bytes) == (5, 5 * BLOCK_BYTES)
 
 
-def test_whoever_leaves_is_gone_at_once(answering: ExchangeAnswering, asking: Asking) -> None:
+def test_whoever_leaves_is_gone_at_once(answering: BlockServer, asking: Asking) -> None:
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 2)
@@ -199,7 +197,7 @@ def test_whoever_leaves_is_gone_at_once(answering: ExchangeAnswering, asking: As
 
 
 def test_whoever_says_nothing_more_is_gone_after_a_while(
-    answering: ExchangeAnswering, asking: Asking
+    answering: BlockServer, asking: Asking
 ) -> None:
     """It was killed, or stands still: what it asked for is not held for ever."""
     asking.say(ASK)
@@ -212,9 +210,7 @@ def test_whoever_says_nothing_more_is_gone_after_a_while(
     assert gone(answering) == [Gone(asker)]
 
 
-def test_frames_that_say_nothing_are_passed_over(
-    answering: ExchangeAnswering, asking: Asking
-) -> None:
+def test_frames_that_say_nothing_are_passed_over(answering: BlockServer, asking: Asking) -> None:
     for frames in ([b""], [b"\xff" * 100], [b"one", b"two"], [asking.codec.encode(Taken(7, 1))]):
         asking.socket.send_multipart(frames)
     asking.say(ASK)
@@ -226,7 +222,7 @@ def test_frames_that_say_nothing_are_passed_over(
 
 
 def test_nobody_claims_to_have_taken_what_was_not_sent(
-    answering: ExchangeAnswering, asking: Asking
+    answering: BlockServer, asking: Asking
 ) -> None:
     asking.say(ASK)
     send(answering, asked(answering), 5)
@@ -237,12 +233,10 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
 
 
 @contextmanager
-def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[ExchangeAnswering, Asking]]:
+def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[BlockServer, Asking]]:
     """An engine that answers in large blocks, and one that asks, with room for one message."""
     with (
-        closing(
-            ExchangeAnswering(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)
-        ) as answering,
+        closing(BlockServer(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
         zmq.Context[Socket]() as context,
         context.socket(zmq.DEALER) as socket,
     ):
@@ -279,7 +273,7 @@ def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
 def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Path) -> None:
     where = str(tmp_path / "x.sock")
     with (
-        closing(ExchangeAnswering(where, Memory(), lambda: None, gone_s=60.0)) as answering,
+        closing(BlockServer(where, Memory(), lambda: None, gone_s=60.0)) as answering,
         zmq.Context[Socket]() as context,
         context.socket(zmq.DEALER) as socket,
     ):
@@ -305,7 +299,7 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
 
 def test_over_tcp_a_key_is_needed() -> None:
     with pytest.raises(ValueError, match="a key is needed"):
-        ExchangeAnswering("tcp://127.0.0.1:*", Memory(), lambda: None)
+        BlockServer("tcp://127.0.0.1:*", Memory(), lambda: None)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -313,12 +307,12 @@ def test_a_port_that_is_taken_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         at = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match=f"exchange {at}: Address already in use"):
-            ExchangeAnswering(at, Memory(), lambda: None, key=LinkKey(zmq.curve_keypair()[1]))
+            BlockServer(at, Memory(), lambda: None, key=LinkKey(zmq.curve_keypair()[1]))
 
 
-def test_two_do_not_answer_at_one_place(answering: ExchangeAnswering) -> None:
+def test_two_do_not_answer_at_one_place(answering: BlockServer) -> None:
     with pytest.raises(OSError, match="another engine serves"):
-        ExchangeAnswering(answering.address, Memory(), lambda: None)
+        BlockServer(answering.address, Memory(), lambda: None)
 
 
 def test_who_reads_nothing_and_goes_on_talking_is_gone_when_its_time_is_over(

@@ -1,4 +1,4 @@
-"""The thread that sends blocks to other engines: it has the socket that they ask at.
+"""Sends blocks to other engines: a thread has the socket that they ask at.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
@@ -33,7 +33,6 @@ from engine.exchange.wire import (
     FromSource,
     Leave,
     PoolHandle,
-    Slices,
     Still,
     Taken,
     WireError,
@@ -77,7 +76,7 @@ class Gone:
     asker: Asker
 
 
-class ExchangeAnswering:
+class BlockServer:
     """The thread, and the socket that it serves. Opened and used by the owner thread."""
 
     def __init__(
@@ -121,7 +120,7 @@ class ExchangeAnswering:
                 opened.callback(Strangers(self._socket, where, names_key=False).close)
             self.address = _bind(self._socket, where, key, opened)
             self._opened = opened.pop_all()
-        self._thread = threading.Thread(target=self._run, name="exchange-answers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="exchange-server", daemon=True)
         self._thread.start()
 
     # For the owner
@@ -132,11 +131,9 @@ class ExchangeAnswering:
             raise ThreadEnded("the thread that answers other engines has ended")
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
-    def found(
-        self, asker: Asker, blocks: int, first_reads: dict[str, int], slices: Slices | None = None
-    ) -> None:
-        """Say that the first `blocks` blocks are about to be sent; and other ranks' `slices`."""
-        self._order(lambda: self._say_found(asker, blocks, first_reads, slices))
+    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+        """Say that the first `blocks` blocks of the prompt are about to be sent."""
+        self._order(lambda: self._say_found(asker, blocks, first_reads))
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """Send blocks, in order after those before; leased until the asker is `Gone`."""
@@ -211,11 +208,9 @@ class ExchangeAnswering:
         self._say(asker, Still(asker[1], sending.take(message.blocks)))
         self._pump(asker, sending)
 
-    def _say_found(
-        self, asker: Asker, blocks: int, first_reads: dict[str, int], slices: Slices | None
-    ) -> None:
+    def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
         sending = self._sendings.get(asker)
-        if sending is not None and not self._say(asker, sending.found(blocks, first_reads, slices)):
+        if sending is not None and not self._say(asker, sending.found(blocks, first_reads)):
             self._forget(asker)  # without it no block can be opened
 
     def _add(self, asker: Asker, blocks: BlocksToSend) -> None:
