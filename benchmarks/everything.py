@@ -52,16 +52,8 @@ MAIN = (
 OF_PACKAGES = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("experts", "engine.experts", "--quick"),
-    BenchmarkPart("int4", "engine.int4", "--quick"),
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
     BenchmarkPart("accuracy", "engine.accuracy", "--quick", 1800),
-    BenchmarkPart("grammars", "engine.grammars", "--tokens 5000 --fields 10 --schemas 4"),
-    BenchmarkPart(
-        "constrained",
-        "engine.constrained",
-        "--rows 4 --prompt 16 --output 24 --rounds 1",
-        takes_model=True,
-    ),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
     BenchmarkPart("fetch", "distributed.fetch", "--tokens 256 --repeats 1"),
     BenchmarkPart("restart", "restart", "--gib 0.1 --block-kib 128 --device-gib 0.05", 600),
