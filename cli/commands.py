@@ -1,23 +1,15 @@
 """Which commands there are, in which order and under which panel of the help.
 
-Imports none of them.
+A command is where its function is, module:function. Imports none of them: what a command says of
+itself in a list is read from its source.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command: where its function is, and the first paragraph of what this says of itself.
-
-    The summary is here a second time, so that commands can be listed without importing them.
-    """
-
-    function: str  # module:function
-    summary: str
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,237 +20,95 @@ class CommandGroup:
     commands: Commands
 
 
-Commands = Mapping[str, Command | CommandGroup]
+Commands = Mapping[str, str | CommandGroup]
 
 KEYS = CommandGroup(
     "A tenant's keys. An issued key is shown once.",
     {
-        "create": Command(
-            "cli.operating.tenant_keys:create",
-            "Issue a key. It is shown only once; the server stores a digest.",
-        ),
-        "list": Command(
-            "cli.operating.tenant_keys:list_all",
-            "List a tenant's keys by their ids; the keys themselves are not stored.",
-        ),
-        "rotate": Command(
-            "cli.operating.tenant_keys:rotate",
-            "Replace a key by a new one, which is shown only once.",
-        ),
-        "revoke": Command(
-            "cli.operating.tenant_keys:revoke",
-            "Make a key invalid now.",
-        ),
+        "create": "cli.operating.tenant_keys:create",
+        "list": "cli.operating.tenant_keys:list_all",
+        "rotate": "cli.operating.tenant_keys:rotate",
+        "revoke": "cli.operating.tenant_keys:revoke",
     },
 )
 TENANTS = CommandGroup(
     "Tenants of a running server, their keys, limits and cache quotas.",
     {
-        "create": Command(
-            "cli.operating.tenants:create",
-            "Add a tenant.",
-        ),
-        "list": Command(
-            "cli.operating.tenants:list_all",
-            "List the tenants, with their groups, limits and shares of the cache.",
-        ),
-        "show": Command(
-            "cli.operating.tenant_view:show",
-            "Show a tenant: its limits, quota, keys, cache, and its usage of the last 31 days.",
-        ),
-        "limits": Command(
-            "cli.operating.tenant_limits:limits",
-            "Show or change what a tenant may use; 0 removes a limit.",
-        ),
-        "quota": Command(
-            "cli.operating.tenant_limits:quota",
-            "Show or change a tenant's share of the cache.",
-        ),
-        "usage-tiers": Command(
-            "cli.operating.tenants:usage_tiers",
-            "Choose whether a tenant's usage says from which tiers its cached tokens came.",
-        ),
-        "canonical-prompts": Command(
-            "cli.operating.tenants:canonical_prompts",
-            "Choose whether what varies without meaning is taken out of a tenant's prompts.",
-        ),
-        "disable": Command(
-            "cli.operating.tenants:disable",
-            "Refuse a tenant's requests (403) until it is enabled again; its cache is dropped.",
-        ),
-        "enable": Command(
-            "cli.operating.tenants:enable",
-            "Let a disabled tenant's keys work again.",
-        ),
-        "delete": Command(
-            "cli.operating.tenants:delete",
-            "Remove a tenant and all of its keys, for good.",
-        ),
+        "create": "cli.operating.tenants:create",
+        "list": "cli.operating.tenants:list_all",
+        "show": "cli.operating.tenant_view:show",
+        "limits": "cli.operating.tenant_limits:limits",
+        "quota": "cli.operating.tenant_limits:quota",
+        "usage-tiers": "cli.operating.tenants:usage_tiers",
+        "canonical-prompts": "cli.operating.tenants:canonical_prompts",
+        "disable": "cli.operating.tenants:disable",
+        "enable": "cli.operating.tenants:enable",
+        "delete": "cli.operating.tenants:delete",
         "keys": KEYS,
     },
 )
 GROUPS = CommandGroup(
     "Groups of tenants that trust each other and share the cache.",
     {
-        "create": Command(
-            "cli.operating.groups:create",
-            "Add a group; 'ratoon groups join' puts tenants into it.",
-        ),
-        "list": Command(
-            "cli.operating.groups:list_all",
-            "List the groups and their members.",
-        ),
-        "join": Command(
-            "cli.operating.groups:join",
-            "Put a tenant into a group; it leaves its former group.",
-        ),
-        "leave": Command(
-            "cli.operating.groups:leave",
-            "Take a tenant out of its group.",
-        ),
-        "delete": Command(
-            "cli.operating.groups:delete",
-            "Remove a group without members.",
-        ),
+        "create": "cli.operating.groups:create",
+        "list": "cli.operating.groups:list_all",
+        "join": "cli.operating.groups:join",
+        "leave": "cli.operating.groups:leave",
+        "delete": "cli.operating.groups:delete",
     },
 )
 PREFIXES = CommandGroup(
     "Published prefixes: prompts that many tenants begin with.",
     {
-        "create": Command(
-            "cli.operating.prefixes:create",
-            "Publish a prefix: a file with a system message, with messages in JSON, or with "
-            "a text.",
-        ),
-        "list": Command(
-            "cli.operating.prefixes:list_all",
-            "List what is published.",
-        ),
-        "show": Command(
-            "cli.operating.prefixes:show",
-            "Show one prefix, what was published, and, if it cannot be used, the reason.",
-        ),
-        "delete": Command(
-            "cli.operating.prefixes:delete",
-            "Withdraw a prefix: from now on each tenant computes it for itself.",
-        ),
+        "create": "cli.operating.prefixes:create",
+        "list": "cli.operating.prefixes:list_all",
+        "show": "cli.operating.prefixes:show",
+        "delete": "cli.operating.prefixes:delete",
     },
 )
 ENGINES = CommandGroup(
     "Engines on other machines, as gateways with --find-engines find them.",
     {
-        "list": Command(
-            "cli.operating.engines:list_all",
-            "List the engines that are registered, and how the gateway sees each.",
-        ),
-        "add": Command(
-            "cli.operating.engines:add",
-            "Add an engine that does not register itself.",
-        ),
-        "remove": Command(
-            "cli.operating.engines:remove",
-            "Remove an engine: gateways send it nothing new; what it has begun goes on.",
-        ),
+        "list": "cli.operating.engines:list_all",
+        "add": "cli.operating.engines:add",
+        "remove": "cli.operating.engines:remove",
     },
 )
 CLUSTER = CommandGroup(
     "Engines on several machines, placed by Ray.",
     {
-        "up": Command(
-            "cli.cluster.cluster:up",
-            "Run engines on the machines of a Ray cluster, and say what becomes of them.",
-        ),
-        "status": Command(
-            "cli.cluster.cluster:status",
-            "Show where each engine of a cluster runs, and how it is doing.",
-        ),
-        "down": Command(
-            "cli.cluster.cluster:down",
-            "End all engines of a cluster: each leaves the gateways and finishes what it has "
-            "begun.",
-        ),
+        "up": "cli.cluster.cluster:up",
+        "status": "cli.cluster.cluster:status",
+        "down": "cli.cluster.cluster:down",
     },
 )
 CACHE = CommandGroup(
     "The prefix cache of a running server.",
     {
-        "stats": Command(
-            "cli.operating.cache:stats",
-            "Show what the cache holds, and its hit rates.",
-        ),
-        "evictions": Command(
-            "cli.operating.cache:evictions",
-            "List the last evictions between tenants: whose blocks were evicted, for whom, "
-            "and why.",
-        ),
-        "tree": Command(
-            "cli.operating.cache_tree:tree",
-            "Show the cache's tree: namespaces, and below each the prefixes that lie in it.",
-        ),
-        "probe": Command(
-            "cli.asking.cached:probe",
-            "Show how much of a request's prompt is in the cache; nothing is computed.",
-        ),
-        "warm": Command(
-            "cli.asking.cached:warm",
-            "Compute a request's prompt into the cache, without an answer.",
-        ),
-        "flush": Command(
-            "cli.operating.cache:flush",
-            "Drop cached prefixes, and compiled grammars, of one tenant or of all.",
-        ),
+        "stats": "cli.operating.cache:stats",
+        "evictions": "cli.operating.cache:evictions",
+        "tree": "cli.operating.cache_tree:tree",
+        "probe": "cli.asking.cached:probe",
+        "warm": "cli.asking.cached:warm",
+        "flush": "cli.operating.cache:flush",
     },
 )
 # By the panel of the help in which they are listed.
 COMMANDS: Mapping[str, Commands] = {
     "Serve": {
-        "serve": Command(
-            "cli.serving.serve:serve",
-            "Serve a model: gateway and engine together.",
-        ),
-        "gateway": Command(
-            "cli.serving.serve:gateway",
-            "Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.",
-        ),
-        "engine": Command(
-            "cli.serving.serve:engine",
-            "Run the engine alone: it owns the accelerator and the cache.",
-        ),
-        "models": Command(
-            "cli.serving.models:models",
-            "List the models that are served, or say whether one is.",
-        ),
+        "serve": "cli.serving.serve:serve",
+        "gateway": "cli.serving.serve:gateway",
+        "engine": "cli.serving.serve:engine",
+        "models": "cli.serving.models:models",
     },
     "Operate": {
-        "chat": Command(
-            "cli.asking.chat:chat",
-            "Talk to the model; after each turn it says what came from the cache, and how fast.",
-        ),
-        "status": Command(
-            "cli.watching.status:status",
-            "Show whether the server, its engine and each tier of the cache work.",
-        ),
-        "top": Command(
-            "cli.watching.top:top",
-            "Watch hit rates by tier, tokens a second, the queue, and each tenant, until Ctrl-C.",
-        ),
-        "restart": Command(
-            "cli.operating.restart:restart",
-            "Restart the engines of the server that runs in DATA_DIR, one after the other.",
-        ),
-        "usage": Command(
-            "cli.operating.usage:usage",
-            "Show what tenants used, by key and day (UTC), and in all; by default of the "
-            "last 31 days.",
-        ),
-        "audit": Command(
-            "cli.operating.audit:audit",
-            "Show what was changed over the admin routes, newest first.",
-        ),
-        "verify-isolation": Command(
-            "cli.isolation.verify_isolation:verify_isolation",
-            "Test a running server: can a tenant learn anything about another tenant's prompts?",
-        ),
+        "chat": "cli.asking.chat:chat",
+        "status": "cli.watching.status:status",
+        "top": "cli.watching.top:top",
+        "restart": "cli.operating.restart:restart",
+        "usage": "cli.operating.usage:usage",
+        "audit": "cli.operating.audit:audit",
+        "verify-isolation": "cli.isolation.verify_isolation:verify_isolation",
         "tenants": TENANTS,
         "groups": GROUPS,
         "prefixes": PREFIXES,
@@ -267,26 +117,22 @@ COMMANDS: Mapping[str, Commands] = {
         "cluster": CLUSTER,
     },
     "Measure": {
-        "bench": Command(
-            "cli.load.bench:bench",
-            "Load a running server; report times, tokens/s, goodput and the run's cache hit rate.",
-        ),
-        "simulate": Command(
-            "cli.simulation.simulate:simulate",
-            "Replay a request trace through the cache's own code; report hit rates and "
-            "estimated TTFT.",
-        ),
-        "plan": Command(
-            "cli.plan.plan:plan",
-            "Show what a model costs, what fits each tier, and when loading beats computing.",
-        ),
-        "lint": Command(
-            "cli.lint.lint:lint",
-            "Find what will keep a request from the cache, before it is sent.",
-        ),
-        "version": Command(
-            "cli.main:version",
-            "Print the version.",
-        ),
+        "bench": "cli.load.bench:bench",
+        "simulate": "cli.simulation.simulate:simulate",
+        "plan": "cli.plan.plan:plan",
+        "lint": "cli.lint.lint:lint",
+        "version": "cli.main:version",
     },
 }
+
+
+def summary_of(command: str) -> str:
+    """The first paragraph of what a command says of itself."""
+    module, _, function = command.partition(":")
+    spec = find_spec(module)
+    assert spec is not None, f"there is no {module}"
+    source = spec.loader.get_source(module)  # type: ignore[union-attr]  # of every file
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
+    raise LookupError(command)

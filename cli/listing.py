@@ -6,13 +6,29 @@ command, which is read rather than skimmed, has them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from cli.commands import summary_of
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
+
+
+class ListedCommand(TyperCommand):
+    """A command that is not imported."""
+
+    def __init__(self, *arguments: Any, help: str, **settings: Any) -> None:  # noqa: A002 - typer's
+        """`help` is where its function is, module:function."""
+        super().__init__(*arguments, help=None, **settings)
+        self._function = help
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """What it says of itself, of which only a list has need."""
+        self.help = summary_of(self._function)
+        return super().get_short_help_str(limit)
 
 
 class CommandList(TyperGroup):

@@ -1,8 +1,8 @@
 """The `ratoon` command line.
 
 A command is imported only when it is asked for: the libraries of all together take more than a
-second to load, and `ratoon serve` is to start its engine at once. The help lists commands by their
-summaries and imports none.
+second to load, and `ratoon serve` is to start its engine at once. The help lists commands and
+imports none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 
 from cli.commands import COMMANDS, CommandGroup, Commands
 from cli.help_page import HelpPage
-from cli.listing import CommandList
+from cli.listing import CommandList, ListedCommand
 from cli.options.flags import flattened
 from engine.core_dumps import prevent_core_dumps
 
@@ -51,9 +51,8 @@ def version() -> None:
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:
     """The command line that understands `words`; every one, if there are none.
 
-    If they begin with a command, it has no other. If not, it has all, but only by name and
-    summary: they are to be listed, to be completed, or to be compared with a word that is
-    misspelt.
+    If they begin with a command, it has no other. If not, it has all, but imports none: they are to
+    be listed, to be completed, or to be compared with a word that is misspelt.
     """
     app = _typer(
         "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
@@ -85,10 +84,10 @@ def _add(
             _add(group, _begun(command.commands, below), below, panel=None)
             app.add_typer(group, name=name, rich_help_panel=panel)
         elif below is None or (words and words[0] == name):
-            run = flattened(resolve_name(command.function))
+            run = flattened(resolve_name(command))
             app.command(name, cls=HelpPage, rich_help_panel=panel)(run)
         else:
-            app.command(name, rich_help_panel=panel, help=command.summary)(_only_listed)
+            app.command(name, cls=ListedCommand, rich_help_panel=panel, help=command)(_only_listed)
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:

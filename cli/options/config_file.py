@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 import typer
 from typer.models import OptionInfo
 
-from cli.commands import COMMANDS, Command, CommandGroup
+from cli.commands import COMMANDS, CommandGroup
 from cli.errors import CliError
 from cli.options.flags import flattened
 
@@ -200,21 +200,21 @@ def _options_of(command: str) -> Options:
     """The options of a command at the top that a file may set: those that variables may."""
     for panel in COMMANDS.values():
         found = panel.get(command)
-        if isinstance(found, Command):
+        if isinstance(found, str):
             return _of_function(found)
     return {}
 
 
 def _all_options(panels: Mapping[str, Any]) -> Iterator[Options]:
     for one in panels.values():
-        if isinstance(one, Command):
+        if isinstance(one, str):
             yield _of_function(one)
         else:
             yield from _all_options(one.commands if isinstance(one, CommandGroup) else one)
 
 
-def _of_function(command: Command) -> Options:
-    hints = flattened(resolve_name(command.function)).__annotations__
+def _of_function(command: str) -> Options:
+    hints = flattened(resolve_name(command)).__annotations__
     found = {name: get_args(hint) for name, hint in hints.items() if len(get_args(hint)) > 1}
     return {
         name: (kind, option)
