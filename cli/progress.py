@@ -23,7 +23,7 @@ _EVERY_S = 5.0
 class Advance(Protocol):
     """Advances a bar by `count` steps, and renames it if a name is given."""
 
-    def __call__(self, count: int, *, name: str | None = None) -> None: ...  # noqa: D102
+    def __call__(self, count: int, *, name: str | None = None) -> None: ...
 
 
 @contextmanager

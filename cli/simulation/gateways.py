@@ -28,21 +28,17 @@ class GatewaysRouter:
     def choose(
         self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         return self._of(request.request_id).choose(request, ready, sources)
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """As `Router.sent`."""
         self._of(request.request_id).sent(replica, request)
 
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """As `Router.began`."""
         self._of(request_id).began(replica, request_id, reused, timing)
 
     def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
         self._of(request_id).ended(replica, request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
@@ -51,7 +47,6 @@ class GatewaysRouter:
             one.heard(replica, events)
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
         for one in self._gateways:
             one.gone(replica)
 

@@ -105,15 +105,12 @@ class Exchange:
 
     @property
     def is_lending(self) -> bool:
-        """As `Fetching.is_lending`."""
         return self._source is not None and self._source.is_lending
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
-        """As `Fetching.begin`."""
         self._fetches.begin(sequence, now, before)
 
     def leave(self, sequence: Sequence, now: float) -> None:
-        """As `Fetching.leave`."""
         self._fetches.leave(sequence, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:

@@ -94,7 +94,6 @@ class Fetches:
         return bool(self._under_way)
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
-        """As `Fetching.begin`."""
         source, fetch = sequence.source, None
         if source is not None and sequence.lease is not None:
             fetch = self._asked(sequence, source, sequence.lease, before)
@@ -106,7 +105,6 @@ class Fetches:
         self._under_way[sequence] = _UnderWay(fetch, now)
 
     def leave(self, sequence: Sequence, now: float) -> None:
-        """As `Fetching.leave`."""
         one = self._under_way.pop(sequence, None)
         if one is not None:
             self._close(sequence, one, now)

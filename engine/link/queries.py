@@ -74,27 +74,22 @@ class EngineQueries(ABC):
         """Hand a query to the engine now; EngineUnavailable when there is none to take it."""
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """As `Engine.stats`."""
         query = StatsQuery(self._new_id(), evictions)
         return (await self._ask(query, StatsReply)).stats
 
     async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
-        """As `Engine.overview`."""
         query = OverviewQuery(query_id=self._new_id(), owners=owners, evictions=evictions)
         return await self._ask(query, Overview)
 
     async def sequences(self, limit: int) -> Sequences:
-        """As `Engine.sequences`."""
         return await self._ask(SequencesQuery(query_id=self._new_id(), limit=limit), Sequences)
 
     async def tree(self, node: str | None, limit: int) -> TreeLevel:
-        """As `Engine.tree`."""
         return await self._ask(
             TreeQuery(query_id=self._new_id(), node=node, limit=limit), TreeLevel
         )
 
     async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
-        """As `Engine.prefixes`."""
         query = PrefixesQuery(query_id=self._new_id(), order=order, limit=limit)
         return await self._ask(query, Prefixes)
 
@@ -105,12 +100,10 @@ class EngineQueries(ABC):
         namespace: bytes | None = None,
         flush_id: str = UNRECORDED,
     ) -> int:
-        """As `Engine.flush`."""
         query = Flush(query_id=self._new_id(), flow=flow, namespace=namespace, flush_id=flush_id)
         return (await self._ask(query, Flushed)).blocks
 
     async def pin(self, prefix: PinnedPrefix) -> int:
-        """As `Engine.pin`."""
         query = Pin(
             query_id=self._new_id(),
             pin_id=prefix.pin_id,
@@ -124,12 +117,10 @@ class EngineQueries(ABC):
         return reply.blocks
 
     async def unpin(self, pin_id: str) -> int:
-        """As `Engine.unpin`."""
         query = Unpin(query_id=self._new_id(), pin_id=pin_id)
         return (await self._ask(query, Unpinned)).blocks
 
     async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
-        """As `Engine.probe`."""
         query = Probe(query_id=self._new_id(), token_ids=token_ids, namespaces=namespaces)
         reply = await self._ask(query, Probed)
         if reply.code is not None:
@@ -137,14 +128,12 @@ class EngineQueries(ABC):
         return reply
 
     async def marked(self, flow: str) -> list[MarkedPrefix]:
-        """As `Engine.marked`."""
         query = ListMarked(query_id=self._new_id(), flow=flow)
         return (await self._ask(query, MarkedPrefixes)).prefixes
 
     async def forget_marked(
         self, flow: str, prefix_id: bytes, *, is_marked: bool = True
     ) -> int | None:
-        """As `Engine.forget_marked`."""
         query = ForgetMarked(
             query_id=self._new_id(), flow=flow, prefix_id=prefix_id, is_marked=is_marked
         )

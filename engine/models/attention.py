@@ -78,5 +78,4 @@ class Sinks(Module):
         yield CheckpointTensor(self.name, self.logits, 0)
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         self.logits.normal_(generator=generator)

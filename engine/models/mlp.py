@@ -67,7 +67,6 @@ class GatedMlp:
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """As `Linear.takes_fp8`."""
         return self.gate_up.takes_fp8
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:

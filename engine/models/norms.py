@@ -76,7 +76,6 @@ class RmsNorm(Module):
         yield CheckpointTensor(f"{self.name}.weight", self.weight, None, convert)
 
     def fill(self, generator: torch.Generator) -> None:  # noqa: ARG002
-        """As `Module.fill`."""
         self.weight.fill_(1.0)
 
 

@@ -31,7 +31,6 @@ class SandwichLayerConfig(LayerConfig):
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
 
     def build(self, index: int, new: Allocator) -> SandwichLayer:
-        """As `LayerConfig.build`."""
         plain = LayerConfig.build(self, index, new)
         prefix, size = f"model.layers.{index}.", self.hidden_size
         return SandwichLayer(
@@ -65,7 +64,6 @@ class SandwichLayer(DecoderLayer):
         kv: Tensor,
         outputs: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """As `DecoderLayer.finish`."""
         projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
         attended = self.attention_norm.norm(ops, cast("Tensor", projected))  # no parts are added
         normed, residual = self.post_norm.add(ops, attended, residual)

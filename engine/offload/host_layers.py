@@ -57,11 +57,9 @@ class HostLayers:
         return self._pool.seconds
 
     def host(self, index: int) -> RunMemory | None:
-        """As `LayerHomes.host`."""
         return RunMemory(self.runs[index]) if index in self.runs else None
 
     def buffer(self, index: int) -> RunMemory:
-        """As `LayerHomes.buffer`."""
         return RunMemory(self.target(index))
 
     def target(self, index: int) -> Tensor:
@@ -70,7 +68,6 @@ class HostLayers:
         return self.buffers[place % NUM_BUFFERS][: len(self.runs[index])]
 
     def keep(self, index: int) -> None:
-        """As `LayerHomes.keep`."""
         self.runs[index].copy_(self.target(index))
 
     def close(self) -> None:

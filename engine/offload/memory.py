@@ -39,7 +39,6 @@ class CountingMemory:
         self.num_bytes = 0  # of a run that has all of them
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """As `Memory.empty`."""
         self.num_bytes = end_after(self.num_bytes, prod(shape) * dtype.itemsize)
         return torch.empty(shape, dtype=dtype, device="meta")
 

@@ -45,7 +45,6 @@ class PlainLayerCopies:
     """Copies that are done when the call returns. For the CPU."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:  # noqa: ARG002
-        """As `Copies.start`."""
         target.copy_(source)
 
     def wait(self, index: int) -> None:
@@ -61,7 +60,6 @@ class StreamLayerCopies:
         self._arrived: dict[int, torch.cuda.Event] = {}
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:
-        """As `Copies.start`."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             target.copy_(source, non_blocking=True)
@@ -70,7 +68,6 @@ class StreamLayerCopies:
         self._arrived[index].record(self._stream)
 
     def wait(self, index: int) -> None:
-        """As `Copies.wait`."""
         torch.cuda.current_stream(self._device).wait_event(self._arrived[index])
 
 
@@ -86,17 +83,14 @@ class LayerPrefetch:
         self._following = dict(zip(order, order[NUM_BUFFERS:], strict=False))
 
     def begin(self) -> None:
-        """As `WeightPrefetch.begin`."""
         for index in self._first:
             self._start(index)
 
     def wait(self, index: int) -> None:
-        """As `WeightPrefetch.wait`."""
         if index in self._own:
             self._copies.wait(index)
 
     def computed(self, index: int) -> None:
-        """As `WeightPrefetch.computed`."""
         following = self._following.get(index)
         if following is not None:
             self._start(following)

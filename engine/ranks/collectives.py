@@ -75,22 +75,22 @@ class RankLeft(AnotherRankIsGone, RuntimeError):
 
 
 class Peers(Protocol):
-    """What ranks exchange over peer memory; as `PeerMemory`."""
+    """What ranks exchange over peer memory. None or False: it does not fit there."""
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """As `PeerMemory.product`."""
+        """The sum over all ranks of what is (T, H) of `dtype`, or in parts, for its reader."""
         ...
 
     def gather(self, x: Tensor) -> Tensor | None:
-        """As `PeerMemory.gather`."""
+        """x (R, C) of each rank -> (R, ranks * C)."""
         ...
 
     def share(self, x: Tensor) -> bool:
-        """As `PeerMemory.share`."""
+        """Give `x` the values that it has on rank 0."""
         ...
 
     def abandon(self) -> None:
-        """As `PeerMemory.abandon`."""
+        """Before the device is waited for, where another rank may be gone."""
         ...
 
 
@@ -141,7 +141,6 @@ class Collectives:
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
     ) -> Tensor | PeerProduct:
-        """As `RankGroup.total`."""
         if in_parts and self._peers is not None:
             unread = self._peers.product(product, dtype)
             if unread is not None:
@@ -169,12 +168,10 @@ class Collectives:
         return gathered
 
     def gather_columns(self, x: Tensor) -> Tensor:
-        """As `RankGroup.gather_columns`."""
         found = None if self._peers is None else self._peers.gather(x)
         return peer_gather.reference(self.gather(x)) if found is None else found
 
     def share(self, x: Tensor) -> None:
-        """As `RankGroup.share`."""
         if self._peers is not None and self._peers.share(x):
             return
         if x.numel():

@@ -57,22 +57,19 @@ class RowShape:
 
 @dataclass(frozen=True, slots=True)
 class PeerMemory:
-    """What is exchanged over the mapped buffers. None or False: it does not fit there."""
+    """The mapped buffers; implements `collectives.Peers`."""
 
     rows: PeerRows
     held: tuple[Any, ...]  # keeps them mapped
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """The sum over all ranks of what is (T, H) of `dtype`, or in parts, for its reader."""
         fits = self.rows.fits(part.shape[-2], part.shape[-1], dtype)
         return PeerProduct(part, self.rows) if fits else None
 
     def gather(self, x: Tensor) -> Tensor | None:
-        """x (R, C) of each rank -> (R, ranks * C)."""
         return peer_gather.gather(x, self.rows) if peer_gather.can_gather(x, self.rows) else None
 
     def share(self, x: Tensor) -> bool:
-        """Give `x` the values that it has on rank 0."""
         fits = peer_gather.can_share(x, self.rows)
         if fits:
             peer_gather.share(x, self.rows)
@@ -131,7 +128,6 @@ class SymmetricMemory:
     """Torch's; implements `Mapping`."""
 
     def why_not(self, place: PeerPlace) -> str:
-        """As `Mapping.why_not`."""
         if not hasattr(c10d, "_SymmetricMemory"):
             return "this torch has no symmetric memory"
         directory = tempfile.gettempdir()
@@ -144,7 +140,6 @@ class SymmetricMemory:
         return ""
 
     def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
-        """As `Mapping.map`."""
         os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"  # read when memory is mapped
         group = c10d.ProcessGroup(place.store, place.rank, place.num_ranks)
         c10d._register_process_group(NAME, group)

@@ -66,10 +66,8 @@ class RanksForward:
     others: OtherRanks
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """As `Forward.sample`."""
         self.others.tell(SampleRows())
         return self.own.sample(allowed)
 
     def skip(self) -> Launched:
-        """As `Forward.skip`."""
         return self.own.skip()

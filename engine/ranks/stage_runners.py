@@ -43,7 +43,6 @@ class EarlierStageRunner:
         return self.launch_forward(step).skip()
 
     def launch_forward(self, step: Step) -> Forward:
-        """As `launch`."""
         _check_known(step.rows)
         self.own.launch_forward(step)
         return self
@@ -72,11 +71,9 @@ class DeferringRunner:
     _put_off: deque[_Deferred] = field(default_factory=deque)
 
     def launch(self, step: Step) -> Launched:
-        """As `Runner.launch`."""
         return self.put_off(partial(self.own.launch, step))
 
     def launch_forward(self, step: Step) -> Forward:
-        """As `Runner.launch_forward`."""
         return _DeferredForward(self, partial(self.own.launch_forward, step))
 
     def put_off(self, launch: Callable[[], Launched]) -> Launched:
@@ -106,7 +103,6 @@ class _Deferred:
         self.launched = self.launch()
 
     def collect(self) -> list[Sampled]:
-        """As `Launched.collect`."""
         if self.launched is None:
             self.runner.catch_up(self)
         assert self.launched is not None, "it was put off"
@@ -126,7 +122,6 @@ class _DeferredForward:
         return self.runner.put_off(lambda: self.forward().sample(kept))
 
     def skip(self) -> Launched:
-        """As `Forward.skip`."""
         return self.runner.put_off(lambda: self.forward().skip())
 
 

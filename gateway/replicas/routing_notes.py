@@ -39,16 +39,16 @@ class NoNotes:
     """`RoutingNotes` that nobody reads."""
 
     def moved(self, replica: str) -> None:
-        """As `RoutingNotes.moved`."""
+        pass
 
     def fetch(self, reason: FetchReason) -> None:
-        """As `RoutingNotes.fetch`."""
+        pass
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
-        """As `RoutingNotes.predicted`."""
+        pass
 
     def routed_alone(self) -> None:
-        """As `RoutingNotes.routed_alone`."""
+        pass
 
     def snapshot(self, replica: str) -> None:
-        """As `RoutingNotes.snapshot`."""
+        pass

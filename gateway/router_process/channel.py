@@ -46,18 +46,16 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
         self._opened()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """As `asyncio.Protocol`."""
         self._transport = None
         self.closed.set()
         self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """As `asyncio.Protocol`: pass on each message that is there as a whole."""
+        """Pass on each message that is there as a whole."""
         self._come += data
         try:
             messages = [self._decoder.decode(frame) for frame in self._frames()]

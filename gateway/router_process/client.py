@@ -97,7 +97,6 @@ class RouterClient:
             yield
 
     async def route(self, question: RouteQuestion) -> Route:
-        """As `Routing.route`."""
         request = question.request
         try:
             answer = await self._answer(lambda number: AskRoute(number, question))
@@ -120,12 +119,10 @@ class RouterClient:
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """As `Router.began`."""
         self._own.began(replica, request_id, reused, timing)
         self._tell(NoteBegan(request_id, reused, timing))
 
     def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
         self._own.ended(replica, request_id)
         self._tell(NoteEnded(request_id))
 

@@ -39,14 +39,12 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way: dict[str, WorkerRequest] = {}
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """As `Router.sent`."""
         super().sent(replica, request)
         self._under_way[request.request_id] = WorkerRequest(replica, request)
 
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """As `Router.began`."""
         super().began(replica, request_id, reused, timing)
         if self._is_at(replica, request_id):
             # Its keys said what would be cached there; from now on the engine itself does.
@@ -54,13 +52,11 @@ class OwnRequests(LeastOutstandingRouter):
             self._under_way[request_id] = WorkerRequest(replica, request, has_begun=True)
 
     def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
         super().ended(replica, request_id)
         if self._is_at(replica, request_id):
             del self._under_way[request_id]
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
         super().gone(replica)
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 

@@ -24,21 +24,17 @@ class CachedShareRouter(LeastOutstandingRouter):
     def choose(
         self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         found = self._index.find(prompt_of(request).keys, ready)
         most = max((found.get(replica, NOTHING).blocks for replica in ready), default=0)
         best = [replica for replica in ready if found.get(replica, NOTHING).blocks == most]
         return super().choose(request, best, sources)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`."""
         self._index.apply(replica, events)
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
         super().gone(replica)
         self._index.forget(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`."""
         return self._index.blocks(replica)

@@ -45,7 +45,6 @@ class FirstTokenRouter:
     def choose(
         self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         prompt = self._prompt(request)
         looked_at = dict.fromkeys((*ready, *sources)) if sources else ready
         found = self._index.find(prompt.keys, looked_at)
@@ -61,7 +60,6 @@ class FirstTokenRouter:
         return self._choice(candidates[chosen], fetches.get(chosen), load_s(chosen))
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """As `Router.sent`."""
         prompt = self._prompt(request)
         here = self._index.find(prompt.keys, [replica]).get(replica, NOTHING)
         expected = self._loads.of(replica).expected.blocks(prompt.marks())
@@ -71,24 +69,19 @@ class FirstTokenRouter:
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """As `Router.began`."""
         self._loads.began(replica, request_id, reused, timing, self._clock())
 
     def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
         self._loads.ended(replica, request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`."""
         self._index.apply(replica, events)
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
         self._index.forget(replica)
         self._loads.forget(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`."""
         return self._index.blocks(replica)
 
     def _prompt(self, request: RoutingRequest) -> Prompt:

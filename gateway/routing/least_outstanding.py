@@ -28,11 +28,9 @@ class LeastOutstandingRouter:
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         return RoutingChoice(min(ready, key=lambda one: (self._tokens[one], self._given[one], one)))
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """As `Router.sent`."""
         self._end(request.request_id)
         tokens = request.tokens
         self._sent[request.request_id] = replica, tokens
@@ -42,25 +40,22 @@ class LeastOutstandingRouter:
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """As `Router.began`."""
+        pass
 
     def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
         if self._sent.get(request_id, ("", 0))[0] == replica:
             self._end(request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`."""
+        pass
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
         for request_id in [one for one, (where, _) in self._sent.items() if where == replica]:
             self._end(request_id)
         del self._given[replica]
         self._given[replica] = min(self._given.values(), default=0)
 
     def known_blocks(self, replica: str) -> int:  # noqa: ARG002
-        """As `Router.known_blocks`."""
         return 0
 
     def _end(self, request_id: str) -> None:

@@ -114,11 +114,9 @@ class OwnRouting:
         self.known_blocks = router.known_blocks
 
     async def route(self, question: RouteQuestion) -> Route:
-        """As `Routing.route`."""
         return decide(self._router, question, self._limits)
 
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """As `Routing.source`."""
         return self._router.choose(request, [replica], sources).source

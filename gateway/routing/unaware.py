@@ -22,24 +22,23 @@ class Unaware:
     """What is done without: all that a router is told."""
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """As `Router.sent`."""
+        pass
 
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """As `Router.began`."""
+        pass
 
     def ended(self, replica: str, request_id: str) -> None:
-        """As `Router.ended`."""
+        pass
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`."""
+        pass
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`."""
+        pass
 
     def known_blocks(self, replica: str) -> int:  # noqa: ARG002
-        """As `Router.known_blocks`."""
         return 0
 
 
@@ -55,7 +54,6 @@ class RandomRouter(Unaware):
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         return RoutingChoice(self._random.choice(ready))
 
 
@@ -71,7 +69,6 @@ class RoundRobinRouter(Unaware):
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         self._turn += 1
         return RoutingChoice(ready[self._turn % len(ready)])
 
@@ -92,7 +89,6 @@ class SessionRouter(Unaware):
         ready: Sequence[str],
         sources: Sources = NO_SOURCES,  # noqa: ARG002
     ) -> RoutingChoice:
-        """As `Router.choose`."""
         begin = request.block_keys[: self._bytes][-KEY_BYTES:]
         return RoutingChoice(
             max(ready, key=lambda one: (blake2b(one.encode(), key=begin).digest(), one))

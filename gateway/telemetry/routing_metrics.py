@@ -54,22 +54,17 @@ class RoutingMetrics:
         )
 
     def moved(self, replica: str) -> None:
-        """As `RoutingNotes.moved`."""
         self._moved.labels(replica).inc()
 
     def fetch(self, reason: FetchReason) -> None:
-        """As `RoutingNotes.fetch`."""
         self._fetches.labels(reason).inc()
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
-        """As `RoutingNotes.predicted`."""
         self._predicted.observe(predicted_s)
         self._real.observe(real_s)
 
     def routed_alone(self) -> None:
-        """As `RoutingNotes.routed_alone`."""
         self._alone.inc()
 
     def snapshot(self, replica: str) -> None:
-        """As `RoutingNotes.snapshot`."""
         self._snapshots.labels(replica).inc()

@@ -125,7 +125,6 @@ class Gemma:
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:
-        """As `Architecture.read`."""
         raw = read_json(path, self.fields, self.within)
         self._refuse_unsupported(raw)
         check_heads(raw)
@@ -148,11 +147,9 @@ class Gemma:
         )
 
     def sizes(self, path: Path) -> ModelSizes:
-        """As `Architecture.sizes`."""
         return read_json(path, self.fields, self.within)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """As `Architecture.layers`."""
         raw = read_json(path, self.fields, self.within)
         return self._layers(raw, {}, raw.max_position_embeddings)
 

@@ -79,7 +79,6 @@ class GptOss:
     examples: tuple[str, ...] = EXAMPLES
 
     def read(self, path: Path) -> ModelConfig:
-        """As `Architecture.read`."""
         raw = read_json(path, _Raw)
         if raw.hidden_act != "silu":
             raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
@@ -100,11 +99,9 @@ class GptOss:
         )
 
     def sizes(self, path: Path) -> ModelSizes:
-        """As `Architecture.sizes`."""
         return read_json(path, _Raw)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """As `Architecture.layers`."""
         raw = read_json(path, _Raw)
         return _layers(raw, None, raw.max_position_embeddings)
 

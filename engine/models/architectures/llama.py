@@ -101,7 +101,6 @@ class Llama:
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:
-        """As `Architecture.read`."""
         raw = read_json(path, LlamaFields, self.within)
         self._refuse_unsupported(raw)
         check_heads(raw, self.default_head_dim)
@@ -129,11 +128,9 @@ class Llama:
         )
 
     def sizes(self, path: Path) -> ModelSizes:
-        """As `Architecture.sizes`."""
         return read_sizes(path)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """As `Architecture.layers`."""
         if self.windows is no_window:  # what is planned as Llama may have any other fields
             sizes = read_sizes(path)
             return (self._layer(sizes),) * sizes.num_hidden_layers

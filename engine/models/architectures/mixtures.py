@@ -27,20 +27,16 @@ class MixtureModel:
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """As `Architecture.examples`."""
         return self.dense.examples
 
     def read(self, path: Path) -> ModelConfig:
-        """As `Architecture.read`."""
         model = self.dense.read(path)
         return replace(model, layers=self._with_mixtures(path, model.layers))
 
     def sizes(self, path: Path) -> ModelSizes:
-        """As `Architecture.sizes`."""
         return self.dense.sizes(path)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """As `Architecture.layers`."""
         return self._with_mixtures(path, self.dense.layers(path))
 
     def _with_mixtures(

@@ -70,7 +70,6 @@ class Fp8Linear(Linear):
         return "group" if self.weight.by_block else "token"
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """As `Linear.product`."""
         rows = ops.to_fp8(x, self._scaling, self.input_scale)
         compute = ops.linear_fp8_split_k if self.config.in_parts else ops.linear_fp8
         return compute(rows, self.weight, self.bias, self.dtype)
@@ -112,7 +111,6 @@ class Fp8Linear(Linear):
         return self.input_scale.maximum(checked_input_scale(value))
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         fill(self.weight.values, self.weight.scales, generator)
         if self.bias is not None:
             self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
@@ -150,7 +148,6 @@ class Fp8Experts(Experts):
             yield _scales(f"{name}.{self.scale_name}", scales, of_scales, scaling)
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         for matrix in (self.gate_up, self.down):
             assert matrix.scales is not None
             fill(matrix.values, matrix.scales, generator)
@@ -213,7 +210,6 @@ class Fp8Format:
         return Fp8Experts(config, gate_up, down, self.scale_name, self.online)
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """As `WeightFormat.num_bytes`."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return PLAIN.num_bytes(config, dtype)
         self._check(config)

@@ -55,7 +55,6 @@ class Int4Linear(Linear):
     first_has_bias: bool = False  # or may have it: the first rank looks into the file
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """As `Linear.product`."""
         compute = ops.linear_int4_split_k if self.config.in_parts else ops.linear_int4
         return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
@@ -80,7 +79,6 @@ class Int4Linear(Linear):
             first += rows
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         weight = self.weight
         weight.values.random_(-(1 << 15), 1 << 15, generator=generator)
         weight.scales.uniform_(0.5, 1.5, generator=generator)
@@ -138,7 +136,6 @@ class Int4Format:
         return int4_experts(config, self.group, self.form, new, has_zeros=self.has_zeros)
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """As `WeightFormat.num_bytes`."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return PLAIN.num_bytes(config, dtype)
         self._check(config)

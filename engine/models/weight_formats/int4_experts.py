@@ -63,7 +63,6 @@ class Int4Experts(Experts):
         yield from checkpoint_tensors(self.form, views, has_bias=False)
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         for matrix in (self.gate_up, self.down):
             matrix.values.random_(-(1 << 15), 1 << 15, generator=generator)
             _fill_scales(matrix, generator, has_zeros=self.has_zeros)
@@ -79,7 +78,6 @@ class ExpertViews(Int4Views):
     def integers(
         self, suffix: str, rows_dim: int, order: Sequence[int], along: int
     ) -> CheckpointTensor:
-        """As `Int4Views.integers`."""
         from kernels.experts.four_bit_matrices import words_of
 
         def convert(value: Tensor) -> Tensor:

@@ -61,7 +61,6 @@ class Mxfp4Format:
     plain: tuple[str, ...] = ()
 
     def linear(self, config: LinearConfig, new: Allocator) -> PlainLinear:
-        """As `WeightFormat.linear`."""
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
@@ -138,7 +137,6 @@ class Mxfp4Experts(Experts):
         yield from packed_biases(config, self.gate_up, self.down)
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         for matrix in (self.gate_up, self.down):
             matrix.values.random_(-(1 << 15), 1 << 15, generator=generator)
             least = 127 + floor(log2(matrix.columns**-0.5 / USUAL))

@@ -43,7 +43,6 @@ class PlainLinear(Linear):
     bias: Tensor | None
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """As `Linear.product`."""
         compute = ops.linear_split_k if self.config.in_parts else ops.linear
         return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
@@ -55,7 +54,6 @@ class PlainLinear(Linear):
             yield from self.config.named("bias", self.bias, 0 if by_rows else None)
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         fill_matrix(self.weight, generator)
         if self.bias is not None:
             self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
@@ -92,7 +90,6 @@ class PlainExperts(Experts):
                 yield CheckpointTensor(f"{down}.bias", self.down.bias[expert])
 
     def fill(self, generator: torch.Generator) -> None:
-        """As `Module.fill`."""
         for matrix in (self.gate_up, self.down):
             matrix.values.normal_(0.0, matrix.values.shape[2] ** -0.5, generator=generator)
             if matrix.bias is not None:
@@ -151,12 +148,10 @@ class PlainFormat:
     name: str = "plain"
 
     def linear(self, config: LinearConfig, new: Allocator) -> PlainLinear:
-        """As `WeightFormat.linear`."""
         bias = new.empty(config.size_out) if config.bias else None
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
-        """As `WeightFormat.experts`."""
         from kernels.experts.matrices import ExpertMatrix  # where torch is
 
         gate_up = new.empty(config.num_experts, 2 * config.size, config.size_in)
@@ -171,7 +166,6 @@ class PlainFormat:
         )
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """As `WeightFormat.num_bytes`."""
         return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
