@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
-    config = begun_with(arguments, EngineConfig, "engine")
+    config = begun_with(arguments)
     if config is None:
         return EXIT_CANNOT_START
     with ExitStack() as opened:

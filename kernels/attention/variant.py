@@ -31,8 +31,3 @@ class AttentionVariant:
             raise UnsupportedShape(f"a window of {self.window} keys has not even the token itself")
         if self.softcap is not None and self.softcap <= 0:
             raise UnsupportedShape(f"soft cap {self.softcap} is not above 0")
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether every key counts, with a score as it is."""
-        return self.window is None and self.softcap is None
