@@ -132,14 +132,11 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """The JSON of a whole answer; a large one is made off the loop, as its pieces are wanted.
-
-        It was computed and charged, so it is not refused where a tenant has much work.
-        """
+        """The JSON of a whole answer; a large one is made off the loop, as pieces are wanted."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller
-        while made := await admission.off_the_loop(caller, piece(spelled), work, may_refuse=False):
+        while made := await admission.spell(caller, piece(spelled), work):
             yield made
 
     def _spelled(self, choices: Sequence[FinishedChoice], usage: Usage) -> Fragments:
@@ -176,7 +173,7 @@ class DialectRequest:
             return self.rendering.frame(event) or b""
 
         size = self.echoed + (0 if event.prompt is None else event.prompt.work)
-        return await admission.off_the_loop(self.permit.caller, work(), size, may_refuse=False)
+        return await admission.spell(self.permit.caller, work(), size)
 
     async def _end(self, choices: Sequence[FinishedChoice], answer: Answer) -> None:
         if self.ending is not None:

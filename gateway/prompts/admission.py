@@ -35,7 +35,7 @@ from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.canonical import canonical_prompt, canonical_request
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.explaining import Explaining, as_seen
-from gateway.prompts.fair_executor import FairExecutor, Steps, at_once
+from gateway.prompts.fair_executor import LARGE, FairExecutor, Steps, at_once
 from gateway.prompts.generation_request import (
     AdmittedRequest,
     GenerationRequest,
@@ -216,16 +216,22 @@ class Admission:
 
         return await self.off_the_loop(caller, work(), size_of(prompt))
 
-    async def off_the_loop(
-        self, caller: Caller, work: Steps[T], size: int, *, may_refuse: bool = True
-    ) -> T:
-        """What `work` gives, from another thread if it is as much as `size` characters are.
+    async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
+        """What `work` gives, from another thread if it is as much as `size` characters are."""
+        if size <= INLINE_SIZE:
+            return at_once(work)
+        return await self._pool.run(caller.tenant_id, work, size)
 
-        `may_refuse` is as in `FairExecutor.run`.
+    async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
+        """The same of an answer, which was computed and charged: it is never refused.
+
+        Its steps are short and hold the interpreter. In a thread of low priority, where large work
+        is done, they would keep the event loop from it for as long as the machine is busy.
         """
         if size <= INLINE_SIZE:
             return at_once(work)
-        return await self._pool.run(caller.tenant_id, work, size, may_refuse=may_refuse)
+        size = min(size, LARGE)
+        return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)
 
     def _prepare_all(
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome

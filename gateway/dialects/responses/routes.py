@@ -149,8 +149,8 @@ class Keeping:
     async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
         """Store it; `rendering` says in its end whether that went well."""
         work = sum(choice.work for choice in choices) + len(self.items) // BYTES_PER_CHARACTER
-        reply_id, content = await self.admission.off_the_loop(
-            self.caller, self._content(choices, usage), work, may_refuse=False
+        reply_id, content = await self.admission.spell(
+            self.caller, self._content(choices, usage), work
         )
         self.rendering.is_stored = await self.stored.keep(
             self.caller.tenant_id, reply_id, time.time(), content

@@ -38,11 +38,8 @@ class Apart:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    async def off_the_loop(
-        self, caller: Caller, work: Steps[Any], size: int, *, may_refuse: bool = True
-    ) -> Any:
+    async def spell(self, caller: Caller, work: Steps[Any], size: int) -> Any:
         del caller
-        assert not may_refuse, "it was computed"
         self.sizes.append(size)
         return at_once(work)
 

@@ -193,3 +193,28 @@ def test_all_steps_at_once() -> None:
     work.may_go.set()
     assert at_once(work.steps("x", 3)) == "x"
     assert work.done == ["x"] * 3
+
+
+async def test_what_was_computed_is_not_refused_where_much_waits() -> None:
+    pool, began, may_end = FairExecutor(1), threading.Event(), threading.Event()
+
+    def held() -> Steps[int]:
+        began.set()
+        may_end.wait(20)
+        yield from ()
+        return 0
+
+    def quick() -> Steps[int]:
+        yield from ()
+        return 1
+
+    first = asyncio.ensure_future(pool.run("a", held(), 1))
+    waiting = [asyncio.ensure_future(pool.run("a", quick(), 1)) for _ in range(1024)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests):
+        await pool.run("a", quick(), 1)
+    late = asyncio.ensure_future(pool.run("a", quick(), 1, may_refuse=False))
+    await asyncio.sleep(0)
+    may_end.set()
+    assert (await first, sum(await asyncio.gather(*waiting)), await late) == (0, 1024, 1)
+    pool.close()
