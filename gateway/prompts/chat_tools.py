@@ -131,7 +131,11 @@ class SentTools:
             tuple(one.form for _, one in shown),
             tuple(place for place, _ in shown),
             frozenset(one.form["function"]["name"] for _, one in shown if one.is_free),
-            tuple(one for one in read if isinstance(one, PassedOver)),
+            tuple(
+                one
+                for had in read
+                for one in ((had,) if isinstance(had, PassedOver) else had.not_held)
+            ),
             tuple((place, one.mark) for place, one in shown if one.mark is not None),
         )
 
@@ -144,6 +148,7 @@ class _Shown(Struct, frozen=True):
     form: Tool
     mark: CacheControl | None
     is_free: bool = False
+    not_held: tuple[PassedOver, ...] = ()
 
 
 def _read(spelled: bytes, where: str) -> _Shown | PassedOver:
@@ -152,7 +157,7 @@ def _read(spelled: bytes, where: str) -> _Shown | PassedOver:
             sent = parse_part(_FUNCTION, spelled, where)
             return _Shown(_plain(spelled, where), sent.cache_control or sent.function.cache_control)
         case "custom":
-            return _free(parse_part(_CUSTOM, spelled, where))
+            return _free(parse_part(_CUSTOM, spelled, where), where)
         case other:
             return PassedOver(where, other[:64], NOT_RUN)
 
@@ -168,14 +173,16 @@ def _plain(spelled: bytes, where: str) -> Tool:
     return tool
 
 
-def _free(sent: _CustomTool) -> _Shown:
+def _free(sent: _CustomTool, where: str) -> _Shown:
     custom = sent.custom
     grammar = None if custom.format is None else custom.format.grammar
     format_ = None
     if grammar is not None:
         format_ = FreeFormat(type="grammar", syntax=grammar.syntax, definition=grammar.definition)
     form = free_function(custom.name, custom.description, format_)
-    return _Shown(form, sent.cache_control or custom.cache_control, is_free=True)
+    not_held = () if format_ is None else tuple(format_.not_held(f"{where}.custom"))
+    mark = sent.cache_control or custom.cache_control
+    return _Shown(form, mark, is_free=True, not_held=not_held)
 
 
 def specs_of(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from gateway.prompts.templates.forms import Tool
 
+NOT_HELD = "the model is shown the grammar; calls are not held to it"
 _INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _MAX_START = 64  # characters; an object that begins in another way is read when it is whole
@@ -44,24 +45,41 @@ class PassedOver(Struct, frozen=True):
 
 
 class FreeFormat(Struct, frozen=True, kw_only=True):
-    """What the text for a tool may be; a grammar is shown to the model, which may not follow it."""
+    """What the text for a tool may be. A grammar is shown to the model."""
 
     type: Literal["text", "grammar"]
     syntax: Literal["lark", "regex"] | None = None
     definition: str | None = None
 
+    @property
+    def pattern(self) -> str | None:
+        """The pattern to which calls are held, as JSON Schema has it."""
+        return f"^(?:{self.definition})$" if self.syntax == "regex" and self.definition else None
+
+    def not_held(self, where: str) -> Iterator[PassedOver]:
+        """What the answer says where calls are not held to the grammar of the tool at `where`.
+
+        The library has no grammar of a text within a JSON string, but for regular expressions.
+        """
+        if self.type == "grammar" and self.pattern is None:
+            yield PassedOver(f"{where}.format", "grammar", NOT_HELD)
+
 
 def free_function(name: str, description: str | None, format_: FreeFormat | None) -> Tool:
-    """A tool that takes text, as a function."""
+    """A tool that takes text, as a function; a strict one where its text has a pattern."""
+    pattern = None if format_ is None else format_.pattern
+    held = {} if pattern is None else {"pattern": pattern}
     parameters = {
         "type": "object",
-        "properties": {_INPUT: {"type": "string"}},
+        "properties": {_INPUT: {"type": "string", **held}},
         "required": [_INPUT],
         "additionalProperties": False,
     }
+    strict = {"strict": True} if held else {}
     said = "\n\n".join(text for text in (description, _grammar_text(format_)) if text)
     described = {"description": said} if said else {}
-    return {"type": "function", "function": {"name": name, **described, "parameters": parameters}}
+    function = {"name": name, **described, "parameters": parameters, **strict}
+    return {"type": "function", "function": function}
 
 
 def free_arguments(text: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ tokens; so whatever a model says that is held to it comes back as what was asked
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +39,12 @@ OTHER: dict[str, Any] = {"type": "object", "properties": {"n": {"$ref": "#/$defs
 OTHER |= {"$defs": {"n": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["n"]}
 OTHER |= {"additionalProperties": False}
 SCHEMAS = {"get_unit": UNIT, "get_number": OTHER}
+PATTERN = 'SELECT "[a-z]{1,5}"\\n;|<[0-9]{2}>|\\\\[^a-z]{3}!'
+QUERY = {
+    "type": "custom",
+    "name": "query",
+    "format": {"type": "grammar", "syntax": "regex", "definition": PATTERN},
+}
 ASKED: Any = [{"role": "user", "content": "Which unit?"}]
 
 
@@ -94,7 +101,12 @@ def tools(*names: str, strict: bool = False) -> list[dict[str, Any]]:
 
 BOTH = tools(*SCHEMAS)
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "u", "schema": UNIT}}
+GRAMMAR = {"type": "grammar", "grammar": {"syntax": "regex", "definition": PATTERN}}
 CALLS: dict[str, dict[str, Any]] = {
+    "of text": {
+        "tools": [{"type": "custom", "custom": {"name": "query", "format": GRAMMAR}}],
+        "tool_choice": "required",
+    },
     "required": {"tools": BOTH, "tool_choice": "required"},
     "one": {"tools": BOTH, "tool_choice": "required", "parallel_tool_calls": False},
     "strict and required": {"tools": tools("get_unit", strict=True), "tool_choice": "required"},
@@ -138,6 +150,13 @@ def check_text(choice: Any) -> None:
     jsonschema.validate(json.loads(choice.message.content), UNIT)
 
 
+def check_texts(inputs: list[str]) -> None:
+    """Each text for a tool that takes such is of its regular expression."""
+    assert inputs
+    for one in inputs:
+        assert re.fullmatch(PATTERN, one), one
+
+
 def check_all(zoo: ZooGateway) -> None:
     """All that can be asked for, in chats."""
     assert len(check_calls(asked(zoo, **CALLS["one"]), 1)) == 1
@@ -145,6 +164,7 @@ def check_all(zoo: ZooGateway) -> None:
     check_calls(asked(zoo, **CALLS["required"]), 1)
     check_calls(asked(zoo, **CALLS["strict and required"]), 1)
     check_calls(asked(zoo, **OTHERS["strict"]), 0)
+    check_texts([one.custom.input for one in asked(zoo, **CALLS["of text"]).message.tool_calls])
     both = asked(zoo, **OTHERS["a schema and tools"])
     check_calls(both, 1) if both.message.tool_calls else check_text(both)
     check_text(asked(zoo, **OTHERS["a schema"]))
@@ -182,6 +202,10 @@ def check_other_dialects(zoo: ZooGateway) -> None:
     called += [one.input for one in used if one.type == "tool_use"]
     for value in [*called, json.loads(text)]:
         jsonschema.validate(value, UNIT)
+    items = client.responses.create(
+        model="tiny", input="Which unit?", tools=[QUERY], tool_choice="required"
+    ).output
+    check_texts([one.input for one in items if one.type == "custom_tool_call"])
 
 
 @pytest.mark.parametrize("held", FORMATS, ids=str)

@@ -117,9 +117,12 @@ def read_entry(
     if kind == "namespace":
         space = _converted(tool, _Namespace, where)
         for place, member in enumerate(space.tools):
-            yield _member(member, f"{where}.tools[{place}]", entry, space, is_first=not place)
+            inner = f"{where}.tools[{place}]"
+            yield _member(member, inner, entry, space, is_first=not place)
+            yield from _not_held(member, inner)
     else:
         yield _one(tool, kind, where, entry)
+        yield from _not_held(tool, where)
     if entry is not None:
         marked = _converted(tool, _Marked, where) if "cache_control" in tool else _Marked()
         if marked.cache_control is not None:
@@ -150,7 +153,7 @@ def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offe
         case "custom":
             custom = _converted(tool, _Custom, where)
             form = free_function(custom.name, custom.description, custom.format)
-            called, strict = Called("custom", custom.name), False
+            called, strict = Called("custom", custom.name), "strict" in form["function"]
         case "tool_search":
             search = _converted(tool, _Search, where)
             if search.execution != "client":
@@ -163,6 +166,12 @@ def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offe
                 return PassedOver(where, kind[:64], NOT_RUN)
             form, called, strict = run.form, Called(run.kind, run.kind), False
     return Offered(called, form, strict, entry, where)
+
+
+def _not_held(tool: dict[str, Any], where: str) -> Iterator[PassedOver]:
+    format_ = _converted(tool, _Custom, where).format if tool["type"] == "custom" else None
+    if format_ is not None:
+        yield from format_.not_held(where)
 
 
 def _form(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:

@@ -119,3 +119,19 @@ def test_functions_alone_are_answered_as_ever(client: openai.OpenAI, engine: Fak
     answer = asked(client)
     assert calls_of(answer) == [OSLO]
     assert not hasattr(answer, "ratoon")
+
+
+def test_a_regex_holds_calls_and_the_answer_says_that_lark_does_not(
+    client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    lark = {"syntax": "lark", "definition": "start: /a/"}
+    patch: Any = {"name": "patch", "format": {"type": "grammar", "grammar": lark}}
+    answer: Any = asked(client, tools=[QUERY, {"type": "custom", "custom": patch}])
+    assert [(one["param"], one["type"]) for one in answer.ratoon["ignored"]] == [
+        ("tools[1].custom.format", "grammar")
+    ]
+    grammar = engine.requests[-1].sampling.grammar
+    assert grammar is not None
+    assert "^(?:SELECT .*)$" in grammar.text
+    asked(client, tools=[{"type": "custom", "custom": patch}])
+    assert engine.requests[-1].sampling.grammar is None
