@@ -92,19 +92,21 @@ class AnswerForms:
         self, form: AnswerForm, prompt: str, prefill: str
     ) -> Callable[[], TurnParser] | None:
         """Likewise, of any number of calls."""
-        reasoning, answer = self.reasoning, self._answer_parser(form)
+        reasoning, answer = self.reasoning, self._answer_parser(form, prompt)
         if reasoning is None:
             return answer
         make, is_open = answer or TurnReader, reasoning.is_open(prompt, prefill)
         marks = () if self.tools is None or answer is None else self.tools.call_marks
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
-    def _answer_parser(self, form: AnswerForm) -> Callable[[], TurnParser] | None:
+    def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
         """What makes a parser of what follows the reasoning; None where that is text."""
         tools = self.tools
         if tools is None or not (form.may_call or tools.reads_reasoning):
             return None
-        return partial(tools.parser, form.tools if form.may_call else ())
+        make = partial(tools.parser, form.tools if form.may_call else ())
+        opened = tools.opened(prompt)
+        return partial(_having_read, make, opened) if opened else make
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
         """What the answer must follow; None where it is free. `prompt` is None for no chat.
@@ -115,11 +117,22 @@ class AnswerForms:
             grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
         except GrammarTooLong as error:
             raise BadRequest(str(error), param=self.grammar_param(form)) from None
-        if grammar is None or self.reasoning is None or prompt is None:
+        if grammar is None or prompt is None:
+            return grammar
+        grammar = self._resumed(grammar, prompt + prefill)
+        if self.reasoning is None:
             return grammar
         is_open = self.reasoning.is_open(prompt, prefill)
         lark = self.reasoning.before(_as_lark(grammar), self.special_tokens, is_open=is_open)
         return Grammar("lark", lark)
+
+    def _resumed(self, grammar: Grammar, prompt: str) -> Grammar:
+        """What follows the end of a `prompt`, which may be within a thought."""
+        if self.tools is None:
+            return grammar
+        turn = _as_lark(grammar)
+        rest = self.tools.resumed(turn, prompt)
+        return grammar if rest == turn else Grammar("lark", rest)
 
     def grammar_param(self, form: AnswerForm) -> str | None:
         """The field of the request from which the grammar comes."""
@@ -151,6 +164,12 @@ class AnswerForms:
         text = _as_lark(form.text)
         around = self.tools.around(text, prompt)
         return form.text if around == text else Grammar("lark", around)
+
+
+def _having_read(make: Callable[[], TurnParser], text: str) -> TurnParser:
+    parser = make()
+    parser.feed(text)
+    return parser
 
 
 def _loose(tool: ToolSpec) -> ToolSpec:

@@ -80,6 +80,12 @@ class ToolFormat(Protocol):
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
         """Reads a turn in which these tools may be called."""
 
+    def opened(self, prompt: str) -> str:
+        """What of the turn a rendered prompt has begun, which the parser must have read first."""
+
+    def resumed(self, turn: str, prompt: str) -> str:
+        """The rest of turns of the grammar `turn`, where a prompt ends within a thought."""
+
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:

@@ -101,7 +101,7 @@ def _variables(wire: PromptRequest) -> dict[str, Scalar]:
     """Names that many templates have; others pass over them."""
     variables: dict[str, Scalar] = {}
     if wire.thinking is not None:
-        variables["enable_thinking"] = wire.thinking.type != "disabled"
+        variables["enable_thinking"] = wire.thinking.type not in ("disabled", "between_tools")
     effort = effort_of(wire.messages)
     if effort is None and wire.output_config is not None:
         effort = wire.output_config.effort

@@ -31,6 +31,8 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 Change = ToolAdditionBlock | ToolRemovalBlock
 
+_STAYS_TEXT = "what is said between calls comes as text, not as thinking"
+
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
@@ -44,7 +46,7 @@ class RequestTools:
     @classmethod
     def of(cls, wire: PromptRequest) -> RequestTools:
         """Those of `wire`; BadRequest for nameless, equally named and unknown ones."""
-        shown, passed_over = [], [*_servers(wire)]
+        shown, passed_over = [], [*_servers(wire), *_updates(wire)]
         for place, tool in enumerate(wire.tools or ()):
             found = described(tool)
             if found is None:
@@ -88,6 +90,12 @@ def change_text(block: Change) -> str | None:
 def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
     if wire.mcp_servers:
         yield PassedOver("mcp_servers", "mcp", NOT_RUN)
+
+
+def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
+    """The half of `between_tools` that is not done; the other is that the model does not think."""
+    if wire.thinking is not None and wire.thinking.type == "between_tools":
+        yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 
 
 def _specs(tools: Sequence[tuple[int, ToolParam]]) -> dict[str, ToolSpec]:

@@ -28,6 +28,16 @@ class UnmarkedText:
         """None: nobody documents one."""
         return None
 
+    def opened(self, prompt: str) -> str:
+        """Nothing that a parser must know."""
+        del prompt
+        return ""
+
+    def resumed(self, turn: str, prompt: str) -> str:
+        """`turn` itself: reasoning is not this format's."""
+        del prompt
+        return turn
+
     def around(self, text: str, prompt: str) -> str:
         """`text` itself: nothing marks off what is said."""
         del prompt

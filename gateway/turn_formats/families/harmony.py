@@ -40,6 +40,9 @@ _CHANNELS: dict[str, Kind] = {
     "commentary": TextPiece,
 }
 _CHANNEL_NAME = re.compile(rf"{re.escape(_CHANNEL)}\s*(\w+)")
+_OPENED = re.compile(
+    rf"{re.escape(_START)}assistant([^<]*{re.escape(_CHANNEL)}[^<]*{re.escape(_MESSAGE)})\Z"
+)
 _TEXT_START = re.compile(r"^start:", re.MULTILINE)
 _MAX_HEAD = 1024
 _BETWEEN = f"{_START}assistant"
@@ -73,6 +76,19 @@ class HarmonyFormat:
         """Reads a turn in which these tools may be called."""
         return _HarmonyReader(tools)
 
+    def opened(self, prompt: str) -> str:
+        """The head of the message within which a prompt ends."""
+        found = _OPENED.search(prompt)
+        return "" if found is None else found[1]
+
+    def resumed(self, turn: str, prompt: str) -> str:
+        """The end of a thought, and then turns of `turn`; that itself where no thought is open."""
+        if not _is_in_thought(prompt):
+            return turn
+        grammar = GrammarText(self._special_tokens, prefix="resumed")
+        start = f"{grammar.up_to(_END)} {grammar.spelled(_BETWEEN)} turn"
+        return f"{grammar.source(start)}{_TEXT_START.sub('turn:', turn, count=1)}"
+
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
@@ -95,11 +111,17 @@ class HarmonyFormat:
 
     def around(self, text: str, prompt: str) -> str:
         """Reasoning, if any, and `text` on the channel `final`; within a message `text` itself."""
-        if not prompt.endswith(_BETWEEN):
+        if not (prompt.endswith(_BETWEEN) or _is_in_thought(prompt)):
             return text
         grammar = GrammarText(self._special_tokens, prefix="final")
         start = f"{_thoughts(grammar)} {_said(grammar, 'final')} said"
         return f"{grammar.source(start)}{_TEXT_START.sub('said:', text, count=1)}"
+
+
+def _is_in_thought(prompt: str) -> bool:
+    head, found, said = prompt.rpartition(_MESSAGE)
+    is_over = any(end in said for end in (_END, _RETURN, _CALL))
+    return bool(found) and head.endswith(f"{_CHANNEL}analysis") and not is_over
 
 
 def _thoughts(grammar: GrammarText) -> str:

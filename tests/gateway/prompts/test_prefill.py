@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from engine.models.token_marks import TokenMarks
@@ -9,8 +12,10 @@ from gateway.errors import BadRequest
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import ControlTokens
 from gateway.prompts.messages import Message, Part, Reasoning, Text
+from tests.doubles.gateway.served import MODEL
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
+from tests.zoo.gateways import zoo_gateway
 
 ASKED = Message("user", (Text("Name a color. QUESTION"),))
 TEXTS = ["", " ", "\n", "<", "|", "e", "s", "_", ">", "end", "<|", "</", "[", "Blue ", " Blue\n"]
@@ -88,3 +93,28 @@ def test_its_control_tokens_are_text() -> None:
 def test_a_template_that_hides_the_last_message() -> None:
     with pytest.raises(BadRequest, match="would not show"):
         continued(ChatTemplate("{{ messages[0].content }}", {}), Text("a"))
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("gpt-oss", " so.<|end|><|start|>assistant<|channel|>final<|message|>Blue"),
+        ("qwen3", " so.\n</think>\n\nBlue"),
+        ("mistral-v13-thinks", " so.[/THINK]Blue"),
+    ],
+)
+def test_a_thought_that_goes_on_is_read_as_one(name: str, written: str, tmp_path: Path) -> None:
+    chat: Any = [
+        {"role": "user", "content": "A color?"},
+        {"role": "assistant", "content": "", "reasoning_content": "It is"},
+    ]
+    with zoo_gateway(family(name), tmp_path) as zoo:
+        zoo.says(written)
+        answer: Any = zoo.client.chat.completions.create(
+            model=MODEL,
+            messages=chat,
+            extra_body={"add_generation_prompt": False, "continue_final_message": True},
+        )
+        assert zoo.prompt().endswith("It is")
+    message = answer.choices[0].message
+    assert (message.reasoning_content.strip(), message.content) == ("so.", "Blue")

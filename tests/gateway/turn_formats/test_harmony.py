@@ -7,7 +7,7 @@ from engine.link.messages import Grammar
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.families.harmony import HarmonyFormat
-from gateway.turn_formats.pieces import CallStarted
+from gateway.turn_formats.pieces import CallStarted, Piece
 from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, read, text, thought
 
@@ -158,3 +158,46 @@ def test_within_a_message_that_the_prompt_began_nothing_is_put_around() -> None:
     assert forms.grammar(form, f"{NEXT}{FINAL}It is") == ASKED
     assert forms.grammar(form, None) == ASKED  # no chat
     assert forms.grammar(form, NEXT) != ASKED
+
+
+BEGUN = f"<|start|>user<|message|>hi<|end|>{NEXT}"
+THINKING, SAYING = f"{BEGUN}<|channel|>analysis<|message|>", f"{BEGUN}{FINAL}"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prefill", "written", "pieces"),
+    [
+        (THINKING, "So", f" it is.<|end|>{NEXT}{FINAL}Blue", [thought(" it is."), text("Blue")]),
+        (THINKING, "", "So", [thought("So")]),
+        (SAYING, "Bl", "ue", [text("ue")]),
+        (BEGUN, "", HM, [thought("Hm.\n")]),
+        (f"{BEGUN}{HM}{NEXT}{FINAL}", "", "Blue", [text("Blue")]),
+    ],
+)
+def test_what_goes_on_is_of_the_channel_that_the_prompt_opened(
+    prompt: str, prefill: str, written: str, pieces: list[Piece]
+) -> None:
+    make = AnswerForms(HarmonyFormat()).parser(AnswerForm(), prompt, prefill)
+    assert make is not None
+    assert read(make(), list(written)) == pieces
+
+
+@pytest.mark.parametrize("special", [(), HarmonyFormat.markers], ids=["characters", "tokens"])
+@pytest.mark.parametrize("must_call", [True, False])
+def test_a_grammar_holds_what_follows_a_thought_that_goes_on(
+    special: tuple[str, ...], must_call: bool
+) -> None:
+    vocabulary = Bytes(pytest.importorskip("llguidance"), special)
+    tokens = vocabulary.special_tokens
+    forms = AnswerForms(HarmonyFormat(tokens), None, tokens)
+    form = AnswerForm(text=ASKED, text_param="x")
+    if must_call:
+        form = AnswerForm(tools=tuple(TOOLS), least_calls=1)
+    grammar = forms.grammar(form, THINKING, "So")
+    assert grammar is not None
+    lark = grammar.text.replace("%grammar " + ASKED_AS_PART, "%json " + ASKED.text)
+    right, wrong = (TIME, f"{FINAL}{{}}") if must_call else (f"{FINAL}{{}}", TIME)
+    for begins in (f" it is.<|end|>{NEXT}", f" it is.<|end|>{NEXT}{HM}{NEXT}"):
+        assert vocabulary.accepts(lark, begins + right)
+        assert not vocabulary.accepts(lark, begins + wrong)
+    assert not vocabulary.accepts(lark, right)

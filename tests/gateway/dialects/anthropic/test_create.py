@@ -86,7 +86,7 @@ def test_thinking_that_is_not_wanted_is_not_shown(
         (None, False),
         ({"type": "disabled"}, False),
         ({"type": "adaptive"}, True),
-        ({"type": "between_tools"}, True),
+        ({"type": "between_tools"}, False),
         ({"type": "enabled", "budget_tokens": 1024}, True),
     ],
 )
@@ -95,6 +95,17 @@ def test_the_model_thinks_if_it_is_asked_to(
 ) -> None:
     ask(claude, **({} if thinking is None else {"thinking": thinking}))
     assert shown(engine) == "|user:hi|assistant:" + ("<think>" if opens else "")
+
+
+def test_updates_between_calls_stay_text_and_the_answer_says_so(
+    claude: anthropic.Anthropic, engine: FakeEngine
+) -> None:
+    engine.script = saying("I look." + CALL)
+    answer: Any = ask(claude, thinking={"type": "between_tools"}, tools=[CLOCK])
+    assert [block.type for block in answer.content] == ["text", "tool_use"]
+    [told] = answer.ratoon["ignored"]
+    assert (told["param"], told["type"]) == ("thinking.type", "between_tools")
+    assert not hasattr(ask(claude, thinking={"type": "disabled"}, tools=[CLOCK]), "ratoon")
 
 
 def test_effort_reaches_the_template(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
