@@ -206,6 +206,11 @@ def test_a_schema_is_a_grammar(claude: anthropic.Anthropic, engine: FakeEngine) 
         assert "integer" in grammar.text
     ask(claude)
     assert engine.requests[-1].sampling.grammar is None, "the control"
+    anything: Any = {"format": {"type": "json_schema", "schema": True}}
+    ask(claude, output_config=anything)
+    grammar = engine.requests[-1].sampling.grammar
+    assert grammar is not None
+    assert '["json_schema","true"]' in grammar.text
 
 
 def test_tokens_are_counted_as_they_are_used(

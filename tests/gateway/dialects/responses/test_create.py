@@ -227,6 +227,14 @@ def test_a_form_has_no_part_in_calls_that_must_come(
     assert free not in (None, alone), "the control"
 
 
+def test_a_schema_may_be_true(client: openai.OpenAI, engine: FakeEngine) -> None:
+    anything: Any = {"format": {"type": "json_schema", "name": "any", "schema": True}}
+    client.responses.create(model=MODEL, input="hi", text=anything)
+    grammar = engine.requests[-1].sampling.grammar
+    assert grammar is not None
+    assert '["json_schema","true"]' in grammar.text
+
+
 def test_a_schema_is_parsed(client: openai.OpenAI, engine: FakeEngine) -> None:
     engine.script = saying('{"city": "Oslo"}')
     answer = client.responses.parse(model=MODEL, input="Where?", text_format=Place)
