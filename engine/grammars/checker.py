@@ -78,6 +78,8 @@ class CheckProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # a panic would quote the grammar
                 )
+            if self._is_closed:  # just now, by a thread that did not see it
+                self._process.kill()
         return self._control
 
     def _command(self) -> list[str]:
