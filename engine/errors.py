@@ -23,6 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+MOST_SAID = 1000  # characters of an error's message, which may quote what came
+
+
+def cut(text: str, most: int = MOST_SAID) -> str:
+    """Shorten `text` to `most` characters: its beginning and its end, and what is left out."""
+    if len(text) <= most:
+        return text
+    gap = f" [{len(text) - most} characters more] "
+    end = most // 4
+    return text[: most - end - len(gap)] + gap + text[-end:]
+
 
 class EngineError(Exception):
     """Base of everything the engine reports about one request."""
@@ -31,8 +42,8 @@ class EngineError(Exception):
     param: str | None = None  # the field of the request that is wrong, where the gateway knows it
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = cut(message)
+        super().__init__(self.message)
         self.retry_after_s = retry_after_s
 
 

@@ -23,7 +23,7 @@ GatewayError
      `- StateDiskFull         503  there is no room to store what the request needs stored
 
 Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
-Messages never quote prompt text or keys.
+Messages never quote prompt text or keys, and codes are the gateway's own.
 """
 
 from __future__ import annotations
@@ -34,13 +34,19 @@ from engine.errors import (
     PromptTooLong,
     QueueFull,
     RequestRefused,
+    cut,
 )
 from gateway.limits.limiter import Reason
 from gateway.limits.limits import RateStatus
 
+_MOST_NAMED = 200  # characters of the path to a field, in which a client's own names may be
+
 
 class GatewayError(Exception):
-    """Base of every error that is answered instead of a result."""
+    """Base of every error that is answered instead of a result.
+
+    `message` and `param` are cut to a length at which they can be answered, logged and kept.
+    """
 
     status = 500
     code = "internal_error"
@@ -53,10 +59,10 @@ class GatewayError(Exception):
         param: str | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = cut(message)
+        super().__init__(self.message)
         self.code = code or type(self).code
-        self.param = param
+        self.param = None if param is None else cut(param, _MOST_NAMED)
         self.retry_after_s = retry_after_s
 
 

@@ -39,7 +39,7 @@ class SeenPrompt:
     def size(self) -> int:
         """About how many bytes it takes."""
         names = (*self.tools, self.effort or "", self.group_id or "")
-        return len(self.packed) + sum(64 + len(name) for name in names) + 64 * len(self.marks)
+        return len(self.packed) + sum(64 + 4 * len(name) for name in names) + 64 * len(self.marks)
 
     @property
     def token_ids(self) -> TokenIds:

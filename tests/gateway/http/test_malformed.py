@@ -425,6 +425,16 @@ def test_a_body_in_chunks_is_counted(served: Served, engine: FakeEngine) -> None
         assert read_answer(connection).status == 200
 
 
+@pytest.mark.parametrize("times", [1, 100_000])
+def test_an_error_quotes_no_more_than_fits_into_it(served: Served, times: int) -> None:
+    tag = {"type": "const_string", "value": "a", "unknown" * times: 1}
+    answer = post(served, CHAT, chat(response_format={"type": "structural_tag", "format": tag}))
+    assert answer.status == 400
+    assert "unknown" in answer.error["message"]
+    assert len(answer.error["message"]) <= 1000
+    assert len(answer.error["param"]) <= 200
+
+
 def test_a_length_that_is_too_short_is_what_counts(served: Served, engine: FakeEngine) -> None:
     with connected(served) as connection:
         connection.sendall(head(served, CHAT, f"content-length: {len(chat()) - 1}") + chat())

@@ -32,4 +32,4 @@ def test_all_that_a_chat_brings_counts(chat: ChatPrompt) -> None:
 
 def test_a_prompt_that_is_remembered_counts_its_effort() -> None:
     short, long = (SeenPrompt("r", b"", (), False, b"", None, b"", effort=e) for e in ("x", LONG))
-    assert long.size - short.size == len(LONG) - 1
+    assert long.size - short.size == 4 * (len(LONG) - 1), "four bytes each, as an emoji has"
