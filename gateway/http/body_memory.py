@@ -159,8 +159,12 @@ class BodyLease:
             await self._memory.take(self._tenant_id, more, is_large=size > SMALL)
             self.size += more
 
+    def shrink(self, size: int) -> None:
+        """Have no more than `size` bytes, and give the others back."""
+        if size < self.size:
+            less, self.size = self.size - size, size
+            self._memory.give_back(self._tenant_id, less)
+
     def release(self) -> None:
         """Give all back; again is nothing."""
-        size, self.size = self.size, 0
-        if size:
-            self._memory.give_back(self._tenant_id, size)
+        self.shrink(0)

@@ -34,11 +34,11 @@ class ResponsesReader:
         check_fields(wire)
         previous = None
         if wire.previous_response_id is not None:
-            previous = await self.stored.continued(tenant_id, wire.previous_response_id)
+            previous = await self.stored.continued(
+                tenant_id, wire.previous_response_id, permit.body
+            )
         sent = input_items(wire.input)
-        referred = await self.stored.referred(tenant_id, sent)
-        held = referred if previous is None else [previous, *referred]
-        await permit.body.grow(permit.body.size + sum(content.size for content in held))
+        referred = await self.stored.referred(tenant_id, sent, permit.body)
 
         def work() -> Steps[Understood]:
             before = [] if previous is None else items_of(previous)

@@ -207,7 +207,7 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
 
     @router.get("/{response_id}", openapi_extra=described(ResponseReply))
     async def show_response(response_id: str, permit: PermitOf, stream: bool = False) -> Response:
-        found = await stored.find(permit.caller.tenant_id, response_id)
+        found = await stored.find(permit.caller.tenant_id, response_id, permit.body)
         if stream:
             raise BadRequest(
                 "a response that has ended is not streamed again",
@@ -223,7 +223,7 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
 
     @router.post("/{response_id}/cancel", openapi_extra=described(ResponseReply))
     async def cancel_response(response_id: str, permit: PermitOf) -> Response:
-        await stored.find(permit.caller.tenant_id, response_id)
+        await stored.find(permit.caller.tenant_id, response_id, permit.body)
         raise BadRequest(
             "only responses that run in the background can be cancelled, and none does; close the"
             " connection of one that is being answered",
@@ -239,7 +239,7 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
         order: Literal["asc", "desc"] = "desc",
         after: str | None = None,
     ) -> Response:
-        found = await stored.find(permit.caller.tenant_id, response_id)
+        found = await stored.find(permit.caller.tenant_id, response_id, permit.body)
 
         def work() -> Steps[bytes]:
             items = listed(found)

@@ -22,6 +22,7 @@ from gateway.config import Bounds
 from gateway.dialects.responses.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
 from gateway.errors import BadRequest, NotFound, Unavailable
+from gateway.http.body_memory import BodyLease
 from gateway.prompts.fair_executor import Steps
 from gateway.state.records import ResponseRoom, StoredResponse
 from gateway.state.store import ResponseStore
@@ -60,19 +61,33 @@ class StoredResponses:
     bounds: Bounds
     clock: Callable[[], float]
 
-    async def find(self, tenant_id: str, response_id: str) -> Content:
-        """One of the tenant's; raises NotFound."""
-        found = await self.store.find_response(tenant_id, response_id, now=self.clock())
-        return _CONTENT.decode(found.content)
+    async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
+        """One of the tenant's; raises NotFound.
+
+        `body` is grown by its bytes, and before it is read by as many as it can have; raises as
+        that does.
+        """
+        bounds, before = self.bounds, body.size
+        most = min(before + bounds.max_response_bytes, bounds.max_tenant_body_bytes)
+        await body.grow(most)
+        after = before
+        try:
+            found = await self.store.find_response(tenant_id, response_id, now=self.clock())
+            content = _CONTENT.decode(found.content)
+            after += content.size
+        finally:
+            body.shrink(max(before, min(after, most)))
+        await body.grow(after)
+        return content
 
     async def delete(self, tenant_id: str, response_id: str) -> None:
         """Remove one of the tenant's; raises NotFound."""
         await self.store.drop_response(tenant_id, response_id, now=self.clock())
 
-    async def continued(self, tenant_id: str, response_id: str) -> Content:
+    async def continued(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
         """The response that a new one continues; BadRequest if it is not there."""
         try:
-            return await self.find(tenant_id, response_id)
+            return await self.find(tenant_id, response_id, body)
         except NotFound:
             raise BadRequest(
                 "there is no such response to continue; it may have expired, or was not stored",
@@ -80,7 +95,9 @@ class StoredResponses:
                 param="previous_response_id",
             ) from None
 
-    async def referred(self, tenant_id: str, items: Sequence[Item]) -> list[Content]:
+    async def referred(
+        self, tenant_id: str, items: Sequence[Item], body: BodyLease
+    ) -> list[Content]:
         """The responses, as far as they are there, with the items that references name.
 
         BadRequest for references to too many responses, or two to one item.
@@ -96,7 +113,7 @@ class StoredResponses:
         found = []
         for response_id in responses:
             with suppress(NotFound):
-                found.append(await self.find(tenant_id, response_id))
+                found.append(await self.find(tenant_id, response_id, body))
         return found
 
     async def keep(

@@ -17,7 +17,8 @@ import pytest
 
 from gateway.config import Bounds
 from gateway.dialects.responses.stored import Content, StoredResponses
-from gateway.errors import BadRequest, NotFound, StateDiskFull, Unavailable
+from gateway.errors import BadRequest, NotFound, StateDiskFull, TooManyRequests, Unavailable
+from gateway.http.body_memory import BodyMemory
 from gateway.state.records import ResponseRoom, StoredResponse
 from tests.doubles.engine.fake_engine import FakeEngine, at_once, hanging_at, saying
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
@@ -316,12 +317,43 @@ async def test_a_response_expires() -> None:
     content = Content(msgspec.Raw(b'{"output":[]}'), msgspec.Raw(b"[]"))
     assert await stored.keep(a_tenant().id, "resp_1", 100.0, content)
     now[0] = 159.0
-    assert await stored.find(a_tenant().id, "resp_1") == content
-    now[0] = 160.0
-    with pytest.raises(NotFound):
-        await stored.find(a_tenant().id, "resp_1")
-    with pytest.raises(BadRequest, match="to continue"):
-        await stored.continued(a_tenant().id, "resp_1")
+    memory = BodyMemory(Bounds())
+    with memory.lease(a_tenant().id) as body:
+        assert await stored.find(a_tenant().id, "resp_1", body) == content
+        assert len(memory) == content.size
+        now[0] = 160.0
+        with pytest.raises(NotFound):
+            await stored.find(a_tenant().id, "resp_1", body)
+        with pytest.raises(BadRequest, match="to continue"):
+            await stored.continued(a_tenant().id, "resp_1", body)
+        assert len(memory) == content.size
+
+
+async def test_a_response_is_read_once_there_is_room_for_it() -> None:
+    class Reading(MemoryStore):
+        reads = 0
+
+        async def find_response(
+            self, tenant_id: str, response_id: str, *, now: float
+        ) -> StoredResponse:
+            self.reads += 1
+            return await super().find_response(tenant_id, response_id, now=now)
+
+    store = Reading()
+    await store.create(a_tenant())
+    bounds = Bounds(max_response_bytes=600, max_tenant_body_bytes=1000, body_wait_s=0.01)
+    stored, memory = StoredResponses(store, bounds, lambda: 0.0), BodyMemory(bounds)
+    content = Content(msgspec.Raw(b'{"output":[]}'), msgspec.Raw(b"[]"))
+    assert await stored.keep(a_tenant().id, "resp_1", 0.0, content)
+    with memory.lease(a_tenant().id) as other, memory.lease(a_tenant().id) as body:
+        await other.grow(500)
+        with pytest.raises(TooManyRequests):
+            await stored.find(a_tenant().id, "resp_1", body)
+        assert (store.reads, len(memory)) == (0, 500)
+        other.shrink(400)
+        assert await stored.find(a_tenant().id, "resp_1", body) == content
+        assert (store.reads, len(memory)) == (1, 400 + content.size)
+    assert len(memory) == 0
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), StateDiskFull()])
