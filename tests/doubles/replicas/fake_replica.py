@@ -47,6 +47,7 @@ class FakeReplica(FakeEngine):
         self._starts = 0
         self._told: dict[str, asyncio.Queue[_Told]] = {}
         self._hearing: dict[str, OnEnd] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
         self.fingerprint = fingerprint  # of the next process
         self.name = name
         self.refusal: str | None = None  # the code that new requests are refused with
@@ -91,6 +92,8 @@ class FakeReplica(FakeEngine):
             if request_id in self.computed:
                 self.computed[request_id].is_lost = True
         self._hearing.clear()
+        for running in self._running.values():
+            running.cancel()  # one that had not begun computes nothing any more
         self.lose_cache()
         for told in self._told.values():
             told.put_nowait(EngineDied("the engine died"))
@@ -123,6 +126,7 @@ class FakeReplica(FakeEngine):
         if on_end is not None:
             self._hearing[request.request_id] = on_end
         running = asyncio.create_task(self._run(request, told))
+        self._running[request.request_id] = running
         try:
             while True:
                 event = await told.get()
@@ -133,7 +137,7 @@ class FakeReplica(FakeEngine):
                     return
         finally:
             await outlasting(self._end(running), LEAVE_S)
-            del self._told[request.request_id]
+            del self._told[request.request_id], self._running[request.request_id]
 
     async def _end(self, running: asyncio.Task[None]) -> None:
         for _ in range(self.cancel_turns):
