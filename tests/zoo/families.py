@@ -121,7 +121,7 @@ def _deepseek(name: str, source: Trl | Ollama, tools: str, tokenizer: ShippedTok
 
 
 _LLAMA2 = {"tokenizer": MISTRAL_7B, "ends": ("</s>",), "bos": "<s>", "is_own": False}
-_OPENCHAT = {**_LLAMA2, "special": ("<|end_of_turn|>",), "is_own": True}
+_OPENCHAT = {**_LLAMA2, "ends": ("<|end_of_turn|>",), "is_own": True}
 _HERMES = {"special": ("<|im_start|>",), "plain": _CALL_TAGS, "ends": ("<|im_end|>",)}
 FAMILIES: tuple[Family, ...] = (
     _qwen("qwen2", Ollama("qwen2:0.5b"), tokenizer=QWEN2_5, model_type="qwen2"),

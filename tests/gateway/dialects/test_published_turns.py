@@ -24,7 +24,7 @@ from tests.gateway.support.agents import (
     staged,
 )
 from tests.gateway.support.tool_models import ToolModel
-from tests.zoo.families import family
+from tests.zoo.families import SERVED, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import welcome_of
 
@@ -74,7 +74,7 @@ def model_of(name: str, directory: Path) -> ZooModel:
     one = family(name)
     one.write(directory)
     inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    opens, closes = (FAMILIES | DROPPING)[name]
+    opens, closes = (FAMILIES | DROPPING).get(name, _THINK if one.reasons else _NONE)
     return ZooModel(one.tools or "", directory, inner, opens, closes, one)
 
 
@@ -125,3 +125,27 @@ def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template
         found["asking again"] = play_all(stage, asks)
         found["asking again"] += follow_up(stage, asks)
     assert min(map(min, found.values())) >= REUSED, found
+
+
+@pytest.mark.parametrize("one", SERVED, ids=str)
+def test_a_chats_next_turn_finds_the_last_one(one: Family, tmp_path: Path) -> None:
+    """Of every family, with thoughts kept."""
+    model = model_of(one.name, tmp_path / "model")
+    settings = {"default_chat_template_kwargs": KEPT} if one.reasons else {}
+    with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:
+        agent = OpenAIAgent(http, system=2 * SYSTEM, tools=None)
+        written = model.inner.encode(_written(model), add_special_tokens=False).ids
+        stage.play_tokens(3 * [written])
+        turns = []
+        for question in (None, "And tomorrow?", "And then?"):
+            if question is not None:
+                agent.said(question)
+            turns.append(agent.turn())
+    assert min(reused(*pair) for pair in pairwise(turns)) >= REUSED
+
+
+def _written(model: ZooModel) -> str:
+    said = "It rains in all of them, and then some more."
+    if model.family.tools == "harmony":
+        return f"{_HARMONY[0]}So it rains.{_HARMONY[1]}<|channel|>final<|message|>{said}"
+    return said if model.opens is None else f"{model.opens}So it rains.{model.closes}{said}"

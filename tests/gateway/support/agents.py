@@ -60,6 +60,7 @@ class OpenAIAgent:
     options: dict[str, Any] = field(default_factory=dict)
     system: str = SYSTEM
     messages: list[dict[str, Any]] = field(default_factory=list)
+    tools: list[dict[str, Any]] | None = field(default_factory=lambda: TOOLS)
 
     def __post_init__(self) -> None:
         question = {"role": "user", "content": "Where does it rain?"}
@@ -67,7 +68,7 @@ class OpenAIAgent:
         self.messages = self.messages or [system, question]
 
     def turn(self) -> Used:
-        body: dict[str, Any] = {"model": MODEL, "messages": self.messages, "tools": TOOLS}
+        body: dict[str, Any] = {"model": MODEL, "messages": self.messages, "tools": self.tools}
         if self.salt is not None:
             body["cache_salt"] = self.salt
         counted = self._posted("/tokenize", body)["count"]
@@ -241,6 +242,6 @@ class Stage:
 def staged(model: ToolModel, data_dir: Path, **settings: Any) -> Iterator[Stage]:
     engine = FakeEngine(model.welcome)
     engine.caches_answers, engine.per_step = True, 16
-    config = config_of(model.directory, data_dir, tool_format=model.format_name, **settings)
+    config = config_of(model.directory, data_dir, tool_format=model.format_name or None, **settings)
     with serving(config, engine) as served:
         yield Stage(model, engine, served)
