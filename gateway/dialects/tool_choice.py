@@ -16,9 +16,10 @@ def only(form: AnswerForm, names: Collection[str], *, least_calls: int) -> Answe
     """The form in which only the tools of these names may be called; BadRequest for others."""
     if not form.tools:
         raise BadRequest("this `tool_choice` needs `tools`", param="tool_choice")
-    if not names or set(names) - {tool.name for tool in form.tools}:
+    wanted = set(names)
+    if not wanted or wanted - {tool.name for tool in form.tools}:
         raise BadRequest("`tool_choice` names a tool that is not in `tools`", param="tool_choice")
-    callable_ = tuple(tool for tool in form.tools if tool.name in names)
+    callable_ = tuple(tool for tool in form.tools if tool.name in wanted)
     return replace(form, tools=callable_, least_calls=least_calls)
 
 

@@ -26,6 +26,7 @@ from gateway.http.request_head import ClientGone, RunningRequest, running_reques
 _KEY = "ratoon.gathered"
 _JSON = "application/json"
 _RETRY_S = 2.0
+_AT_ONCE = 128 << 10  # bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,6 +95,13 @@ async def answer_of(pieces: AsyncIterator[bytes], headers: Mapping[str, str]) ->
     if second is None:
         return Response(first, headers=headers, media_type=_JSON)
     return _LargeAnswer(first, second, pieces, headers)
+
+
+async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    """All of `body`, as far as a connection takes it at once."""
+    view = memoryview(body)
+    for start in range(0, len(body), _AT_ONCE):
+        yield bytes(view[start : start + _AT_ONCE])
 
 
 class _LargeAnswer(Response):

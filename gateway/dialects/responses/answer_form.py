@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from engine.link.messages import Grammar
 from gateway.dialects.responses.schema import ResponsesRequest, TextFormat
-from gateway.dialects.responses.tool_entries import CALL_ITEMS, NAMELESS
+from gateway.dialects.responses.tool_entries import CALL_ITEMS, MAX_OFFERED, NAMELESS
 from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
@@ -33,7 +33,7 @@ class _Chosen(Struct, frozen=True, kw_only=True):
     name: str | None = None
     namespace: str | None = None
     mode: Literal["auto", "required"] | None = None
-    tools: list[_Chosen] | None = None
+    tools: Annotated[list[_Chosen], Meta(max_length=MAX_OFFERED)] | None = None
 
 
 _ToolChoice: TypeAlias = Literal["none", "auto", "required"] | _Chosen | None
@@ -99,7 +99,7 @@ def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
 
 def _runs(chosen: _Chosen, tools: Toolset) -> bool:
     """Whether a tool of this type is called; one that was passed over is not."""
-    is_hosted = any(chosen.type == one.type for one in tools.passed_over)
+    is_hosted = chosen.type in tools.types_passed_over
     return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 
 

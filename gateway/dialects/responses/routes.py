@@ -6,6 +6,7 @@ Knows: paths, and the order of reading, looking up and understanding. Does not k
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
 # they name `permitted`, which is a local variable.
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ from gateway.http.body_memory import BodyMemory
 from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
+from gateway.http.whole_answer import answer_of, gathered, in_pieces
 from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import Steps
@@ -201,12 +203,16 @@ def _count(token_ids: TokenIds) -> Steps[InputTokens]:
 def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -> None:
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
-    async def answered(body: bytes, permit: Permit) -> Response:
+    async def answered(body: bytes, permit: Permit, request: Request) -> Response:
+        gathered(request.scope).grow(len(body))  # until the client has it
+        await asyncio.sleep(0)  # one that is cut off for it ends here
         await permit.give_back()
-        return json_response(body, limit_headers(permit.standing))
+        return await answer_of(in_pieces(body), limit_headers(permit.standing))
 
     @router.get("/{response_id}", openapi_extra=described(ResponseReply))
-    async def show_response(response_id: str, permit: PermitOf, stream: bool = False) -> Response:
+    async def show_response(
+        response_id: str, permit: PermitOf, request: Request, stream: bool = False
+    ) -> Response:
         found = await stored.find(permit.caller.tenant_id, response_id, permit.body)
         if stream:
             raise BadRequest(
@@ -214,12 +220,13 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
                 code="unsupported_parameter",
                 param="stream",
             )
-        return await answered(bytes(found.response), permit)
+        return await answered(bytes(found.response), permit, request)
 
     @router.delete("/{response_id}", openapi_extra=described(DeletedResponse))
-    async def delete_response(response_id: str, permit: PermitOf) -> Response:
+    async def delete_response(response_id: str, permit: PermitOf, request: Request) -> Response:
         await stored.delete(permit.caller.tenant_id, response_id)
-        return await answered(msgspec.json.encode(DeletedResponse(response_id)), permit)
+        deleted = msgspec.json.encode(DeletedResponse(response_id))
+        return await answered(deleted, permit, request)
 
     @router.post("/{response_id}/cancel", openapi_extra=described(ResponseReply))
     async def cancel_response(response_id: str, permit: PermitOf) -> Response:
@@ -235,6 +242,7 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
     async def list_input_items(
         response_id: str,
         permit: PermitOf,
+        request: Request,
         limit: int = 20,
         order: Literal["asc", "desc"] = "desc",
         after: str | None = None,
@@ -248,4 +256,4 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
 
         size = found.size // BYTES_PER_CHARACTER
         page = await parts.answering.admission.off_the_loop(permit.caller, work(), size)
-        return await answered(page, permit)
+        return await answered(page, permit, request)

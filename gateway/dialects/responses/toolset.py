@@ -64,7 +64,7 @@ class Toolset:
             if place >= len(first) and placed.item.type in (ADDED_TOOLS, FOUND_TOOLS):
                 found = toolset._take(placed.item.tools or (), f"{placed.param}.tools")
                 toolset.in_place[place] = [one.form for one in found]
-        if len(toolset.offered) > MAX_OFFERED:
+        if max(len(toolset.offered), len(toolset.passed_over)) > MAX_OFFERED:
             raise BadRequest(f"there are more than {MAX_OFFERED} tools", param="tools")
         return toolset
 
@@ -83,6 +83,11 @@ class Toolset:
     def later_specs(self) -> tuple[ToolSpec, ...]:
         """Those of the tools that are shown in place."""
         return self.specs()[self._num_shown :]
+
+    @property
+    def types_passed_over(self) -> frozenset[str]:
+        """The types of those that are not called."""
+        return frozenset(one.type for one in self.passed_over)
 
     def calls(self) -> Mapping[str, Called]:
         """How calls come back, by the name that the model is shown."""

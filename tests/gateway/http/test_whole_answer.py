@@ -11,7 +11,7 @@ from starlette.types import Message
 
 from gateway.config import Bounds
 from gateway.http.request_head import RunningRequest
-from gateway.http.whole_answer import GatheredAnswers, answer_of, gathered_by
+from gateway.http.whole_answer import GatheredAnswers, answer_of, gathered_by, in_pieces
 
 
 class Asker:
@@ -108,3 +108,11 @@ async def test_a_large_one_is_sent_in_pieces_and_a_small_one_with_its_length(
     assert body == b"".join(pieces)
     assert (head["content-type"], head["x-own"]) == ("application/json", "1")
     assert head.get("content-length") == ("2" if len(pieces) == 1 else None)
+
+
+@pytest.mark.parametrize("size", [1, 128 << 10, (128 << 10) + 1, 300_000])
+async def test_pieces_are_the_whole(size: int) -> None:
+    body = bytes(range(256)) * (size // 256 + 1)
+    pieces = [piece async for piece in in_pieces(body[:size])]
+    assert b"".join(pieces) == body[:size]
+    assert max(map(len, pieces)) <= 128 << 10

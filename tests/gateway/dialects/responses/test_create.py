@@ -330,6 +330,25 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a tool without a name": ({"tools": [{"type": "function"}]}, "tools[0].name"),
     "a choice": ({"tool_choice": "sometimes"}, "tool_choice"),
+    "a choice of too many": (
+        {
+            "tools": [CLOCK],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "x"}] * 513,
+            },
+        },
+        "tool_choice.tools",
+    ),
+    "too many tools that do not run": (
+        {
+            "input": [
+                {"type": "additional_tools", "role": "developer", "tools": [{"type": "x"}] * 513}
+            ]
+        },
+        "tools",
+    ),
     "a choice of nothing": ({"tool_choice": "required"}, "tool_choice"),
     "a choice of another": (
         {"tools": [CLOCK], "tool_choice": {"type": "function", "name": "g"}},

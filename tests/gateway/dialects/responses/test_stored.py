@@ -416,3 +416,21 @@ def test_what_is_looked_up_takes_memory_for_bodies(
             with pytest.raises(openai.RateLimitError) as refused:
                 ask(mine, **asked)
             assert refused.value.code == "too_many_body_bytes"
+
+
+def test_what_is_shown_of_stored_responses_counts_until_it_is_sent(
+    hermes_model: Path, tmp_path: Path, client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    engine.script = saying("ok")
+    bounds = Bounds(max_answer_bytes=20_000)
+    with serving(config_of(hermes_model, tmp_path, bounds=bounds), engine) as served:
+        mine = client.with_options(base_url=f"{served.url}/v1", api_key=served.key)
+        part = {"type": "input_text", "text": "x"}
+        fits, large = (
+            ask(mine, [{"role": "user", "content": [part] * count}]) for count in (100, 1500)
+        )
+        shown = mine.responses.input_items.list(fits.id).model_dump_json()
+        assert shown.count("input_text") == 100, "the control"
+        with pytest.raises(openai.BadRequestError) as refused:
+            mine.responses.input_items.list(large.id)
+        assert refused.value.code == "answer_too_large"
