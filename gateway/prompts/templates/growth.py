@@ -1,0 +1,178 @@
+"""How long the results of filters, methods and operators would be that can make much of little.
+
+Each is asked before it runs: TooMuchWork where the result would be too long. What is not listed
+gives no more than about what it was given.
+
+Knows: Python's and jinja2's functions for texts. Does not know: templates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from string import Formatter
+from typing import Any
+
+from gateway.prompts.templates.meter import (
+    TooMuchWork,
+    check_count,
+    check_size,
+    extent,
+)
+
+_MOST_WIDTH = 999  # of a number or a text in a format
+_MOST_INDENT = 64  # characters, for each level of JSON
+_MOST_BITS = 1 << 16  # of a whole number
+_BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]  # of which a text is split
+_WIDE = re.compile(r"\d{4}")
+_WIDE_PERCENT = re.compile(r"%[-#0 +.\d]*(?:\d{4}|\*)")
+_WIDE_NAMED = re.compile(r"[%)][-#0 +.\d]*(?:\d{4}|\*)")  # with `%(name)4d` in it
+_WIDE_TIME = re.compile(r"%[-_0^#+]*\d{3}")
+
+
+def replaced(text: Any, old: str, new: str, *_: Any, **__: Any) -> None:
+    """`text` with `new` in place of each `old`."""
+    text = str(text)
+    check_size(len(text) + text.count(str(old)) * len(str(new)))
+
+
+def joined(separator: Any, items: Any = (), *_: Any, **__: Any) -> None:
+    """Texts, or whatever else, with a separator between them."""
+    check_size(extent(items) + len(str(separator)) * len(items))
+
+
+def filter_joined(items: Any, d: Any = "", *_: Any, **__: Any) -> None:
+    """The same, as the filter has its arguments."""
+    joined(d, items)
+
+
+def padded(text: Any, width: Any = 80, *_: Any) -> None:
+    """A text that is filled up."""
+    check_size(max(len(str(text)), width))
+
+
+def formatted(form: str, *args: Any, **named: Any) -> None:
+    """The method `format`."""
+    fields = 0
+    for _, name, spec, _ in Formatter().parse(form):
+        fields += name is not None
+        if spec and ("{" in spec or _WIDE.search(spec)):
+            raise TooMuchWork
+    _check_fields(form, fields, args, named)
+
+
+def percent_formatted(form: Any, *args: Any, **named: Any) -> None:
+    """The operator and the filter that put values in place of `%s`."""
+    form = str(form)
+    if (_WIDE_NAMED if "%(" in form else _WIDE_PERCENT).search(form):
+        raise TooMuchWork
+    _check_fields(form, form.count("%"), args, named)
+
+
+def _check_fields(form: str, fields: int, args: Iterable[Any], named: Mapping[str, Any]) -> None:
+    longest = max(map(extent, (*args, *named.values())), default=0)
+    check_size(len(form) + fields * (longest + _MOST_WIDTH))
+
+
+def indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
+    """The filter, which puts blanks before each line."""
+    text, each = str(text), width if isinstance(width, int) else len(width)
+    check_size(len(text) + (text.count("\n") + 1) * each)
+
+
+def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
+    """JSON, perhaps of many lines."""
+    each = indent if isinstance(indent, int) else len(indent or "")
+    if each > _MOST_INDENT:
+        raise TooMuchWork
+    extent(value, each)
+
+
+def rounded(_: Any, precision: Any = 0, *__: Any) -> None:
+    """A number with so many digits, for which ten is raised to this power."""
+    if abs(precision) > _MOST_WIDTH:
+        raise TooMuchWork
+
+
+def summed(_: Any, __: Any = None, start: Any = 0, **___: Any) -> None:
+    """A sum; of lists it would copy all that came before for each."""
+    if not isinstance(start, int | float):
+        raise TooMuchWork
+
+
+def split(text: str, sep: Any = None, *_: Any, **__: Any) -> None:
+    """The pieces of a text, between separators, blanks or ends of lines."""
+    separators = [sep] if isinstance(sep, str) else _BLANKS
+    check_count(sum(map(text.count, separators)))
+
+
+def listed(value: Any, *_: Any, **__: Any) -> None:
+    """A list of what is in `value`; a text is gone through by its characters."""
+    if isinstance(value, str):
+        check_count(len(value))
+
+
+def written(value: Any, *_: Any, **__: Any) -> None:
+    """A text, or an order, of all that `value` is."""
+    listed(value)
+    extent(value)
+
+
+def as_text(value: Any, *_: Any, **__: Any) -> None:
+    """A text of all that `value` is."""
+    extent(value)
+
+
+def compared(left: Any, right: Any) -> None:
+    """Whether two values are equal, or one is in the other."""
+    extent(left)
+    extent(right)
+
+
+def strftime(form: Any) -> None:
+    """The date and the time; a width is the system's own extension."""
+    if isinstance(form, str) and (_WIDE_TIME.search(form) or len(form) > _MOST_WIDTH):
+        raise TooMuchWork
+
+
+def multiplied(left: Any, right: Any) -> None:
+    """A product of whole numbers, or a text or a list several times."""
+    for one, times in ((left, right), (right, left)):
+        if isinstance(one, str | list | tuple) and isinstance(times, int):
+            check_size(len(one) * times)
+            if not isinstance(one, str):
+                check_count(len(one) * times)
+    if isinstance(left, int) and isinstance(right, int):
+        _check_bits(left.bit_length() + right.bit_length())
+
+
+def raised(left: Any, right: Any) -> None:
+    """A power."""
+    if isinstance(left, int) and isinstance(right, int):
+        _check_bits(left.bit_length() * abs(right))
+
+
+def remainder(left: Any, right: Any) -> None:
+    """A remainder of numbers, or a text with values in it."""
+    if isinstance(left, str):
+        percent_formatted(left, right)
+
+
+def _check_bits(bits: int) -> None:
+    if bits > _MOST_BITS:
+        raise TooMuchWork
+
+
+def as_list(value: Any) -> Any:
+    """What a filter such as `map` gives, as a list, whose size is known."""
+    if not isinstance(value, Iterator):
+        return value
+    items = []
+    for item in value:
+        items.append(item)
+        check_count(len(items))
+    return items
+
+
+Growth = Callable[..., None]
+OF_OPERATORS: Mapping[str, Growth] = {"*": multiplied, "**": raised, "%": remainder}

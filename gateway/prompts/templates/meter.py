@@ -1,0 +1,107 @@
+"""How much a rendering has done, and how large what it works with is.
+
+Knows: steps, processor time, characters and values. Does not know: templates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import ItemsView, Iterable, KeysView, ValuesView
+from itertools import chain
+from typing import Any
+
+from jinja2.exceptions import SecurityError
+from jinja2.utils import Namespace
+
+MOST_STEPS = 1 << 23  # a template that looks through 4,096 messages for each of them takes half
+MOST_CHARS = 1 << 26  # of a text that the template makes
+MOST_VALUES = 1 << 22  # of a list, or in all that is compared, sorted or written at once
+_MOST_WRITTEN = 1 << 27  # characters, by all macros together
+_MOST_SECONDS = 5.0  # of processor time
+_LOOKS = 1 << 6  # steps from one look at the clock to the next
+_OF_A_VALUE = 24  # characters, about, of one that is no text
+_HOLDERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
+
+
+class TooMuchWork(Exception):
+    """The template has done as much as it may."""
+
+
+class Meter:
+    """Counts what one rendering does."""
+
+    def __init__(self, most_steps: int) -> None:
+        self._steps_left = most_steps
+        self._chars_left = _MOST_WRITTEN
+        self._until = time.thread_time() + _MOST_SECONDS
+
+    def step(self) -> None:
+        """Count a step; the clock is read now and then."""
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise TooMuchWork
+        if not self._steps_left % _LOOKS:
+            self.look()
+
+    def look(self) -> None:
+        """Read the clock."""
+        if time.thread_time() > self._until:
+            raise TooMuchWork
+
+    def wrote(self, chars: int) -> None:
+        """Count what is written."""
+        self._chars_left -= chars
+        if self._chars_left < 0:
+            raise TooMuchWork
+
+
+def check_size(chars: int) -> None:
+    """TooMuchWork for a text that would have more than MOST_CHARS."""
+    if chars > MOST_CHARS:
+        raise TooMuchWork
+
+
+def check_count(values: int) -> None:
+    """TooMuchWork for a list that would have more than MOST_VALUES."""
+    if values > MOST_VALUES:
+        raise TooMuchWork
+
+
+def extent(value: Any, indent: int = 0) -> int:
+    """About how many characters `value` has when it is written; TooMuchWork for too many.
+
+    What stands in it several times is counted each time, as it would be written or compared.
+    `indent`: blanks before each value, for each level that it is within others.
+    """
+    if isinstance(value, str):
+        check_size(len(value))
+        return len(value)
+    chars = values = depth = 0
+    level: list[Any] = [value]
+    while level:
+        values += len(level)
+        check_count(values)
+        chars += sum(map(_chars_of, level)) + len(level) * indent * depth
+        check_size(chars)
+        check_count(sum(map(_count_in, level)))
+        level = [inner for one in level for inner in _values_in(one)]
+        depth += 1
+    return chars
+
+
+def _chars_of(one: Any) -> int:
+    if isinstance(one, str):
+        return len(one)
+    return _OF_A_VALUE + (one.bit_length() // 3 if isinstance(one, int) else 0)
+
+
+def _count_in(one: Any) -> int:
+    return len(one) if isinstance(one, _HOLDERS) else 0
+
+
+def _values_in(one: Any) -> Iterable[Any]:
+    if isinstance(one, dict):
+        return chain(one.keys(), one.values())
+    if isinstance(one, Namespace):  # it may have another in it, and that this one
+        raise SecurityError("a namespace cannot be written")
+    return one if isinstance(one, _HOLDERS) else ()

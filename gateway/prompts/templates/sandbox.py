@@ -1,0 +1,215 @@
+"""jinja2's immutable sandbox with the filters and methods that published templates use, bounded.
+
+Others are not there: a filter that is none of these does not compile, a method cannot be called.
+Those that can make much of little are asked beforehand how much (`growth.py`), and the clock is
+read at each call. All filters want the context, so nothing of theirs is computed while the
+template is compiled.
+
+Knows: jinja2. Does not know: which template, or for which chat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from types import BuiltinMethodType, MethodDescriptorType
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace, _PassArg
+
+from gateway.prompts.templates import growth
+from gateway.prompts.templates.growth import Growth
+from gateway.prompts.templates.meter import Meter, check_count, check_size, extent
+
+# No names that a template can spell.
+METER, STEP, MADE, WHOLE = "the meter", "a step", "what was made", "a whole"
+
+
+def _words(listed: str) -> list[str]:
+    return listed.split()
+
+
+_PLAIN_FILTERS = _words("""
+    abs attr d default first float int items last length count map reject rejectattr reverse safe
+    select selectattr
+""")
+_FILTERS: Mapping[str, Growth | None] = {
+    **dict.fromkeys(_PLAIN_FILTERS),
+    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), growth.written),
+    **dict.fromkeys(("capitalize", "e", "escape", "lower", "string", "title"), growth.as_text),
+    **dict.fromkeys(("trim", "truncate", "upper"), growth.as_text),
+    "center": growth.padded,
+    "format": growth.percent_formatted,
+    "indent": growth.indented,
+    "join": growth.filter_joined,
+    "list": growth.listed,
+    "replace": growth.replaced,
+    "round": growth.rounded,
+    "sum": growth.summed,
+    "tojson": growth.as_json,
+}
+_PLAIN_METHODS = _words("""
+    capitalize casefold count endswith find get index isalnum isalpha isascii isdecimal isdigit
+    isidentifier islower isnumeric isspace istitle isupper items keys lower lstrip partition
+    removeprefix removesuffix rfind rindex rpartition rstrip startswith strip swapcase title upper
+    values copy is_integer bit_length
+""")
+_METHODS: Mapping[str, Growth | None] = {
+    **dict.fromkeys(_PLAIN_METHODS),
+    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), growth.padded),
+    **dict.fromkeys(("rsplit", "split", "splitlines"), growth.split),
+    "format": growth.formatted,
+    "join": growth.joined,
+    "replace": growth.replaced,
+}
+_TESTS = _words("eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in")  # that compare
+_GLOBALS = ("range", "dict", "namespace")
+
+
+class Refused(jinja2.TemplateError):
+    """The template called `raise_exception`."""
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """`{% generation %}` marks assistant text for training; here its body is rendered as it is."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset(growth.OF_OPERATORS)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Apply an operator unless that would be long in the making."""
+        growth.OF_OPERATORS[operator](left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a macro, a function or one of the methods that are listed; SecurityError else."""
+        _meter(__context).look()
+        method = getattr(__obj, "__wrapped__", __obj)  # `format` is wrapped by the sandbox
+        if isinstance(method, BuiltinMethodType):
+            args = tuple(map(growth.as_list, args)) if method.__name__ == "join" else args
+            _check_method(method, args, kwargs)
+        if isinstance(method, MethodDescriptorType):  # of a type: what it changes is anybody's
+            raise SecurityError("a method is called of a value")
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+def _check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    if method.__name__ not in _METHODS:
+        raise SecurityError(f"no template calls {method.__name__}")
+    grows = _METHODS[method.__name__]
+    if grows is not None:
+        grows(method.__self__, *args, **kwargs)
+
+
+def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any]:
+    """A filter or a test, which reads the clock first and looks at what it would make."""
+    wants = _PassArg.from_obj(run)
+
+    @jinja2.pass_context
+    def bounded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        _meter(context).look()
+        if grows is not None:
+            value = growth.as_list(value)
+            grows(value, *args, **kwargs)
+        if wants is _PassArg.context:
+            return run(context, value, *args, **kwargs)
+        if wants is _PassArg.eval_context:
+            return run(context.eval_ctx, value, *args, **kwargs)
+        if wants is _PassArg.environment:
+            return run(context.environment, value, *args, **kwargs)
+        return run(value, *args, **kwargs)
+
+    return bounded
+
+
+def _meter(context: Context) -> Meter:
+    meter: Meter = context.parent[METER]
+    return meter
+
+
+@jinja2.pass_context
+def _step(context: Context, value: Any, chars: int = 0) -> Any:
+    """Count a step, at which `chars` of the template are written."""
+    meter = _meter(context)
+    meter.step()
+    meter.wrote(chars)
+    return value
+
+
+@jinja2.pass_context
+def _made(context: Context, value: Any) -> Any:
+    """Count a step, of which `value` is the outcome, unless that is too large."""
+    _meter(context).step()
+    if isinstance(value, str):
+        check_size(len(value))
+    elif isinstance(value, list | tuple):
+        check_count(len(value))
+    return value
+
+
+@jinja2.pass_context
+def _whole(context: Context, value: Any) -> Any:
+    """`value`, unless it is so large that to write or compare it is too much."""
+    if isinstance(value, list | tuple | dict | Namespace):
+        _meter(context).look()
+        extent(value)
+    return value
+
+
+@jinja2.pass_context
+def _written(context: Context, value: Any) -> Any:
+    """`value`, which is counted as text."""
+    _meter(context).wrote(len(value) if isinstance(value, str) else extent(value))
+    return value
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise Refused(str(message))
+
+
+def _strftime_now(form: str) -> str:
+    growth.strftime(form)
+    return datetime.now().strftime(form)
+
+
+def _listed(value: Any) -> Any:
+    """What a filter such as `map` gives, as JSON has it; TypeError for any other thing."""
+    if isinstance(value, Iterator):
+        return growth.as_list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def environment() -> ImmutableSandboxedEnvironment:
+    """A new one, in which a rendering is given a Meter by the name METER."""
+    made = _Environment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, jinja2.ext.loopcontrols],
+        finalize=_written,
+    )
+    # Plain JSON: jinja2's own filter escapes for HTML, which models never saw in training.
+    to_json = partial(json.dumps, ensure_ascii=False, default=_listed)
+    runs = {**made.filters, "tojson": to_json}
+    made.filters = {name: _bounded(runs[name], grows) for name, grows in _FILTERS.items()}
+    made.filters |= {STEP: _step, MADE: _made, WHOLE: _whole}
+    tests: dict[str, Any] = {**made.tests}
+    made.tests |= {name: _bounded(tests[name], growth.compared) for name in _TESTS}
+    made.globals = {name: made.globals[name] for name in _GLOBALS}
+    made.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    return made
