@@ -100,9 +100,10 @@ class _Metered(NodeTransformer):
         return node if node.ctx != "load" or _is_constant(node) else _filtered(node, WHOLE)
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:
-        """What is compared with a constant is looked at no deeper than that."""
+        """What is compared with a constant alone is looked at no deeper than that."""
         self.generic_visit(node)
-        if not any(map(_is_constant, (node.expr, *(one.expr for one in node.ops)))):
+        compared = [node.expr, *(one.expr for one in node.ops)]
+        if len(compared) > 2 or not any(map(_is_constant, compared)):
             node.expr = _whole(node.expr)
             for one in node.ops:
                 one.expr = _whole(one.expr)
