@@ -87,12 +87,14 @@ def _forward(parts: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
 
 
 def _backward(parts: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
-    cursor = len(prompt)
+    # Searched backwards in itself it would take the product of both lengths (`str.rfind`).
+    mirrored, passed = prompt[::-1], 0
     for part in parts:
         text = part.text.strip()
-        for length in (len(text), _ANCHOR):
-            at = prompt.rfind(text[:length], 0, cursor) if text else -1
+        for sought in (text, text[:_ANCHOR]):
+            at = mirrored.find(sought[::-1], passed) if text else -1
             if at >= 0:
-                cursor = at
-                yield _Span(at, at + len(text[:length]), part)
+                passed = at + len(sought)
+                begin = len(prompt) - passed
+                yield _Span(begin, begin + len(sought), part)
                 break

@@ -10,8 +10,8 @@ of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,18 +67,27 @@ class StoredResponses:
         `body` is grown by its bytes, and before it is read by as many as it can have; raises as
         that does.
         """
-        bounds, before = self.bounds, body.size
-        most = min(before + bounds.max_response_bytes, bounds.max_tenant_body_bytes)
-        await body.grow(most)
-        after = before
+        async with self._reading(body, 1) as read:
+            return await self._read(tenant_id, response_id, read)
+
+    async def _read(self, tenant_id: str, response_id: str, read: list[Content]) -> Content:
+        found = await self.store.find_response(tenant_id, response_id, now=self.clock())
+        read.append(_CONTENT.decode(found.content))
+        return read[-1]
+
+    @asynccontextmanager
+    async def _reading(self, body: BodyLease, responses: int) -> AsyncIterator[list[Content]]:
+        """Room for so many responses at once; what was read of them keeps its part of it."""
+        read: list[Content] = []
+        before = body.size
+        most = before + responses * self.bounds.max_response_bytes
+        await body.grow(max(before, min(most, self.bounds.max_tenant_body_bytes)))
         try:
-            found = await self.store.find_response(tenant_id, response_id, now=self.clock())
-            content = _CONTENT.decode(found.content)
-            after += content.size
+            yield read
         finally:
-            body.shrink(max(before, min(after, most)))
+            after = before + sum(content.size for content in read)
+            body.shrink(after)
         await body.grow(after)
-        return content
 
     async def delete(self, tenant_id: str, response_id: str) -> None:
         """Remove one of the tenant's; raises NotFound."""
@@ -110,11 +119,11 @@ class StoredResponses:
             raise BadRequest(
                 f"the references are to items of more than {_MAX_REFERRED} responses", param="input"
             )
-        found = []
-        for response_id in responses:
-            with suppress(NotFound):
-                found.append(await self.find(tenant_id, response_id, body))
-        return found
+        async with self._reading(body, len(responses)) as read:
+            for response_id in responses:
+                with suppress(NotFound):
+                    await self._read(tenant_id, response_id, read)
+        return read
 
     async def keep(
         self, tenant_id: str, response_id: str, created_at: float, content: Content

@@ -1,6 +1,6 @@
 """jinja2's immutable sandbox with the filters and methods that published templates use, bounded.
 
-Others are not there: a filter that is none of these does not compile, a method cannot be called.
+Others cannot be called: whoever has one in a branch that is not taken is served.
 Those that can make much of little are asked beforehand how much (`growth.py`), and the clock is
 read at each call. All filters want the context, so nothing of theirs is computed while the
 template is compiled.
@@ -138,6 +138,17 @@ def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any
     return bounded
 
 
+def _refused(name: str) -> Callable[..., Any]:
+    """One of jinja2's filters that no published template uses."""
+
+    @jinja2.pass_context
+    def refused(context: Context, *args: Any, **kwargs: Any) -> NoReturn:
+        del context, args, kwargs
+        raise SecurityError(f"no template uses the filter {name}")
+
+    return refused
+
+
 def _meter(context: Context) -> Meter:
     meter: Meter = context.parent[METER]
     return meter
@@ -206,7 +217,8 @@ def environment() -> ImmutableSandboxedEnvironment:
     # Plain JSON: jinja2's own filter escapes for HTML, which models never saw in training.
     to_json = partial(json.dumps, ensure_ascii=False, default=_listed)
     runs = {**made.filters, "tojson": to_json}
-    made.filters = {name: _bounded(runs[name], grows) for name, grows in _FILTERS.items()}
+    made.filters = {name: _refused(name) for name in runs}
+    made.filters |= {name: _bounded(runs[name], grows) for name, grows in _FILTERS.items()}
     made.filters |= {STEP: _step, MADE: _made, WHOLE: _whole}
     tests: dict[str, Any] = {**made.tests}
     made.tests |= {name: _bounded(tests[name], growth.compared) for name in _TESTS}

@@ -53,3 +53,10 @@ def test_what_is_not_there_is_passed_over() -> None:
     lost = PromptPart("messages[2]", "messages", "nothing of this is in it")
     within = part_at((*PARTS, lost), PROMPT, PROMPT.index("time"))
     assert within.part == SECOND
+
+
+def test_texts_that_are_nearly_there_are_looked_for_once() -> None:
+    prompt, near = "-" * 400_000, PromptPart("messages[0]", "messages", "-b" + "-" * 200_000)
+    there = PromptPart("messages[5]", "messages", "What time is it?")
+    within = part_at((*[near] * 5, there), prompt + there.text, len(prompt) + 5)
+    assert (within.part, within.side) == (there, "inside")
