@@ -7,7 +7,6 @@ comes to an end.
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from engine.errors import InvalidGrammar
 from engine.grammars.check import checked
 from engine.grammars.compilation import Compilation, compiled
 from engine.grammars.token_mask import GrammarConstraint
-from engine.grammars.vocabulary import read_vocabulary
-from engine.link.messages import Generate, Welcome
+from engine.grammars.vocabulary import Vocabulary
+from engine.link.messages import Generate, Grammar
 
 _ENDS, _MARKS = 0.5, 0.7  # how likely one is where it is allowed
 
@@ -24,9 +23,9 @@ _ENDS, _MARKS = 0.5, 0.7  # how likely one is where it is allowed
 class Walker:
     """A script of `FakeEngine`: what a model with random weights says under a grammar."""
 
-    def __init__(self, model: Path, welcome: Welcome, marks: list[int]) -> None:
-        ends = list(welcome.eos_token_ids)
-        self._vocabulary = read_vocabulary(model, welcome.vocab_size, welcome.eos_token_ids)
+    def __init__(self, vocabulary: Vocabulary, marks: list[int]) -> None:
+        ends = list(vocabulary.eos_token_ids)
+        self._vocabulary = vocabulary
         self._ends = np.array(ends)
         self._marks = np.array([mark for mark in marks if mark not in ends])
         self._random = random.Random(0)
@@ -35,12 +34,16 @@ class Walker:
         """The tokens, without the end."""
         grammar = request.sampling.grammar
         assert grammar is not None, "a grammar was to hold this answer"
+        return self.walk(grammar, request.sampling.max_tokens)
+
+    def walk(self, grammar: Grammar, most: int) -> list[int]:
+        """At most so many tokens that follow a grammar."""
         found = checked(grammar)
         if found.error:
             raise InvalidGrammar(found.error)
         constraint = GrammarConstraint(Compilation(compiled(found.text, self._vocabulary)))
         said: list[int] = []
-        while not constraint.is_over and len(said) < request.sampling.max_tokens:
+        while not constraint.is_over and len(said) < most:
             token = self._next(constraint)
             if token is None:
                 break

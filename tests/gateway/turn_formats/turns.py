@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from gateway.turn_formats.pieces import (
     CallArguments,
@@ -88,9 +89,9 @@ def check(parsers: Parsers, turn: Turn, *, is_cut: bool = False) -> None:
         assert read(parsers(), parts, is_cut=is_cut) == joined(expected), parts
 
 
-def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, object]]:
+def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, Any]]:
     """The calls in joined pieces, with their arguments as values."""
-    calls: list[tuple[str, object]] = []
+    calls: list[tuple[str, Any]] = []
     for piece in pieces:
         if isinstance(piece, CallStarted):
             calls.append((piece.name, None))

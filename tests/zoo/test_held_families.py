@@ -1,0 +1,208 @@
+"""Calls that must come, strict tools and schemas: each family that calls, over its own vocabulary.
+
+A walk at random through the grammar of a request ends in calls or an answer of its schema; the
+family's parser reads them, and its template shows them in the next turn. Families of one tokenizer
+share a vocabulary, which has the marks of all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from engine.grammars.vocabulary import read_vocabulary
+from gateway.config import Bounds
+from gateway.dialects.openai.chat import request_of_chat
+from gateway.dialects.openai.schema import ChatRequest
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+from gateway.prompts.tokenizer import Tokenizer
+from gateway.turn_formats.pieces import Piece, TextPiece
+from gateway.turn_formats.reading import TurnReader
+from tests.gateway.turn_formats.turns import calls_of, read
+from tests.zoo.families import SERVED, TOKENIZERS
+from tests.zoo.family import Family
+from tests.zoo.more_families import MORE
+from tests.zoo.test_held_answers import ASKED, CALLS, OTHERS, SCHEMAS, UNIT
+from tests.zoo.walks import Walker
+
+_MOST = 4000  # tokens
+_WALKS = 2
+CALLING = [one for one in SERVED if one.tools]
+MORE_CALLING = [one for one in MORE if one.tools and one.is_served]
+ASKS = {
+    name: {**CALLS, **OTHERS}[name]
+    for name in ("required", "named", "strict and required", "strict", "a schema")
+}
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """What families of one tokenizer share."""
+
+    tokenizer: Tokenizer
+    walker: Walker
+
+    @classmethod
+    def of(cls, families: list[Family], directory: Path) -> Vocabularies:
+        """With the marks, ends and templates of all."""
+        ends = tuple(dict.fromkeys(end for one in families for end in one.ends))
+        special = tuple(dict.fromkeys(mark for one in families for mark in one.special))
+        plain = tuple(dict.fromkeys(mark for one in families for mark in one.plain))
+        union = replace(families[0], ends=ends, special=special, plain=plain)
+        union.write(directory, real=True)
+        templates = [
+            {"name": f"{one} {name}", "template": template}
+            for one in families
+            for name, template in one.templates().items()
+        ]
+        config = {"chat_template": templates, "eos_token": ends[0]}
+        (directory / "tokenizer_config.json").write_text(json.dumps(config))
+        tokenizer = Tokenizer.load(directory)
+        ids = {text: token_id for token_id, text in tokenizer.control_ids().items()}
+        eos = tuple(ids[end] for end in ends if end in ids)
+        vocabulary = read_vocabulary(directory, tokenizer.vocab_size, eos)
+        return cls(tokenizer, Walker(vocabulary, [*ids.values()]))
+
+
+@dataclass(frozen=True)
+class Chats:
+    """Chats with one family."""
+
+    shared: Vocabularies
+    template: ChatTemplate
+    forms: AnswerForms
+
+    @classmethod
+    def of(cls, family: Family, shared: Vocabularies) -> Chats:
+        tokens = {"eos_token": family.ends[0], **({"bos_token": family.bos} if family.bos else {})}
+        control = shared.tokenizer.control
+        tool_use = family.templates().get("tool_use")
+        template = ChatTemplate(family.template(), tokens, tool_use, control)
+        forms = AnswerForms.of(template, shared.tokenizer, None)
+        assert forms.tools is not None
+        assert forms.tools.name == family.tools
+        return cls(shared, template.telling(forms.tools.tools_text), forms)
+
+    def prompt(self, request: GenerationRequest) -> Rendered:
+        [chat] = request.prompts
+        assert isinstance(chat, ChatPrompt)
+        self.template.check(chat.messages, add_generation_prompt=True, tools=chat.tools)
+        return self.template.render(
+            chat.messages,
+            add_generation_prompt=True,
+            variables=chat.variables,
+            tools=chat.tools,
+        )
+
+    def answer(self, asked: Mapping[str, Any]) -> list[Piece]:
+        """What a model that is held to what is asked for says."""
+        request = _request(ASKED, asked)
+        prompt = self.prompt(request).text
+        grammar = self.forms.grammar(request.form, prompt)
+        assert grammar is not None
+        ids = self.shared.walker.walk(grammar, _MOST)
+        assert len(ids) < _MOST
+        parser = self.forms.parser(request.form, prompt) or TurnReader
+        return read(parser(), [self.shared.tokenizer.decode(ids, skip_special_tokens=False)])
+
+    def next_prompt(self, turns: list[dict[str, Any]], asked: Mapping[str, Any]) -> str:
+        """What follows the question, in a prompt with more turns."""
+        shown = self.prompt(_request([*ASKED, *turns], asked)).text
+        return shown[shown.rindex(ASKED[-1]["content"]) :]
+
+
+def _request(messages: list[dict[str, Any]], asked: Mapping[str, Any]) -> GenerationRequest:
+    body = {"model": "tiny", "messages": messages, **asked}
+    wire = msgspec.json.decode(msgspec.json.encode(body), type=ChatRequest)
+    return request_of_chat(wire, "request", Bounds())
+
+
+def check_calls(chats: Chats, pieces: list[Piece], asked: Mapping[str, Any]) -> None:
+    """Calls are of their schemas, and the next prompt shows them with their results."""
+    calls = calls_of(pieces)
+    for name, arguments in calls:
+        jsonschema.validate(arguments, SCHEMAS[name])
+    sent = [
+        {
+            "id": f"call{place:05}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
+        for place, (name, arguments) in enumerate(calls)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": one["id"], "content": f"result {place}!"}
+        for place, one in enumerate(sent)
+    ]
+    turn = {"role": "assistant", "content": None, "tool_calls": sent}
+    shown = chats.next_prompt([turn, *results], asked)
+    texts = [name for name, _ in calls] + [str(one["content"]) for one in results]
+    texts += [arguments["code"] for name, arguments in calls if name == "get_unit"]
+    assert all(text in shown for text in texts), shown
+
+
+def check_answer(chats: Chats, pieces: list[Piece], asked: Mapping[str, Any]) -> None:
+    """The text is of its schema, and the next prompt shows it."""
+    text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+    jsonschema.validate(json.loads(text), UNIT)
+    turns = [{"role": "assistant", "content": text}, {"role": "user", "content": "So?"}]
+    assert text.strip() in chats.next_prompt(turns, asked)
+
+
+def check_family(chats: Chats) -> None:
+    for name, asked in ASKS.items():
+        for _ in range(_WALKS):
+            pieces = chats.answer(asked)
+            called = [one for one, _ in calls_of(pieces)]
+            if name == "a schema":
+                check_answer(chats, pieces, asked)
+                continue
+            assert called or name == "strict", (name, pieces)
+            assert name != "named" or {*called} == {"get_number"}
+            if called:
+                check_calls(chats, pieces, asked)
+
+
+def check_families(families: list[Family], directory: Path) -> None:
+    shared = Vocabularies.of(families, directory)
+    for family in families:
+        try:
+            check_family(Chats.of(family, shared))
+        except Exception as error:
+            error.add_note(f"the family {family}")
+            raise
+
+
+def by_tokenizer(families: list[Family]) -> list[Any]:
+    """For parametrize: the families of each tokenizer."""
+    named = {
+        name: [one for one in families if one.tokenizer == shipped]
+        for name, shipped in TOKENIZERS.items()
+    }
+    assert sum(map(len, named.values())) == len(families)
+    return [pytest.param(found, id=name) for name, found in named.items() if found]
+
+
+@pytest.mark.parametrize("families", by_tokenizer(CALLING))
+def test_each_family_is_held_over_its_own_tokens(families: list[Family], tmp_path: Path) -> None:
+    check_families(families, tmp_path)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("families", by_tokenizer(MORE_CALLING))
+def test_further_templates_are_held_likewise(families: list[Family], tmp_path: Path) -> None:
+    check_families(families, tmp_path)
+
+
+def test_seventeen_families_call() -> None:
+    assert len(CALLING) >= 17
