@@ -51,7 +51,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 10.0  # of silence before the first token, for dialects that have pings
     default_max_tokens: int = 16384  # of a chat that sets none; less if the context is shorter
     response_ttl_s: float = 86400.0  # how long a response is stored; 0: none is
-    # A larger one could not cross to Redis within its timeout.
     max_response_bytes: int = 2 << 20
     max_tenant_response_bytes: int = 32 << 20  # of all stored responses of a tenant
     max_all_response_bytes: int = 256 << 20  # of all tenants'
@@ -91,7 +90,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never with a password in it
     redis_password_file: str | None = None
-    redis_timeout_s: float = 0.05  # the longest wait for one answer
+    redis_timeout_s: float = 0.05  # the longest wait for one answer; large ones have longer
     secrets_dir: str | None = None  # None: secrets made in data_dir
 
 

@@ -16,7 +16,7 @@ from gateway.start_files import CannotStart
 # Without connections 32 are open, 44 in a worker. More are for the engine's link when it connects
 # anew, for files that are open for a moment, and for connections about to be refused.
 _OWN = 96
-_REDIS = 72  # `gateway.state.redis.link` has up to 64, and some for changes
+_REDIS = 72  # `gateway.state.redis` has up to 66, and some for changes
 OPERATOR = 32  # on a port of its own: it can look while the tenants' port is full
 _LEAST = 16
 

@@ -94,7 +94,9 @@ GATEWAY_FLAGS = {
         "File with the password of --redis-url.", show_default=False
     ),
     "redis_timeout_s": gateway_flag(
-        "Most seconds to wait for an answer of --redis-url.", min=0.001, max=10.0
+        "Most seconds to wait for an answer of --redis-url; large ones have longer.",
+        min=0.001,
+        max=10.0,
     ),
     "secrets_dir": gateway_flag(
         "Directory with ratoon_server_secret, ratoon_pepper and ratoon_admin_key, the same "

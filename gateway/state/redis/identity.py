@@ -7,24 +7,31 @@ none of this installation's changes. When the right state is back, all goes on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gateway.errors import StateLost, Unavailable
 from gateway.state.faults import Fault, gone, no_room
 from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.redis import keys as at
+from gateway.state.redis.large import LargeLink
 from gateway.state.redis.link import RedisLink
 from gateway.state.redis.transaction import SCRIPT, Changed, Transaction
 
 MISSING = "state_missing"
 REDIS = "the state in Redis"
 _ASK = ("GET", at.STATE_ID)
+_SMALL = 16 << 10  # bytes: a change of more is large
 
 
 class StateLink:
     """A link whose commands reach the state that is `expected`, or raise StateLost.
+
+    Large changes go over a link beside it, and so do answers of which a `size` in bytes is said,
+    as is to be done wherever no bound keeps them small (`large.UNSIZED`).
 
     `remember` is given its id once that is known.
     """
@@ -35,33 +42,40 @@ class StateLink:
         self._link = link
         self._expected = expected
         self._remember = remember
-        self._script = link.script(SCRIPT)
+        self._large = LargeLink(link)
+        self._script, self._large_script = link.script(SCRIPT), self._large.script(SCRIPT)
+        self._turns: WeakValueDictionary[str | None, asyncio.Lock] = WeakValueDictionary()
         self._id: str | None = None
         self._lost: Fault | None = None
 
     @property
     def fault(self) -> Fault | None:
         """What was wrong when Redis answered last."""
-        return self._lost or (no_room("Redis") if self._link.is_full else None)
+        return self._lost or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:
         """Ask for the id, and whether writes are taken again."""
         try:
             await self._settle()
-            if self._link.is_full and self._lost is None:
+            if self._is_full and self._lost is None:
                 await self._link.command("SET", at.WRITABLE, "1")
-                self._link.is_full = False
+                self._link.is_full = self._large.is_full = False
         except Unavailable:
             return  # away, lost or still full: `fault` and the link say so
 
-    async def command(self, *words: Any) -> Any:
-        """One command's reply."""
-        return (await self.commands([words]))[0]
+    def turn_of(self, tenant_id: str | None) -> asyncio.Lock:
+        """What a tenant's large calls hold, one at a time: then no other waits behind many."""
+        return self._turns.setdefault(tenant_id, asyncio.Lock())
 
-    async def commands(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    async def command(self, *words: Any, size: int = 0) -> Any:
+        """One command's reply."""
+        return (await self.commands([words], size=size))[0]
+
+    async def commands(self, commands: Sequence[Sequence[Any]], *, size: int = 0) -> list[Any]:
         """The replies of many commands, in few round trips, not atomic."""
         state_id = await self._known()
-        found, *replies = await self._link.commands([_ASK, *commands])
+        link = self._large if size else self._link
+        found, *replies = await link.commands([_ASK, *commands], size)
         if _text(found) != state_id:
             await self._settle()
             raise StateLost(MISSING)
@@ -70,7 +84,12 @@ class StateLink:
     async def apply(self, transaction: Transaction) -> None:
         """Apply `transaction`; raises the error of the first expectation that fails, or Changed."""
         state_id = await self._known()
-        failed = await self._script([], transaction.arguments([*_ASK], state_id))
+        arguments = transaction.arguments([*_ASK], state_id)
+        size = sum(map(len, arguments))
+        if size > _SMALL:
+            failed = await self._large_script([], arguments, size)
+        else:
+            failed = await self._script([], arguments)
         if failed == 1:
             await self.check()
             raise StateLost(MISSING)
@@ -79,7 +98,12 @@ class StateLink:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._large.close()
         await self._link.close()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._link.is_full or self._large.is_full
 
     async def _known(self) -> str:
         """The id that every command is sent with. Raises StateLost, or Unavailable."""

@@ -1,7 +1,7 @@
-"""The gateway's one link to Redis: short timeouts, a circuit breaker, one tree of errors.
+"""The gateway's link to Redis: short timeouts, a circuit breaker, one tree of errors.
 
 The state and the limits share it, so whichever notices first that Redis is away spares the other
-the timeouts.
+the timeouts. What may be large has a link of its own beside it (`large`).
 
     Unavailable      Redis was not asked, because it has not answered lately; or it refused
       NoAnswer       it was asked and did not answer in time
@@ -19,6 +19,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +42,7 @@ FAILURES = 5
 PROBE_AFTER_S = 1.0
 MAX_CONNECTIONS = 64
 _SOCKET_TIMEOUT_S = 10.0  # for callers that have no other timeout
-_CALLS_AT_ONCE = 16  # more would only wait there, with their time running
-_AT_ONCE = 256  # commands in one round trip
+_BYTES_A_SECOND = 2 << 20  # that a slow network carries
 _LOG_AGAIN_S = 10.0
 
 _LOG = logging.getLogger(__name__)
@@ -131,60 +131,64 @@ def open_link(shared: Shared) -> RedisLink:
 class RedisLink:
     """One client behind a breaker; the client is closed with the link. For one event loop.
 
-    `timeout_s` is the longest that one round trip may take.
+    `timeout_s` is the longest that one round trip may take, and longer by the `size` of what
+    crosses: bytes.
     """
+
+    calls_at_once = 16  # more would only wait there, with their time running
+    commands_at_once = 256  # in one round trip
 
     def __init__(
         self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.client = client
         self.is_full = False  # whether a write was refused for lack of room; others set it back
+        self.timeout_s = timeout_s
         self._breaker = breaker or Breaker(time.monotonic)
-        self._timeout_s = timeout_s
-        self._turns = asyncio.Semaphore(_CALLS_AT_ONCE)
-        self._log_again: dict[str, float] = {}  # kinds of refusals, and from when on
+        self._turns = asyncio.Semaphore(self.calls_at_once)
+        self._log_again: dict[str, float] = {}  # kinds of failures, and from when on
 
     async def command(self, *words: Any) -> Any:
         """One command's reply: bytes, int, list or None. Raises Unavailable."""
         send: Callable[..., Awaitable[Any]] = self.client.execute_command
         return await self.run(lambda: send(*words))
 
-    async def commands(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    async def commands(self, commands: Sequence[Sequence[Any]], size: int = 0) -> list[Any]:
         """The replies of many commands, in few round trips, not atomic. Raises Unavailable."""
         replies: list[Any] = []
-        for start in range(0, len(commands), _AT_ONCE):
+        for start in range(0, len(commands), self.commands_at_once):
             pipeline = self.client.pipeline(transaction=False)
-            for words in commands[start : start + _AT_ONCE]:
+            for words in commands[start : start + self.commands_at_once]:
                 pipeline.execute_command(*words)
-            replies += await self.run(pipeline.execute)
+            replies += await self.run(pipeline.execute, size)
         return replies
 
     def script(self, source: str) -> Script:
         """A Lua script, which runs in one round trip and is loaded again if the server lost it."""
         return Script(self, source)
 
-    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[], Awaitable[T]], size: int = 0) -> T:
         """What `work` on the client, one round trip, gives. Raises Unavailable."""
         async with self._turns:
-            return await self._run(work)
+            return await self._run(work, size)
 
     async def close(self) -> None:
         """Close all connections."""
         await self.client.aclose()
 
-    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[], Awaitable[T]], size: int) -> T:
         if not self._breaker.admits():
             raise unavailable()
         was_open = self._breaker.is_open
         try:
-            async with loop_timeout(self._timeout_s):
+            async with loop_timeout(self.timeout_s + size / _BYTES_A_SECOND):
                 result = await work()
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             self._fail(error)
             raise unavailable(NoAnswer) from error
         except RedisError as error:
             self._breaker.succeeded()
-            self._log_refusal(_first_word(error))
+            self._log_seldom("Redis refused a command", _first_word(error))
             if _is_full(error):
                 self.is_full = True
                 raise StateDiskFull() from error
@@ -200,12 +204,12 @@ class RedisLink:
         if self._breaker.is_open and not was_open:
             _LOG.error("Redis does not answer: %s", type(error).__name__)
 
-    def _log_refusal(self, word: str) -> None:
-        """Log a kind of refusal, but not for each request that meets it."""
+    def _log_seldom(self, line: str, word: str) -> None:
+        """Log a kind of failure, but not for each request that meets it."""
         now = time.monotonic()
         if now >= self._log_again.get(word, now):
             self._log_again[word] = now + _LOG_AGAIN_S
-            _LOG.error("Redis refused a command: %s", word)
+            _LOG.error("%s: %s", line, word)
 
 
 class Script:
@@ -215,9 +219,12 @@ class Script:
         self._link = link
         self._script = link.client.register_script(source)
 
-    async def __call__(self, keys: Sequence[str], arguments: Sequence[str | bytes | float]) -> Any:
+    async def __call__(
+        self, keys: Sequence[str], arguments: Sequence[str | bytes | float], size: int = 0
+    ) -> Any:
         """Run it; raises Unavailable."""
-        return await self._link.run(lambda: self._script(keys=list(keys), args=list(arguments)))
+        send = partial(self._script, keys=list(keys), args=list(arguments))
+        return await self._link.run(send, size)
 
 
 def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:

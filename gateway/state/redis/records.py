@@ -15,6 +15,7 @@ import msgspec
 from gateway.state.records import ApiKey, Group, PublishedPrefix, Tenant
 from gateway.state.redis import keys as at
 from gateway.state.redis.identity import StateLink
+from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.link import unavailable
 from gateway.state.redis.response_changes import drop_all
 from gateway.state.redis.transaction import Changed, Transaction
@@ -28,13 +29,14 @@ _encode = msgspec.json.encode
 class _Place:
     records: str  # from id to record
     index: str  # from what must be unique to id
+    size: int = 0  # bytes of one record; 0: it is small
 
 
 _PLACES: dict[type[Record], _Place] = {
     Tenant: _Place(at.TENANTS, at.TENANT_NAMES),
     ApiKey: _Place(at.KEYS, at.DIGESTS),
     Group: _Place(at.GROUPS, at.GROUP_NAMES),
-    PublishedPrefix: _Place(at.PREFIXES, at.PREFIX_VERSIONS),
+    PublishedPrefix: _Place(at.PREFIXES, at.PREFIX_VERSIONS, UNSIZED),
 }
 
 
@@ -62,7 +64,7 @@ class RedisRecords:
 
     async def every(self, kind: type[R]) -> list[R]:
         """All records of a kind, oldest first."""
-        return _read(kind, await self.link.command("HVALS", _PLACES[kind].records))
+        return _read(kind, await self.link.command("HVALS", _PLACES[kind].records, size=UNSIZED))
 
     async def get(self, kind: type[R], record_id: str) -> R:
         """One record by id."""
@@ -110,8 +112,10 @@ class RedisRecords:
         return msgspec.json.decode(key, type=ApiKey), msgspec.json.decode(tenant, type=Tenant)
 
     async def _keys_of(self, tenant_id: str) -> list[ApiKey]:
-        ids = await self.link.command("SMEMBERS", at.keys_of(tenant_id))
-        return _read(ApiKey, await self.link.command("HMGET", at.KEYS, *ids)) if ids else []
+        ids = await self.link.command("SMEMBERS", at.keys_of(tenant_id), size=UNSIZED)
+        if not ids:
+            return []
+        return _read(ApiKey, await self.link.command("HMGET", at.KEYS, *ids, size=UNSIZED))
 
     async def _deletion(self, kind: type[D], record_id: str) -> Transaction:
         old, transaction = await self._changing(kind, record_id)
@@ -143,8 +147,8 @@ class RedisRecords:
 
     async def _changing(self, kind: type[R], record_id: str) -> tuple[R, Transaction]:
         """The record, and a transaction that is applied only if the record has not changed."""
-        place = _PLACES[kind].records
-        stored = await self.link.command("HGET", place, record_id)
+        place, size = _PLACES[kind].records, _PLACES[kind].size
+        stored = await self.link.command("HGET", place, record_id, size=size)
         if stored is None:
             raise missing(kind)
         transaction = Transaction()

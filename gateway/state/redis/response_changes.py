@@ -12,8 +12,6 @@ from gateway.state.redis import keys as at
 from gateway.state.redis.identity import StateLink
 from gateway.state.redis.transaction import Transaction
 
-_MEMBERS_AT_ONCE = 1000  # arguments of one command in a script
-
 
 def end_of(tenant_id: str, response_id: str) -> bytes:
     """A response's member of RESPONSE_ENDS."""
@@ -29,24 +27,20 @@ async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transac
     transaction.write("HDEL", place, response_id)
     transaction.write("ZREM", at.response_ages(tenant_id), response_id)
     transaction.write("ZREM", at.RESPONSE_ENDS, end_of(tenant_id, response_id))
-    _count(transaction, tenant_id, -size)
+    if size:
+        _count(transaction, tenant_id, -size)
     return transaction
 
 
 async def drop_all(link: StateLink, transaction: Transaction, tenant_id: str) -> None:
-    """Let `transaction` remove all of a tenant's responses."""
-    size, ids = await link.commands(
-        [
-            ("ZSCORE", at.RESPONSE_BYTES, tenant_id),
-            ("ZRANGE", at.response_ages(tenant_id), 0, -1),
-        ]
-    )
+    """Let `transaction` remove all of a tenant's responses, which is short however many they are.
+
+    Their members of RESPONSE_ENDS stay until these responses would have expired.
+    """
+    size = await link.command("ZSCORE", at.RESPONSE_BYTES, tenant_id)
     held = b"" if size is None else int(size)  # no bytes where the tenant never had any
     transaction.expect(["ZSCORE", at.RESPONSE_BYTES, tenant_id], held)
-    ends = [end_of(tenant_id, response_id.decode()) for response_id in ids]
-    for start in range(0, len(ends), _MEMBERS_AT_ONCE):
-        transaction.write("ZREM", at.RESPONSE_ENDS, *ends[start : start + _MEMBERS_AT_ONCE])
-    transaction.write("DEL", at.responses_of(tenant_id), at.response_ages(tenant_id))
+    transaction.write("UNLINK", at.responses_of(tenant_id), at.response_ages(tenant_id))
     transaction.write("ZREM", at.RESPONSE_BYTES, tenant_id)
     transaction.write("DECRBY", at.RESPONSE_BYTES_OF_ALL, str(int(size or 0)))
 

@@ -15,7 +15,7 @@ import msgspec
 from gateway.state.records import ResponseRoom, StoredResponse, Tenant
 from gateway.state.redis import keys as at
 from gateway.state.redis.records import RedisRecords
-from gateway.state.redis.response_changes import add_one, drop_one
+from gateway.state.redis.response_changes import add_one, drop_one, end_of
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import missing, missing_response, taken
 
@@ -41,7 +41,8 @@ class RedisResponses(RedisRecords):
             add_one(transaction, response, record)
             return transaction
 
-        await self._repeat(change)
+        async with self.link.turn_of(response.tenant_id):
+            await self._repeat(change)
         while (drop := await self._drop_of_one_too_many(response.tenant_id, room)) is not None:
             with suppress(Changed):  # others make room at the same time: count again
                 await self.link.apply(drop)
@@ -51,15 +52,17 @@ class RedisResponses(RedisRecords):
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
         """One of a tenant's; NotFound also when it has expired."""
-        record = await self.link.command("HGET", at.responses_of(tenant_id), response_id)
-        found = None if record is None else _DECODER.decode(record)
-        if found is None or found.expires_at <= now:
+        place = at.responses_of(tenant_id)
+        async with self.link.turn_of(tenant_id):
+            size = await self._size_of(tenant_id, response_id, now)
+            record = await self.link.command("HGET", place, response_id, size=size)
+        if record is None:
             raise missing_response()
-        return found
+        return _DECODER.decode(record)
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
         """Remove one; NotFound also when it has expired."""
-        await self.find_response(tenant_id, response_id, now=now)
+        await self._size_of(tenant_id, response_id, now)
         await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
 
     async def drop_expired_responses(self, *, now: float) -> None:
@@ -67,6 +70,18 @@ class RedisResponses(RedisRecords):
         bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE
         for member in await self.link.command("ZRANGEBYSCORE", at.RESPONSE_ENDS, *bounds):
             await self._drop(*msgspec.json.decode(member, type=tuple[str, str]))
+
+    async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
+        """Bytes of one of a tenant's; NotFound also when it has expired."""
+        size, ends_at = await self.link.commands(
+            [
+                ("HSTRLEN", at.responses_of(tenant_id), response_id),
+                ("ZSCORE", at.RESPONSE_ENDS, end_of(tenant_id, response_id)),
+            ]
+        )
+        if not size or ends_at is None or float(ends_at) <= now:
+            raise missing_response()
+        return int(size)
 
     async def _drop_of_one_too_many(self, tenant_id: str, room: ResponseRoom) -> Transaction | None:
         """Removes the oldest of the tenant, or of whoever has most, while the bytes do not fit.

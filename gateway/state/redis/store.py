@@ -35,6 +35,7 @@ from gateway.state.records import (
 )
 from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
+from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.link import RedisLink
 from gateway.state.redis.responses import RedisResponses
 from gateway.state.redis.transaction import Changed, Transaction
@@ -88,15 +89,11 @@ class RedisStore(RedisResponses):
     ) -> list[UsageRow]:
         """The rows from one day to another, both included, by day, tenant and key."""
         places = await self._places(first_day, last_day, tenant_id)
-        found = await self.link.commands(
-            [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
-        )
-        return [
-            UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
-            for (day, tenant), fields in zip(places, found, strict=True)
-            for key, counters in sorted(_by_key(fields).items())
-            if key_id in (None, key)
-        ]
+        ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
+        async with self.link.turn_of(tenant_id):
+            found = await self.link.commands(ask, size=UNSIZED)
+        rows = await asyncio.to_thread(_rows, places, found)
+        return [row for row in rows if key_id in (None, row.key_id)]
 
     async def append_audit(self, entry: AuditEntry) -> None:
         """Add an entry; beyond AUDIT_KEPT the oldest go."""
@@ -109,7 +106,8 @@ class RedisStore(RedisResponses):
         """At most `limit` entries, newest first, after leaving out the `skip` newest."""
         if limit <= 0:
             return []
-        found = await self.link.command("LRANGE", at.AUDIT, skip, skip + limit - 1)
+        last = skip + limit - 1
+        found = await self.link.command("LRANGE", at.AUDIT, skip, last, size=UNSIZED)
         return [msgspec.json.decode(entry, type=AuditEntry) for entry in found]
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
@@ -120,7 +118,7 @@ class RedisStore(RedisResponses):
 
     async def isolation_report(self) -> IsolationReport | None:
         """The last one; None before the first."""
-        found = await self.link.command("GET", at.ISOLATION_REPORT)
+        found = await self.link.command("GET", at.ISOLATION_REPORT, size=UNSIZED)
         return None if found is None else msgspec.json.decode(found, type=IsolationReport)
 
     async def register_engine(self, engine: RegisteredEngine) -> None:
@@ -143,7 +141,7 @@ class RedisStore(RedisResponses):
 
     async def registered_engines(self) -> list[RegisteredEngine]:
         """All of them, by address."""
-        found = await self.link.command("HVALS", at.ENGINES)
+        found = await self.link.command("HVALS", at.ENGINES, size=UNSIZED)
         engines = [msgspec.json.decode(record, type=RegisteredEngine) for record in found]
         return sorted(engines, key=lambda engine: engine.address)
 
@@ -159,7 +157,7 @@ class RedisStore(RedisResponses):
 
     async def flushes(self) -> list[CacheFlush]:
         """All of them, the oldest first."""
-        found = await self.link.command("HVALS", at.FLUSHES)
+        found = await self.link.command("HVALS", at.FLUSHES, size=UNSIZED)
         flushes = [msgspec.json.decode(record, type=CacheFlush) for record in found]
         return sorted(flushes, key=lambda flush: flush.at)
 
@@ -193,12 +191,22 @@ class RedisStore(RedisResponses):
         days = [day.decode() for day in stored]
         if tenant_id is not None:
             return [(day, tenant_id) for day in days]
-        tenants = await self.link.commands([("SMEMBERS", at.usage_tenants(day)) for day in days])
+        ask = [("SMEMBERS", at.usage_tenants(day)) for day in days]
+        tenants = await self.link.commands(ask, size=UNSIZED)
         return sorted(
             (day, tenant.decode())
             for day, of_day in zip(days, tenants, strict=True)
             for tenant in of_day
         )
+
+
+def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]) -> list[UsageRow]:
+    """The rows of each day and tenant, whose hash is at the same place in `found`."""
+    return [
+        UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
+        for (day, tenant), fields in zip(places, found, strict=True)
+        for key, counters in sorted(_by_key(fields).items())
+    ]
 
 
 def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:

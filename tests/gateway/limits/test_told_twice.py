@@ -78,26 +78,26 @@ async def test_what_was_used_counts_once_though_redis_has_not_said_so(
 ) -> None:
     held = await gateway.hold("a")
     await gateway.limiter.charge(await gateway.hold("b"), Amount(tokens=7))  # knows this script too
-    gateway.link._timeout_s = 0.1
+    gateway.link.timeout_s = 0.1
     gateway.server.freeze()
     if not is_asked:
         while not gateway.link._breaker.is_open:
             await gateway.limiter.renew([held])
     await gateway.limiter.charge(held, Amount(tokens=USED))
     gateway.server.thaw()
-    gateway.link._timeout_s = PATIENCE_S
+    gateway.link.timeout_s = PATIENCE_S
     gateway.time.advance(2)
     assert await gateway.settled() == USED + 7
 
 
 async def test_a_long_outage_makes_few_names(gateway: Gateway) -> None:
-    gateway.link._timeout_s = 0.01
+    gateway.link.timeout_s = 0.01
     gateway.server.freeze()
     for number in range(200):
         await gateway.hold(f"{number}")
     assert len(gateway.limiter._owed["tn_a"]) <= 10, "no more than Redis was asked"
     gateway.server.thaw()
-    gateway.link._timeout_s = PATIENCE_S
+    gateway.link.timeout_s = PATIENCE_S
     gateway.time.advance(2)
     await gateway.hold("after")
     assert not gateway.limiter._owed

@@ -1,0 +1,54 @@
+"""A second link to the same Redis, for what has no bound that keeps it small.
+
+Stored responses, listings, reports: tenants and operators decide how large they are, and several
+megabytes do not cross within the link's timeout, however well Redis is. So they have connections
+of their own, a time by their size, and no breaker: one that comes too late is one call's failure.
+
+Knows: how they cross. Does not know: what is large (`identity`, and who asks it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from gateway.state.redis.link import RedisLink
+
+T = TypeVar("T")
+
+UNSIZED = 2 << 20  # bytes to be ready for, of an answer whose size is not known before
+
+
+class LargeLink(RedisLink):
+    """A link beside another, which says before each call whether Redis is there."""
+
+    calls_at_once = 2
+    commands_at_once = 16  # Redis answers all of a round trip before it turns to anybody else
+
+    def __init__(self, beside: RedisLink) -> None:
+        super().__init__(
+            _connected_like(beside.client, self.calls_at_once), timeout_s=beside.timeout_s
+        )
+        self._beside = beside
+
+    async def run(self, work: Callable[[], Awaitable[T]], size: int = UNSIZED) -> T:
+        """What `work` on the client gives, in its turn. Raises Unavailable."""
+        async with self._turns:
+            # Fails at once while the breaker is open. A Redis whose disk is full refuses PING.
+            await self._beside.command("ECHO", "there?")
+            return await self._run(work, size)
+
+    def _fail(self, error: Exception) -> None:
+        self._log_seldom("Redis is there, and too slow with what is large", type(error).__name__)
+
+
+def _connected_like(client: Redis, connections: int) -> Redis:
+    """A client of the same server, with the same password and timeouts."""
+    like = client.connection_pool
+    return Redis.from_pool(
+        BlockingConnectionPool(
+            connections, connection_class=like.connection_class, **like.connection_kwargs
+        )
+    )
