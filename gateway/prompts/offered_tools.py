@@ -17,6 +17,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.lark_reader import pattern_of_lark
 from gateway.prompts.templates.forms import Tool
 
 NOT_HELD = "the model is shown the grammar; calls are not held to it"
@@ -54,15 +56,27 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
     @property
     def pattern(self) -> str | None:
         """The pattern to which calls are held, as JSON Schema has it."""
-        return f"^(?:{self.definition})$" if self.syntax == "regex" and self.definition else None
+        return self._pattern()[0]
 
     def not_held(self, where: str) -> Iterator[PassedOver]:
-        """What the answer says where calls are not held to the grammar of the tool at `where`.
+        """What the answer says where calls are not held to the grammar of the tool at `where`."""
+        pattern, why = self._pattern()
+        if self.type == "grammar" and pattern is None:
+            yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
 
-        The library has no grammar of a text within a JSON string, but for regular expressions.
+    def _pattern(self) -> tuple[str | None, str]:
+        """The pattern, or why there is none.
+
+        The library has no other grammar of a text within a JSON string.
         """
-        if self.type == "grammar" and self.pattern is None:
-            yield PassedOver(f"{where}.format", "grammar", NOT_HELD)
+        if self.type != "grammar" or not self.definition:
+            return None, ""
+        if self.syntax == "regex":
+            return f"^(?:{self.definition})$", ""
+        try:
+            return pattern_of_lark(self.definition), ""
+        except UnsoundGrammar as error:
+            return None, f": {error}"
 
 
 def free_function(name: str, description: str | None, format_: FreeFormat | None) -> Tool:

@@ -47,6 +47,14 @@ QUERY = {
     "name": "query",
     "format": {"type": "grammar", "syntax": "regex", "definition": PATTERN},
 }
+LARK = r"""
+start: day (LF day)~1..2 "\\"?
+day: "\"" YEAR "-" ("0" "1".."9" | "1" /[0-2]/) "</a>\""
+YEAR: ("19" | "20") DIGIT~2
+%import common (LF, DIGIT)
+"""
+_DAY = r'"(?:19|20)[0-9]{2}-(?:0[1-9]|1[0-2])</a>"'
+OF_LARK = rf"{_DAY}(?:\n{_DAY}){{1,2}}\\?"
 ASKED: Any = [{"role": "user", "content": "Which unit?"}]
 
 
@@ -108,7 +116,12 @@ def tools(*names: str, strict: bool = False) -> list[dict[str, Any]]:
 BOTH = tools(*SCHEMAS)
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "u", "schema": UNIT}}
 GRAMMAR = {"type": "grammar", "grammar": {"syntax": "regex", "definition": PATTERN}}
+IN_LARK = {"type": "grammar", "grammar": {"syntax": "lark", "definition": LARK}}
 CALLS: dict[str, dict[str, Any]] = {
+    "of Lark": {
+        "tools": [{"type": "custom", "custom": {"name": "days", "format": IN_LARK}}],
+        "tool_choice": "required",
+    },
     "of text": {
         "tools": [{"type": "custom", "custom": {"name": "query", "format": GRAMMAR}}],
         "tool_choice": "required",
@@ -156,11 +169,15 @@ def check_text(choice: Any) -> None:
     jsonschema.validate(json.loads(choice.message.content), UNIT)
 
 
-def check_texts(inputs: list[str]) -> None:
+def check_texts(inputs: list[str], pattern: str = PATTERN) -> None:
     """Each text for a tool that takes such is of its regular expression."""
     assert inputs
     for one in inputs:
-        assert re.fullmatch(PATTERN, one), one
+        assert re.fullmatch(pattern, one), one
+
+
+def inputs_of(choice: Any) -> list[str]:
+    return [one.custom.input for one in choice.message.tool_calls]
 
 
 def check_all(zoo: ZooGateway) -> None:
@@ -170,7 +187,8 @@ def check_all(zoo: ZooGateway) -> None:
     check_calls(asked(zoo, **CALLS["required"]), 1)
     check_calls(asked(zoo, **CALLS["strict and required"]), 1)
     check_calls(asked(zoo, **OTHERS["strict"]), 0)
-    check_texts([one.custom.input for one in asked(zoo, **CALLS["of text"]).message.tool_calls])
+    check_texts(inputs_of(asked(zoo, **CALLS["of text"])))
+    check_texts(inputs_of(asked(zoo, **CALLS["of Lark"])), OF_LARK)
     both = asked(zoo, **OTHERS["a schema and tools"])
     check_calls(both, 1) if both.message.tool_calls else check_text(both)
     check_text(asked(zoo, **OTHERS["a schema"]))

@@ -18,6 +18,8 @@ from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Generate, Grammar
 
 _ENDS, _MARKS = 0.5, 0.7  # how likely one is where it is allowed
+_NUM_AT_RANDOM, _MOST = 12, 2000  # tokens of a text
+_CLOSE, _GO_ON = ';)}]"\n', ' 1a({<*=/."'
 
 
 class Walker:
@@ -61,3 +63,28 @@ class Walker:
         marks = self._marks[bits[self._marks] > 0]
         allowed = marks if len(marks) and self._random.random() < _MARKS else np.flatnonzero(bits)
         return int(self._random.choice(allowed)) if len(allowed) else None
+
+
+def walked(
+    compilation: Compilation, vocabulary: Vocabulary, end: int, seed: int, close: str = _CLOSE
+) -> str:
+    """A text of the grammar: some tokens at random, then such as bring it to its end.
+
+    `end` is the token of that; `close` are characters that lead there.
+    """
+    chance, constraint, said = random.Random(seed), GrammarConstraint(compilation), list[int]()
+    while not constraint.is_over and len(said) < _MOST:
+        bits = np.unpackbits(constraint.allowed().view(np.uint8), bitorder="little")
+        assert constraint.error is None
+        if bits[end] and (len(said) >= _NUM_AT_RANDOM or chance.random() < 0.1):
+            break
+        bits[end] = 0
+        allowed = np.flatnonzero(bits)
+        if len(said) >= _NUM_AT_RANDOM:
+            letters = close if chance.random() < 0.7 else _GO_ON
+            few = [one for (one,) in map(vocabulary.tokens.tokenize_str, letters) if bits[one]]
+            allowed = np.array(few) if few else allowed
+        said.append(int(chance.choice(allowed)))
+        constraint.advance(said[-1])
+    assert len(said) < _MOST, vocabulary.tokens.decode_str(said)
+    return vocabulary.tokens.decode_bytes(said).decode()

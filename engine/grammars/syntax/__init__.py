@@ -1,6 +1,7 @@
 """Grammars as trees, so that what lexes them cannot change what they mean.
 
     GBNF or a regular expression -> expressions -> terminals that end where they should -> Lark
+    Lark without recursion       -> expressions -> a regular expression
 
-`gbnf.py` and `pattern.py` read, `terminals.py` decides, `lark.py` writes.
+`gbnf.py`, `pattern.py` and `lark_reader.py` read, `terminals.py` decides, `lark.py` writes.
 """

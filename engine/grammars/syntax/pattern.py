@@ -77,14 +77,18 @@ _FLAGS = "imsu"
 MAX_TIMES = 100_000  # a part is repeated
 
 
-def read_pattern(pattern: str) -> Expression:
-    """The expression, in which `START` and `END` are anchors; raises UnsoundGrammar."""
-    return _Reader(pattern).expression()
+def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
+    """The expression, in which `START` and `END` are anchors; raises UnsoundGrammar.
+
+    `dot` is what `.` is where the dialect has that otherwise.
+    """
+    return _Reader(pattern, dot or other_than(_LINE_ENDS)).expression()
 
 
 class _Reader:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, dot: Chars) -> None:
         self._text = pattern
+        self._dot = dot
         self._at = 0
         self._flags = frozenset[str]()
 
@@ -133,7 +137,7 @@ class _Reader:
             case "[":
                 return self._class()
             case ".":
-                return _ANY if "s" in self._flags else other_than(_LINE_ENDS)
+                return _ANY if "s" in self._flags else self._dot
             case "^":
                 return self._anchor(START)
             case "$":

@@ -323,18 +323,35 @@ def test_what_the_model_wrote_comes_back_token_for_token(tmp_path: Path) -> None
             assert wrote in zoo.prompt()
 
 
-def test_a_regex_holds_calls_and_the_answer_says_that_lark_does_not(
+def grammar_tool(syntax: str, definition: str) -> dict[str, Any]:
+    format_ = {"type": "grammar", "syntax": syntax, "definition": definition}
+    return {"type": "custom", "name": f"{syntax}_tool", "format": format_}
+
+
+def test_grammars_hold_calls_and_the_answer_says_which_do_not(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
-    regex = {"type": "grammar", "syntax": "regex", "definition": "a+|b"}
-    held = {"type": "custom", "name": "held", "format": regex}
-    answer = ask(client, held, PATCHER, space("files", PATCHER))
+    regex, lark = grammar_tool("regex", "a+|b"), grammar_tool("lark", "start: A\nA: /c+/")
+    nested = grammar_tool("lark", 'start: "(" start? ")"')
+    answer = ask(client, regex, lark, {**nested, "name": "nested"}, space("files", nested))
     assert ignored(answer) == [
-        ("tools[1].format", "grammar"),
-        ("tools[2].tools[0].format", "grammar"),
+        ("tools[2].format", "grammar"),
+        ("tools[3].tools[0].format", "grammar"),
     ]
+    assert answer.ratoon["ignored"][0]["reason"].endswith(
+        "calls are not held to it: it is recursive, so it is no regular expression"
+    )
     grammar = engine.requests[-1].sampling.grammar
     assert grammar is not None
     assert "^(?:a+|b)$" in grammar.text
-    ask(client, PATCHER)
+    assert "^(?:c)+$" in grammar.text
+    ask(client, nested)
     assert engine.requests[-1].sampling.grammar is None
+
+
+def test_calls_are_held_to_the_grammars_of_codex(client: openai.OpenAI, engine: FakeEngine) -> None:
+    for name, sent in CODEX.items():
+        if any(one["type"] == "custom" for one in sent.get("tools", ())):
+            answer = replayed(client, name)
+            assert "grammar" not in [one["type"] for one in answer.ratoon["ignored"]]
+            assert engine.requests[-1].sampling.grammar is not None

@@ -121,10 +121,10 @@ def test_functions_alone_are_answered_as_ever(client: openai.OpenAI, engine: Fak
     assert not hasattr(answer, "ratoon")
 
 
-def test_a_regex_holds_calls_and_the_answer_says_that_lark_does_not(
+def test_a_regex_holds_calls_and_the_answer_says_that_a_recursion_does_not(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
-    lark = {"syntax": "lark", "definition": "start: /a/"}
+    lark = {"syntax": "lark", "definition": 'start: "(" start? ")"'}
     patch: Any = {"name": "patch", "format": {"type": "grammar", "grammar": lark}}
     answer: Any = asked(client, tools=[QUERY, {"type": "custom", "custom": patch}])
     assert [(one["param"], one["type"]) for one in answer.ratoon["ignored"]] == [

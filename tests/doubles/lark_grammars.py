@@ -1,0 +1,98 @@
+"""Grammars in Lark as people give them to tools, and texts beside them.
+
+Codex's are in the transcripts of its requests; the others are OpenAI's examples of grammars for
+custom tools, in short, and such as the same page says can be written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lark import Lark
+from lark.exceptions import LarkError
+
+_CODEX = Path(__file__).parents[1] / "gateway/dialects/responses/transcripts/codex-0.171.0.json"
+_ARITHMETIC = r"""
+start: expr
+expr: term (SP ADD SP term)+ -> add
+| term
+term: factor (SP MUL SP factor)+ -> mul
+| factor
+factor: INT
+SP: " "
+ADD: "+"
+MUL: "*"
+%import common.INT
+"""
+_SQL = r"""
+// Tokens
+COMMA: ","
+GT: ">"
+SEMI: ";"
+start: "SELECT"i _SP "TOP" _SP NUMBER _SP columns _SP "FROM"i _SP table where? order? SEMI
+columns: column (COMMA _SP? column)*
+?column: IDENT | "*"
+table: IDENT
+where: _SP "WHERE" _SP filter ("AND" filter)~0..2
+filter: column _SP? GT _SP? (NUMBER | STRING)   # no more than that
+order: _SP "ORDER BY" _SP IDENT [_SP ("DESC" | "ASC")]
+_SP: /[ \t]/
+IDENT: /[A-Za-z_][A-Za-z0-9_]*/
+NUMBER.2: /[0-9]+/
+STRING: /'[^']*'/
+"""
+_DATE = r"""
+start: date | date " to " date
+date: YEAR "-" MONTH "-" DAY
+YEAR: ("19" | "20") DIGIT DIGIT
+MONTH: "0" "1".."9" | "1" "0".."2"
+DAY: /0[1-9]|[12]\d|3[01]/
+%import common (DIGIT, LETTER)
+"""
+_LIST = r"""
+start: list
+list: item | list "," item
+item: WORD | ESCAPED_STRING | SIGNED_NUMBER -> number
+%import common (WORD, ESCAPED_STRING, SIGNED_NUMBER)
+%import common.WS_INLINE -> BLANK
+%ignore BLANK
+"""
+
+
+@cache
+def codex_grammars() -> dict[str, str]:
+    """The grammars of Codex's own tools, by the tools' names."""
+    return dict(_custom(json.loads(_CODEX.read_text(encoding="utf-8"))))
+
+
+def _custom(value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value.get("type") == "custom" and "format" in value:
+        yield value["name"], value["format"]["definition"]
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _custom(one)
+
+
+def lark_grammars() -> dict[str, str]:
+    """All of them."""
+    others = {"arithmetic": _ARITHMETIC, "sql": _SQL, "date": _DATE, "list": _LIST}
+    return {**codex_grammars(), **others}
+
+
+class LarkTexts:
+    """The texts of a grammar, as Lark itself says."""
+
+    def __init__(self, grammar: str) -> None:
+        grammar = grammar.replace("/(.*)/", "/(.+)/?")  # Codex's has terminals that may be empty
+        self._lark = Lark(grammar, parser="earley", lexer="dynamic_complete", ambiguity="resolve")
+
+    def __contains__(self, text: str) -> bool:
+        try:
+            self._lark.parse(text)
+        except LarkError:
+            return False
+        return True

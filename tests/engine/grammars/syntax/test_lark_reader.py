@@ -1,0 +1,117 @@
+"""Grammars in Lark that are regular, as patterns: they have the texts that Lark itself finds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.lark_reader import MAX_CHARS, pattern_of_lark
+from engine.grammars.vocabulary import Vocabulary
+from tests.doubles.lark_grammars import LarkTexts, lark_grammars
+from tests.engine.grammars.texts import Texts
+
+PATCH = """*** Begin Patch
+*** Add File: a "b".py
++x = "\\n"
++
+*** Update File: c
+*** Move to: ü
+@@ def f():
+-\told
++new
+ same
+*** End of File
+*** Delete File: d
+*** End Patch"""
+GOOD = {
+    "apply_patch": [
+        PATCH,
+        PATCH + "\n",
+        "*** Begin Patch\n*** Delete File: \r\u2028\n*** End Patch",
+    ],
+    "exec": ["// @exec: {}\ntext('hi')", "text('hi')\n", " "],
+    "arithmetic": ["1", "1 + 2 * 3 * 44 + 5"],
+    "sql": [
+        "select TOP 1 * FROM t;",
+        "SELECT TOP 10 a, b,c from t WHERE a > 'x\ny'ANDb>2 ORDER BY a DESC;",
+    ],
+    "date": ["1999-12-31", "2026-01-09 to 2026-11-30"],
+    "list": ["a", 'a, "b\\"c" ,-1.5e3,2 , 3  ', " a"],
+}
+BAD = {
+    "apply_patch": [
+        "",
+        PATCH + "\n\n",
+        PATCH.replace("+x", "x"),
+        PATCH.replace(" a ", " \n"),
+        PATCH[:-1],
+        PATCH.replace("*** Move to: ü", "*** Move to: "),
+    ],
+    "exec": [""],
+    "arithmetic": ["1+2", "a", "1 + ", "1 "],
+    "sql": ["SELECT TOP a FROM t;", "SELECT top 1 * FROM t;", "SELECT TOP 1 * FROM t"],
+    "date": ["1899-12-31", "2026-13-01", "2026-01-9", "2026-01-091"],
+    "list": ["a,", "", '"a\n"', "a b", "1 2"],
+}
+
+
+def texts(vocabulary: Vocabulary, grammar: str) -> Texts:
+    schema = {"type": "string", "pattern": pattern_of_lark(grammar)}
+    return Texts(vocabulary, "json_schema", json.dumps(schema))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_texts_are_those_of_lark(name: str, vocabulary: Vocabulary) -> None:
+    grammar = lark_grammars()[name]
+    held, right = texts(vocabulary, grammar), LarkTexts(grammar)
+    assert [text for text in GOOD[name] if text not in right] == []
+    assert [text for text in BAD[name] if text in right] == []
+    assert [text for text in GOOD[name] if json.dumps(text, ensure_ascii=False) not in held] == []
+    assert [text for text in BAD[name] if json.dumps(text, ensure_ascii=False) in held] == []
+
+
+NOT_HELD = {
+    'start: "(" start ")" | "a"': "it is recursive",
+    'start: a\na: b "x"\nb: a?': "it is recursive",
+    "start: a": "there is no `a`",
+    'a: "b"': "there is no `start`",
+    'start: "a': "is not read",
+    "start: %json {}": "is not read",
+    'start: "a"\n%declare B': "%declare is not read",
+    "start: A\n%import common.UNKNOWN": "`common.UNKNOWN` is not read",
+    "start: A\n%import .other.A": "is not expected",
+    "start: A\n%import python.A": "of `common` alone",
+    "start: <|end|>": "is not read",
+    "start: /a/ & /b/": "is not read",
+    "start: /^a/": "an anchor",
+    "start: /a(?=b)/": "a look-ahead",
+    "start: /a/x": "the flags `x`",
+    "start: /[\\u0000-\\uffff]/i": "beyond ASCII",
+    "start: /(?i)[^é]/": "beyond ASCII",
+    'start: "a"\nstart: "b"': "is not expected",
+    'start: ("a"': "it ends where",
+    'start: "a"~3..2': "wrong order",
+    'start: "ab".."c"': "is no range",
+    'start: "\\q"': "the escape",
+    "start: x{A}\nA: /a/": "is not read",
+    f'start: "{"a" * MAX_CHARS}"': "more than 8192 characters",
+    "start: " + "(" * 4000 + '"a"' + ")" * 4000: "nested too deeply",
+    "start: a0\n" + "".join(f"a{n}: a{n + 1} a{n + 1}\n" for n in range(40)) + 'a40: "x"': (
+        "it is too large"
+    ),
+}
+
+
+@pytest.mark.parametrize("grammar", NOT_HELD, ids=lambda one: one[:30])
+def test_what_is_not_regular_or_not_read_says_why(grammar: str) -> None:
+    with pytest.raises(UnsoundGrammar, match=NOT_HELD[grammar]):
+        pattern_of_lark(grammar)
+
+
+def test_letters_in_either_case_are_read(vocabulary: Vocabulary) -> None:
+    held = texts(vocabulary, 'start: "select"i / [a-z]+/i "\\u00e9"i')
+    assert '"SeLect aZé"' in held
+    assert '"select aZÉ"' in held
+    assert '"select 1é"' not in held
