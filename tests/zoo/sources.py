@@ -139,8 +139,16 @@ LLAMA_CPP = Sdist(
     ),
 )
 
+JSON_SCHEMA_SUITE = Sdist(
+    "jsonschema",
+    "4.26.0",
+    "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326",
+    ("json/tests/draft*/*.json", "json/LICENSE"),
+)
+
 # What `make test` reads: some 74 MB.
 PACKAGES: tuple[Package, ...] = (
+    JSON_SCHEMA_SUITE,
     TRL,
     OLLAMA,
     MISTRAL_COMMON,
