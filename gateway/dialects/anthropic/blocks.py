@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gateway.dialects.anthropic.foreign_blocks import Foreign
+from gateway.dialects.anthropic.hosted_blocks import Hosted
 from gateway.dialects.anthropic.tool_params import Added, Removed
 from gateway.prompts.chat_json import NULL, CacheControl
 
@@ -56,7 +57,7 @@ class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
     """What a call returned."""
 
     tool_use_id: str
-    content: str | list[TextBlock | ToolReferenceBlock | Foreign] | None = None
+    content: str | list[TextBlock | ToolReferenceBlock | Hosted | Foreign] | None = None
     is_error: bool | None = None
 
 
@@ -80,6 +81,7 @@ Block = (
     | ToolResultBlock
     | ToolAdditionBlock
     | ToolRemovalBlock
+    | Hosted
     | Foreign
 )
 

@@ -22,6 +22,7 @@ from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
 from gateway.dialects.anthropic.shown_turns import with_shown_turns
 from gateway.dialects.anthropic.tools import RequestTools
+from gateway.dialects.anthropic.turns import hosted_passed_over
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.keep_alive import KeepAlive
@@ -56,7 +57,8 @@ class MessagesReader:
 
         def understand() -> tuple[GenerationRequest, tuple[PassedOver, ...]]:
             wanted = generation_request(wire, request_id, self.bounds, self.card.defaults)
-            return wanted, RequestTools.of(wire).passed_over
+            ignored = (*RequestTools.of(wire).passed_over, *hosted_passed_over(wire.messages))
+            return wanted, ignored
 
         wanted, passed_over = await self._off_the_loop(permit, understand)
         rendering = MessageRendering(

@@ -24,10 +24,21 @@ from gateway.dialects.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from gateway.dialects.anthropic.foreign_blocks import Foreign, ForeignBlock
+from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.hosted_blocks import (
+    ContainerUploadBlock,
+    Hosted,
+    HostedResult,
+    HostedUse,
+    is_passed_over,
+    passed_over,
+    result_text,
+    shown_calls,
+)
 from gateway.dialects.anthropic.tools import change_text
 from gateway.errors import BadRequest
 from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.offered_tools import PassedOver
 
 _FAILED = "Error: "  # before the result of a call that failed; templates have no field for it
 
@@ -40,20 +51,34 @@ class _Placed(NamedTuple):
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
     """What the turns become; BadRequest names a block that cannot be where it is."""
     names: dict[str, str] = {}  # of the tools called so far, by the call's id
-    shown = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
-    for role, same in groupby(shown, key=lambda one: one[1].role):
-        blocks = [placed for place, turn in same for placed in _blocks(turn, place)]
+    for role, blocks in _by_role(turns):
         if role == "assistant":
-            called = [one for one, _ in blocks if isinstance(one, ToolUseBlock)]
+            called = [one for one, _ in blocks if isinstance(one, ToolUseBlock | HostedUse)]
             names |= {one.id: one.name for one in called}
-            yield _assistant(blocks)
+            yield from _assistants(blocks, names)
         else:
             yield from _others(role, blocks, names)
+
+
+def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
+    """The blocks of hosted tools that the model is not shown."""
+    for _, blocks in _by_role(turns):
+        shown = shown_calls([block for block, _ in blocks])
+        for block, where in blocks:
+            if isinstance(block, Hosted) and is_passed_over(block, shown):
+                yield passed_over(block, where)
 
 
 def joined(texts: Sequence[TextBlock]) -> str:
     """The text of blocks that stand together."""
     return "\n".join(block.text for block in texts)
+
+
+def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
+    """The blocks of turns of one role that follow one another."""
+    said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
+    for role, same in groupby(said, key=lambda one: one[1].role):
+        yield role, [placed for place, turn in same for placed in _blocks(turn, place)]
 
 
 def _blocks(turn: InputMessage, place: int) -> Iterator[_Placed]:
@@ -63,6 +88,32 @@ def _blocks(turn: InputMessage, place: int) -> Iterator[_Placed]:
     else:
         for number, block in enumerate(turn.content or ()):
             yield _Placed(block, f"{where}[{number}]")
+
+
+def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
+    """What the assistant says, with what hosted tools returned meanwhile."""
+    shown = shown_calls([block for block, _ in blocks])
+    kept = [one for one in blocks if not is_passed_over(one.block, shown)]
+    if not kept and blocks:
+        return
+    for part in _parted(kept):
+        yield _assistant([one for one in part if not isinstance(one.block, HostedResult)])
+        for block, where in part:
+            if isinstance(block, HostedResult):
+                result = ToolResult(_told(result_text(block), block), block.tool_use_id)
+                yield Message("tool", (result,), names.get(block.tool_use_id), where)
+
+
+def _parted(blocks: Sequence[_Placed]) -> Iterator[list[_Placed]]:
+    """A turn in parts that end with results of hosted tools."""
+    part: list[_Placed] = []
+    for one in blocks:
+        ends = part and isinstance(part[-1].block, HostedResult)
+        if ends and not isinstance(one.block, HostedResult):
+            yield part
+            part = []
+        part.append(one)
+    yield part
 
 
 def _assistant(blocks: Sequence[_Placed]) -> Message:
@@ -78,6 +129,9 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
                 pass  # another server's, which nobody can read
             case ToolUseBlock():
                 calls.append(ToolCall(block.name, block.input, block.id))
+            case HostedUse():
+                given = block.input if isinstance(block.input, dict) else {}
+                calls.append(ToolCall(block.name, given, block.id))
             case _:
                 raise _misplaced(block, where, "an assistant's turn")
     thought = "".join(thoughts)
@@ -94,6 +148,8 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
         match block:
             case TextBlock():
                 texts.append(block)
+            case ContainerUploadBlock() if role == "user":
+                pass  # which the answer says
             case ToolAdditionBlock() | ToolRemovalBlock() if role == "system":
                 told = change_text(block)
                 texts += [] if told is None else [TextBlock(text=told)]
@@ -125,10 +181,14 @@ def _result(block: ToolResultBlock, where: str) -> str:
                 raise _misplaced(part, f"{where}.content[{place}]", "a result")
             texts.append(part)
         content = joined(texts)
+    return _told(content, block)
+
+
+def _told(content: str, block: ToolResultBlock | HostedResult) -> str:
     return f"{_FAILED}{content}" if block.is_error else content
 
 
-def _misplaced(block: Block | Foreign, param: str, where: str) -> BadRequest:
+def _misplaced(block: Block, param: str, where: str) -> BadRequest:
     kind = str(type(block).__struct_config__.tag)
     if isinstance(block, ForeignBlock):
         return BadRequest(

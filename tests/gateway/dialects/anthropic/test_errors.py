@@ -76,8 +76,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages[0].content[0]",
         UNSUPPORTED,
     ),
-    "a hosted call": (
-        {"messages": [*HI, assistant([{"type": "server_tool_use", "id": "x"}]), *HI]},
+    "a summary that is sealed": (
+        {"messages": [*HI, assistant([{"type": "compaction", "content": "x"}]), *HI]},
         "messages[1].content[0]",
         UNSUPPORTED,
     ),

@@ -1,0 +1,159 @@
+"""Blocks of tools that another server ran: shown to the model where their results are there.
+
+An agent that comes from such a server has them in its history. A call whose result is in the same
+turn of the assistant is shown as a call and its result; anything else is passed over, and the
+answer says so.
+
+Knows: fields of these blocks. Does not know: turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.offered_tools import PassedOver
+
+_NOT_THERE = "the hosted tool's call and what it returned are not both in the turn"
+_NO_FILES = "no file is kept here, so the model is not shown it"
+_DEEP = 5  # levels of a result in which what nobody here can read is left out
+
+
+class HostedBlock(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The base of all of them."""
+
+    cache_control: CacheControl | None = None
+
+
+class HostedUse(HostedBlock, frozen=True, kw_only=True):
+    """A call."""
+
+    id: str = ""
+    name: str = ""
+    input: Any = None
+
+
+class ServerToolUseBlock(HostedUse, frozen=True, kw_only=True, tag="server_tool_use"):
+    """A call of a hosted tool."""
+
+
+class McpToolUseBlock(HostedUse, frozen=True, kw_only=True, tag="mcp_tool_use"):
+    """A call that a hosted client of MCP made."""
+
+
+class HostedResult(HostedBlock, frozen=True, kw_only=True):
+    """What a call returned."""
+
+    tool_use_id: str = ""
+    content: Any = None
+    is_error: bool | None = None
+
+
+class WebSearchBlock(HostedResult, frozen=True, kw_only=True, tag="web_search_tool_result"):
+    """What a search in the web found."""
+
+
+class WebFetchBlock(HostedResult, frozen=True, kw_only=True, tag="web_fetch_tool_result"):
+    """A page."""
+
+
+class CodeExecutionBlock(HostedResult, frozen=True, kw_only=True, tag="code_execution_tool_result"):
+    """What a program wrote."""
+
+
+class BashBlock(HostedResult, frozen=True, kw_only=True, tag="bash_code_execution_tool_result"):
+    """What a command wrote."""
+
+
+class TextEditorBlock(
+    HostedResult, frozen=True, kw_only=True, tag="text_editor_code_execution_tool_result"
+):
+    """What became of a file."""
+
+
+class ToolSearchBlock(HostedResult, frozen=True, kw_only=True, tag="tool_search_tool_result"):
+    """Which tools a search found."""
+
+
+class McpToolResultBlock(HostedResult, frozen=True, kw_only=True, tag="mcp_tool_result"):
+    """What a server of MCP returned."""
+
+
+class ContainerUploadBlock(HostedBlock, frozen=True, kw_only=True, tag="container_upload"):
+    """A file for a hosted machine."""
+
+
+Hosted = (
+    ServerToolUseBlock
+    | McpToolUseBlock
+    | WebSearchBlock
+    | WebFetchBlock
+    | CodeExecutionBlock
+    | BashBlock
+    | TextEditorBlock
+    | ToolSearchBlock
+    | McpToolResultBlock
+    | ContainerUploadBlock
+)
+
+
+def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
+    """The ids of calls in a turn that are before their results, and have a name."""
+    called: set[str] = set()
+    returned: set[str] = set()
+    for block in blocks:
+        if isinstance(block, HostedUse) and block.name:
+            called.add(block.id)
+        elif isinstance(block, HostedResult) and block.tool_use_id in called:
+            returned.add(block.tool_use_id)
+    return frozenset(returned)
+
+
+def is_passed_over(block: object, shown: frozenset[str]) -> bool:
+    """Whether it is of a hosted tool, and of none of the calls that are `shown`."""
+    match block:
+        case HostedUse():
+            return block.id not in shown
+        case HostedResult():
+            return block.tool_use_id not in shown
+    return isinstance(block, ContainerUploadBlock)
+
+
+def passed_over(block: HostedBlock, where: str) -> PassedOver:
+    """What the answer says of a block that is not shown."""
+    reason = _NO_FILES if isinstance(block, ContainerUploadBlock) else _NOT_THERE
+    return PassedOver(where, str(type(block).__struct_config__.tag), reason)
+
+
+def result_text(block: HostedResult) -> str:
+    """What a call returned, as text: JSON, but where all of it is text."""
+    content = _readable("" if block.content is None else block.content, _DEEP)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(map(_is_text, content)):
+        return "\n".join(part["text"] for part in content)
+    return msgspec.json.encode(content).decode()
+
+
+def _is_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )
+
+
+def _readable(value: Any, deep: int) -> Any:
+    """`value` without what is sealed, and without bytes of files."""
+    if deep and isinstance(value, list):
+        return [_readable(one, deep - 1) for one in value]
+    if deep and isinstance(value, dict):
+        is_file = value.get("type") == "base64"
+        return {
+            name: _readable(one, deep - 1)
+            for name, one in value.items()
+            if not name.startswith("encrypted_") and not (is_file and name == "data")
+        }
+    return value
