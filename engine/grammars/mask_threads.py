@@ -112,6 +112,7 @@ class MaskThreads:
                 except IndexError:  # other threads were faster
                     break
                 self._make(*asked)
+                del asked  # while the thread waits its grammar is in no use
                 if len(self._waiting) > 1 or self._is_closed:
                     break
             self._give_back(flow)

@@ -137,6 +137,7 @@ class _Doubt:
         self._answer: TurnParser | None = None  # reads what is held
         self._pieces: list[Piece] = []  # that it was read as
         self._held: list[str] = []
+        self._has_text = False  # among the pieces
 
     def begin(self) -> None:
         """A mark comes with which calls begin; what was read as calls before it stays so."""
@@ -147,8 +148,8 @@ class _Doubt:
         if self._answer is None:
             return ReasoningPiece(text)
         self._held.append(text)
-        self._pieces += self._answer.feed(text)
-        if not any(isinstance(piece, TextPiece) for piece in self._pieces):
+        self._take(self._answer.feed(text))
+        if not self._has_text:
             return None
         [thought] = self.thought()
         return thought
@@ -156,16 +157,19 @@ class _Doubt:
     def thought(self) -> list[Piece]:
         """What is held, as reasoning; nothing is in doubt then."""
         held, self._held = "".join(self._held), []
-        self._answer, self._pieces = None, []
+        self._answer, self._pieces, self._has_text = None, [], False
         return [ReasoningPiece(held)] if held else []
 
     def at_end(self, *, is_cut: bool) -> list[Piece]:
         """What is held, at the end of the turn: calls, if it is nothing else."""
         if self._answer is None or is_cut:
             return self.thought()
-        self._pieces += self._answer.end()
-        is_call = not any(isinstance(piece, TextPiece) for piece in self._pieces)
-        return self._pieces if is_call else self.thought()
+        self._take(self._answer.end())
+        return self.thought() if self._has_text else self._pieces
+
+    def _take(self, pieces: Sequence[Piece]) -> None:
+        self._pieces += pieces
+        self._has_text = self._has_text or any(isinstance(one, TextPiece) for one in pieces)
 
 
 def marks_around(thought: str, turn: str) -> ReasoningFormat | None:

@@ -119,7 +119,7 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 class _Turn:
     """What the assistant has said since somebody else did."""
 
-    reasoning: str = ""
+    reasoning: list[str] = field(default_factory=list)
     text: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
     param: str = ""  # of its first item
@@ -142,7 +142,7 @@ class _Turn:
                 arguments = free_arguments(item.input or "")
                 self.calls.append(ToolCall(_name(item), arguments, item.call_id))
             case "reasoning":
-                self.reasoning += text_of(item.content or item.summary)
+                self.reasoning.append(text_of(item.content or item.summary))
             case _:
                 self.text = text_of(item.content, "")
 
@@ -160,8 +160,8 @@ class _Turn:
     def taken(self) -> Iterator[Message]:
         """The turn as a message, if there is one; it is empty afterwards."""
         reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
-        self.reasoning, self.text, self.calls, self.param = "", None, [], ""
+        self.reasoning, self.text, self.calls, self.param = [], None, [], ""
         if text is None and not calls:
             return  # reasoning alone is no turn
-        thought: list[Part] = [Reasoning(reasoning)] if reasoning else []
+        thought: list[Part] = [Reasoning("".join(reasoning))] if any(reasoning) else []
         yield Message("assistant", (*thought, Text(text or ""), *calls), param=param)

@@ -176,33 +176,37 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
     """Turns that must alternate are joined; where the user must speak first, with nothing said."""
-    last: Message | None = None
+    run: list[Message] = []  # what becomes one message, of which at most the last has calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:
             continue
         if message.role == "tool" and not traits.results:
             message = _as_user(message)
-        if last is not None and _are_one(last, message, traits):
-            last = _joined([last, message])
+        if run and _are_one(run, message, traits):
+            run.append(message)
             continue
-        if last is not None:
-            yield last
-        if message.role == "assistant" and _needs_user(last, message, traits):
+        if run:
+            yield _as_one(run)
+        if message.role == "assistant" and _needs_user(run[-1] if run else None, message, traits):
             yield Message("user", (Text(""),))
-        last = message
-    if last is not None:
-        yield last
+        run = [message]
+    if run:
+        yield _as_one(run)
 
 
-def _are_one(one: Message, other: Message, traits: TemplateTraits) -> bool:
-    match one.role, other.role:
+def _as_one(run: Sequence[Message]) -> Message:
+    return run[0] if len(run) == 1 else _joined(run)
+
+
+def _are_one(run: Sequence[Message], other: Message, traits: TemplateTraits) -> bool:
+    match run[0].role, other.role:
         case "user", "user":
             return not traits.users_in_a_row
         case "tool", "user":
             return not traits.user_after_result
         case "assistant", "assistant":
             are_apart = traits.text_beside_calls == "apart" and _has_calls(other)
-            return not (traits.assistants_in_a_row or are_apart or _has_calls(one))
+            return not (traits.assistants_in_a_row or are_apart or _has_calls(run[-1]))
     return False
 
 

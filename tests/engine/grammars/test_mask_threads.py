@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -75,6 +77,17 @@ def test_all_are_made_elsewhere_and_handed_back(threads: MaskThreads) -> None:
     threads.make(constraints).wait(LONG_S)
     assert [one.made_in for one in constraints] == [["masks"]] * 64
     assert not any(one.is_busy for one in constraints)
+
+
+def test_a_thread_that_waits_keeps_none(threads: MaskThreads) -> None:
+    one = Gated()
+    threads.make([one])
+    gone = weakref.ref(one)
+    del one
+    until = time.monotonic() + LONG_S
+    while gone() is not None and time.monotonic() < until:
+        time.sleep(0.001)
+    assert gone() is None
 
 
 def test_nothing_to_make_is_not_waited_for(threads: MaskThreads) -> None:

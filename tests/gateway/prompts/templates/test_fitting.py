@@ -68,6 +68,12 @@ def test_results_come_after_the_first_call_of_their_id() -> None:
     ]
 
 
+def test_many_turns_of_one_role_become_one() -> None:
+    chat = [Message("user", (Text(f"w{number}."),)) for number in range(4000)]
+    [one] = fitted(chat, TemplateTraits(users_in_a_row=False))
+    assert said([one]).split() == [f"w{number}." for number in range(4000)]
+
+
 def test_a_blank_text_is_like_another() -> None:
     [long] = kinds_of([Message("user", (Text(" " * 100_000),))])
     [short] = kinds_of([Message("user", (Text(" " * 16),))])
