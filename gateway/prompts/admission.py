@@ -239,7 +239,7 @@ class Admission:
         asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
-        prepared = []
+        prepared, written = [], dict[tuple[str | None, str], Grammar | None]()
         for number, prompt in enumerate(wanted.prompts):
             if number:
                 yield
@@ -248,8 +248,13 @@ class Admission:
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=param_of(prompt))
             marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
-            own = asked.namespace
-            prepared.append(self._prepared(found, prompt, own, caller, wanted, welcome, marks))
+            end = (found.tail, found.prefill)
+            if wanted.has_output and end not in written:
+                written[end] = self._forms.grammar(wanted.form, *end)
+            own, grammar = asked.namespace, written.get(end)
+            prepared.append(
+                self._prepared(found, prompt, own, caller, wanted, welcome, marks, grammar)
+            )
         return prepared
 
     def _prepared(
@@ -261,13 +266,11 @@ class Admission:
         wanted: GenerationRequest,
         welcome: Welcome,
         marks: tuple[Mark, ...],
+        grammar: Grammar | None,
     ) -> _Prepared:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
-        grammar = None
-        if wanted.has_output:
-            grammar = self._forms.grammar(wanted.form, found.tail, found.prefill)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = self._explaining.compared(wanted, prompt, seen, caller, size)
         return _Prepared(

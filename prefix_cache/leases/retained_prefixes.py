@@ -14,7 +14,7 @@ Knows: owners, prefixes, nodes. Does not know: requests, or how what is retained
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from prefix_cache.eviction.ref_counts import RefCounts
@@ -36,6 +36,9 @@ class RetainedPrefix:
     held: dict[Tier, int]  # blocks by the fastest tier that they lie in
     retained_for: float  # seconds from each use on
     left: float  # seconds until it lapses, if nobody uses it
+
+
+_Held = tuple[int, int, int]  # blocks on the device, in the host, on disk
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +74,13 @@ class RetainedPrefixes:
         self._by_owner[owner] = entries
 
     def listed(self, owner: str) -> list[RetainedPrefix]:
-        """The owner's prefixes whose time has not passed, the one marked last first."""
-        return [self._described(key, one) for key, one in reversed(self._swept(owner).items())]
+        """The owner's prefixes whose time has not passed, the one marked last first.
+
+        Takes time in proportion to these prefixes' nodes.
+        """
+        held: dict[Node, _Held] = {}
+        entries = reversed(self._swept(owner).items())
+        return [self._described(key, one, _held_to(one.node, held)) for key, one in entries]
 
     def blocks(self) -> dict[str, int]:
         """How many blocks of each owner are retained by listed prefixes; each counts once.
@@ -118,7 +126,9 @@ class RetainedPrefixes:
         return None
 
     def _forget_up(self, owner: str, end: Node, entries: Iterable[_Entry]) -> int:
-        others = {node for other in entries for node in other.node.way_up()}
+        others: set[Node] = set()
+        for other in entries:
+            others.update(_way_up_to(other.node, others))
         top: Node | None = None
         node: Node | None = end
         while node is not None and node not in others and _is_own(node, owner, top):
@@ -141,15 +151,33 @@ class RetainedPrefixes:
             del self._by_owner[owner]
         return entries
 
-    def _described(self, key: bytes, entry: _Entry) -> RetainedPrefix:
-        held = dict.fromkeys(Tier, 0)
-        for node in entry.node.way_up():
-            edge = node.edge
-            held[Tier.DEVICE] += edge.num_device
-            held[Tier.HOST] += edge.num_upper - edge.num_device
-            held[Tier.DISK] += edge.num_blocks - edge.num_upper
+    def _described(self, key: bytes, entry: _Entry, held: _Held) -> RetainedPrefix:
         left = entry.node.retained_until - self._retention.now
-        return RetainedPrefix(key, entry.num_blocks, held, entry.node.retained_for, left)
+        by_tier = dict(zip(Tier, held, strict=True))
+        return RetainedPrefix(key, entry.num_blocks, by_tier, entry.node.retained_for, left)
+
+
+def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
+    """A node and those before it, up to one that is known, without that and without the root."""
+    way, node = list[Node](), end
+    while node.parent is not None and node not in known:
+        way.append(node)
+        node = node.parent
+    return way
+
+
+def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
+    """Blocks up to the end of a node, by the fastest tier that they lie in; adds to `known`."""
+    new = _way_up_to(end, known)
+    above = new[-1].parent if new else end
+    device, host, disk = (0, 0, 0) if above is None else known.get(above, (0, 0, 0))
+    for node in reversed(new):
+        edge = node.edge
+        device += edge.num_device
+        host += edge.num_upper - edge.num_device
+        disk += edge.num_blocks - edge.num_upper
+        known[node] = (device, host, disk)
+    return device, host, disk
 
 
 def _is_own(node: Node, owner: str, below: Node | None) -> bool:

@@ -63,6 +63,14 @@ def test_retained_blocks_are_counted_once_and_for_their_time() -> None:
     assert sum(scene.cache.retained_blocks(now=scene.now).values()) == 0
 
 
+def test_prefixes_of_one_another_are_each_listed_whole() -> None:
+    scene = two_owners()
+    for blocks in (2, 6, 4):
+        run(scene, prompt(1, blocks), 300.0)
+    run(scene, prompt(2, 1), 300.0)
+    assert listed(scene) == [1, 4, 6, 2]
+
+
 def test_when_its_time_has_passed_it_is_evicted_like_any_other() -> None:
     scene = two_owners()
     run(scene, prompt(1), 300.0)

@@ -293,6 +293,13 @@ def test_a_prompt_is_the_same_with_and_without(client: openai.OpenAI, engine: Fa
     assert first == second
 
 
+def test_a_batch_of_prompts_has_one_grammar(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.script = saying("a")
+    client.completions.create(model=MODEL, prompt=["x", "y"], extra_body={"guided_regex": "a+"})
+    one, other = (request.sampling.grammar for request in engine.requests[-2:])
+    assert one is other is not None
+
+
 @pytest.mark.parametrize("blanks", ["\n", " \n", "\r\n", " "])
 def test_blank_lines_before_a_rule_are_gone_through_once(blanks: str) -> None:
     assert grammar_of(blanks * 100_000 + LARK).kind == "lark"
