@@ -109,6 +109,10 @@ class _Structure(Struct, frozen=True, forbid_unknown_fields=True):
     end: str
 
 
+_TEXTS = (ConstString, Regex, Ebnf, AnyText)
+_IN_GBNF = (*_TEXTS, JsonSchema)
+
+
 class StructuralTag(Struct, frozen=True):
     """The whole answer: `format`, or else any text with `structures`."""
 
@@ -208,7 +212,8 @@ def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
     Any text before a constant, with more than texts behind that, ends where the constant first is.
     """
     bodies: list[str] = []
-    begin, last = 0, max((n for n, part in enumerate(parts) if not _is_text(part)), default=-1)
+    others = [n for n, part in enumerate(parts) if not _is_of(part, _TEXTS)]
+    begin, last = 0, max(others, default=-1)
     for n, (one, mark) in enumerate(pairwise(parts)):
         if not isinstance(one, AnyText) or not isinstance(mark, ConstString) or not mark.value:
             continue
@@ -220,21 +225,22 @@ def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
 
 def _bodies(grammar: GrammarText, parts: Sequence[Format]) -> list[str]:
     bodies: list[str] = []
-    for is_gbnf, run in groupby(parts, lambda part: _gbnf(grammar, part) is not None):
+    for is_gbnf, run in groupby(parts, lambda part: _is_of(part, _IN_GBNF)):
         found = list(run)
         if is_gbnf and len(found) > 1 and any(map(_may_be_longer, found)):
-            rule = " ".join(filter(None, (_gbnf(grammar, part) for part in found)))
+            rule = " ".join(_gbnf(grammar, part) for part in found)
             bodies.append(f"%grammar {json.dumps(['gbnf', f'root ::= {rule}'])}")
         else:
             bodies.extend(_body(grammar, part) for part in found)
     return bodies
 
 
-def _is_text(part: Format) -> bool:
+def _is_of(part: Format, kinds: tuple[type[_Part], ...]) -> bool:
+    """Whether there is nothing else in it, however it is put together."""
     match part:
         case Sequence_(elements) | Or(elements):
-            return all(map(_is_text, elements))
-    return isinstance(part, ConstString | Regex | Ebnf | AnyText)
+            return all(_is_of(one, kinds) for one in elements)
+    return isinstance(part, kinds)
 
 
 def _may_be_longer(part: Format) -> bool:
@@ -247,8 +253,8 @@ def _may_be_longer(part: Format) -> bool:
     return False
 
 
-def _gbnf(grammar: GrammarText, part: Format) -> str | None:
-    """The part in GBNF; None where it is none of texts and JSON alone."""
+def _gbnf(grammar: GrammarText, part: Format) -> str:
+    """The part, which is of texts and JSON alone, in GBNF."""
     match part:
         case ConstString(value):
             return grammar.spelled(value, quoted_in_gbnf) or '""'
@@ -261,10 +267,9 @@ def _gbnf(grammar: GrammarText, part: Format) -> str | None:
         case AnyText():
             return ".*"
         case Sequence_(elements) | Or(elements):
-            found = [_gbnf(grammar, one) for one in elements]
             between = " " if isinstance(part, Sequence_) else " | "
-            return None if None in found else f"({between.join(filter(None, found))})"
-    return None
+            return f"({between.join(_gbnf(grammar, one) for one in elements)})"
+    raise ValueError("a tag has no GBNF")
 
 
 def _triggered(grammar: GrammarText, part: TriggeredTags) -> str:

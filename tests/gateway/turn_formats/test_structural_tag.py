@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from engine.link.messages import Grammar
-from gateway.turn_formats.structural_tag import MAX_PARTS, StructuralTag
+from gateway.turn_formats.structural_tag import (
+    MAX_PARTS,
+    JsonSchema,
+    Regex,
+    Sequence_,
+    StructuralTag,
+)
 from tests.gateway.turn_formats.grammars import Bytes
 
 NUMBER = {"type": "json_schema", "json_schema": {"type": "integer"}}
@@ -129,6 +135,28 @@ def test_a_tag_has_at_most_so_many_parts() -> None:
 
     assert problem(MAX_PARTS // 3 - 1) is None
     assert problem(MAX_PARTS // 3 + 1) == f"it has more than {MAX_PARTS} parts and triggers"
+
+
+class _Counted(dict[str, Any]):
+    """A schema that counts how often it is spelled."""
+
+    spelled = 0
+
+    def items(self) -> Any:
+        self.spelled += 1
+        return super().items()
+
+
+def test_a_schema_deep_in_a_tree_is_spelled_once() -> None:
+    def spelled(depth: int) -> int:
+        schema = _Counted(type="integer")
+        part = Sequence_([JsonSchema(schema), Regex("a+")])
+        for _ in range(depth):
+            part = Sequence_([part])
+        StructuralTag(part).lark({})
+        return schema.spelled
+
+    assert (spelled(depth=0), spelled(depth=25)) == (1, 1)
 
 
 def test_a_long_sequence_is_followed(llguidance: ModuleType) -> None:
