@@ -20,6 +20,7 @@ from engine.link.messages import Grammar
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import unsupported
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.form_length import check_length
 from gateway.prompts.generation_request import AnswerForm
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
@@ -111,12 +112,20 @@ class AnswerForms:
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
         """What the answer must follow; None where it is free. `prompt` is None for no chat.
 
-        BadRequest where the tools' schemas make it too long.
+        BadRequest where it is too long, to write or to be sent with each choice.
         """
+        param = self.grammar_param(form)
         try:
-            grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
+            grammar = self._whole(form, prompt, prefill)
         except GrammarTooLong as error:
-            raise BadRequest(str(error), param=self.grammar_param(form)) from None
+            raise BadRequest(str(error), param=param) from None
+        if grammar is not None:
+            check_length("the grammar", len(grammar.text), param)
+        return grammar
+
+    def _whole(self, form: AnswerForm, prompt: str | None, prefill: str) -> Grammar | None:
+        """The grammar with the reasoning before it."""
+        grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
         if grammar is None or prompt is None:
             return grammar
         grammar = self._resumed(grammar, prompt + prefill)

@@ -51,7 +51,8 @@ def size_of(prompt: Prompt) -> int:
     """How much work it is to admit a prompt, in characters."""
     if isinstance(prompt, ChatPrompt):
         said = sum(map(_said, prompt.messages)) + prompt.tools_size
-        return said + size_of_variables(prompt.variables or {})
+        later = len(msgspec.json.encode(prompt.later_tools))
+        return said + later + size_of_variables(prompt.variables or {})
     return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
 
 
@@ -101,6 +102,17 @@ class AnswerForm:
         """Whether there is a tool that may be called."""
         return bool(self.tools) and self.most_calls != 0
 
+    @property
+    def text_size(self) -> int:
+        """How much work it is to write `text` as the engine takes it, in characters."""
+        match self.text:
+            case None:
+                return 0
+            case Grammar(_, text):
+                return len(text)
+            case tag:
+                return len(msgspec.json.encode(tag))
+
 
 @dataclass(frozen=True, slots=True)
 class CacheMark:
@@ -134,9 +146,13 @@ class GenerationRequest:
 
     @property
     def size(self) -> int:
-        """How much work it is to admit, in characters: what is marked is rendered again."""
+        """How much work it is to admit, in characters.
+
+        What is marked is rendered again, and the form is written for each prompt.
+        """
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
-        return sum(map(size_of, self.prompts)) + marked
+        written = self.form.text_size * len(self.prompts)
+        return sum(map(size_of, self.prompts)) + marked + written
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import msgspec
 from engine.link.messages import Grammar
 from gateway.dialects.anthropic.schema import OutputFormat, PromptRequest, ToolChoice
 from gateway.dialects.tool_choice import must_call, only
+from gateway.prompts.form_length import bounded
 from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.turn_format import ToolSpec
 
@@ -24,7 +25,7 @@ def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
     form = AnswerForm(
         tuple(specs),
         most_calls=1 if choice.disable_parallel_tool_use else None,
-        text=None if format_ is None else _grammar(format_),
+        text=None if format_ is None else _grammar(format_, field),
         text_param=field,
     )
     match choice.type:
@@ -45,5 +46,6 @@ def _format(wire: PromptRequest) -> tuple[OutputFormat | None, str]:
     return wire.output_format, "output_format"
 
 
-def _grammar(format_: OutputFormat) -> Grammar:
-    return Grammar("json_schema", msgspec.json.encode(format_.schema).decode())
+def _grammar(format_: OutputFormat, field: str) -> Grammar:
+    text = msgspec.json.encode(format_.schema).decode()
+    return Grammar("json_schema", bounded(f"{field}.schema", text))

@@ -20,6 +20,7 @@ from gateway.dialects.openai.schema import NamedSchema, ResponseFormat
 from gateway.errors import BadRequest
 from gateway.http.body import check_inner, parse_part
 from gateway.prompts.chat_json import unsupported
+from gateway.prompts.form_length import bounded
 
 OBJECT = Grammar("json_schema", '{"type": "object"}')
 Found = Iterator[tuple[str, Grammar]]  # with the name of its field
@@ -50,8 +51,9 @@ def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
             raise unsupported(f"{where}.type")
     for name, text in fields.items():
         if text is not None:
-            is_grammar = asked.type == "grammar"
-            return f"{where}.{name}", grammar_of(text) if is_grammar else Grammar("regex", text)
+            param, is_grammar = f"{where}.{name}", asked.type == "grammar"
+            text = bounded(param, text)
+            return param, grammar_of(text) if is_grammar else Grammar("regex", text)
     raise missing(where, asked.type, next(iter(fields)))
 
 
@@ -75,13 +77,14 @@ def schema_of(param: str, asked: Raw) -> Found:
     spelled = spelled_json(param, asked)
     if not spelled:
         return
+    text = bounded(param, spelled.decode())
     try:
         is_schema = isinstance(msgspec.json.decode(spelled), dict | bool)
     except msgspec.DecodeError:
         is_schema = False
     if not is_schema:
         raise BadRequest(f"`{param}` is not a JSON schema", param=param)
-    yield param, Grammar("json_schema", spelled.decode())
+    yield param, Grammar("json_schema", text)
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:

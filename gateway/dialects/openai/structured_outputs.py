@@ -29,6 +29,7 @@ from gateway.dialects.openai.schema import Generating, ResponseFormat, Structure
 from gateway.errors import BadRequest
 from gateway.http.body import parse_part
 from gateway.prompts.chat_json import refuse_unsupported
+from gateway.prompts.form_length import bounded, check_length
 from gateway.prompts.generation_request import AnswerForm, TextGrammar
 from gateway.turn_formats.structural_tag import StructuralTag
 
@@ -130,6 +131,7 @@ def _of_tag(param: str, asked: msgspec.Raw) -> Asked:
 
 
 def _tag(param: str, spelled: bytes) -> StructuralTag:
+    bounded(param, spelled.decode())
     try:
         tag = parse_part(_TAG, spelled)
     except BadRequest as error:
@@ -143,17 +145,18 @@ def _tag(param: str, spelled: bytes) -> StructuralTag:
 
 def _of_regex(param: str, text: str | None) -> Asked:
     if text is not None:
-        yield param, Grammar("regex", text)
+        yield param, Grammar("regex", bounded(param, text))
 
 
 def _of_grammar(param: str, text: str | None) -> Asked:
     if text is not None:
-        yield param, grammar_of(text)
+        yield param, grammar_of(bounded(param, text))
 
 
 def _of_choice(param: str, choices: list[str] | None) -> Asked:
     if choices is None:
         return
+    check_length(f"`{param}`", sum(map(len, choices)), param)
     if not choices or not all(choices):
         raise BadRequest(f"`{param}` needs texts to choose from", param=param)
     yield param, Grammar("lark", f"start: {' | '.join(map(json.dumps, choices))}")

@@ -21,6 +21,7 @@ from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
 from gateway.http.body import parse_part
 from gateway.prompts.chat_json import unsupported
+from gateway.prompts.form_length import bounded
 from gateway.prompts.generation_request import AnswerForm
 
 _OBJECT = '{"type": "object"}'
@@ -131,4 +132,5 @@ def _of_schema(schema: dict[str, Any] | bool | None) -> Grammar:
             code="missing_required_parameter",
             param="text.format.schema",
         )
-    return Grammar("json_schema", msgspec.json.encode(schema).decode())
+    text = msgspec.json.encode(schema).decode()
+    return Grammar("json_schema", bounded("text.format.schema", text))

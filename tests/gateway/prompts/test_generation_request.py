@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from engine.link.messages import Grammar, SamplingParams
 from gateway.diagnosis.seen import SeenPrompt
-from gateway.prompts.generation_request import ChatPrompt, size_of
+from gateway.prompts.generation_request import (
+    AnswerForm,
+    ChatPrompt,
+    GenerationRequest,
+    TextGrammar,
+    TextRules,
+    size_of,
+)
 from gateway.prompts.messages import Message, Text, ToolCall, ToolResult
+from gateway.turn_formats.structural_tag import Regex, StructuralTag
+from gateway.turn_formats.turn_format import ToolSpec
 
 LONG = "x" * 5000
 NOTHING = Message("user", (Text(""),))
@@ -22,12 +32,25 @@ NOTHING = Message("user", (Text(""),))
         ChatPrompt((Message("assistant", (ToolCall("f", {"a": LONG}),)),)),
         ChatPrompt((NOTHING,), variables={"a": LONG}),
         ChatPrompt((NOTHING,), variables={LONG: True}),
+        ChatPrompt((NOTHING,), later_tools=(ToolSpec("f", {"description": LONG}),)),
         ChatPrompt((Message("user", (Text(LONG),)),)),
     ],
 )
 def test_all_that_a_chat_brings_counts(chat: ChatPrompt) -> None:
     assert size_of(chat) >= 5000
     assert size_of(ChatPrompt((NOTHING,))) < 200, "the control"
+
+
+@pytest.mark.parametrize("text", [Grammar("regex", LONG), StructuralTag(Regex(LONG))])
+def test_a_form_counts_with_each_prompt(text: TextGrammar) -> None:
+    def size(form: AnswerForm) -> int:
+        sampling = SamplingParams(max_tokens=1)
+        return GenerationRequest(
+            "r", ("a", "b"), 1, sampling, max_tokens_may_shrink=False, text=TextRules(), form=form
+        ).size
+
+    assert size(AnswerForm(text=text)) >= 2 * len(LONG)
+    assert size(AnswerForm()) == 2, "the control"
 
 
 def test_a_prompt_that_is_remembered_counts_its_effort() -> None:

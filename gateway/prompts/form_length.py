@@ -1,0 +1,23 @@
+"""The bound on what an answer may have to follow, which holds before anything is made of it.
+
+Grammars are written on the way to the engine, and each choice takes its own. So it is not enough
+that the engine refuses long ones.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import BadRequest
+from gateway.turn_formats.grammar import MAX_CHARS
+
+
+def bounded(param: str, text: str) -> str:
+    """`text`, which the field `param` has; BadRequest where it is too long."""
+    check_length(f"`{param}`", len(text), param)
+    return text
+
+
+def check_length(what: str, characters: int, param: str | None) -> None:
+    """BadRequest where there are more than MAX_CHARS."""
+    if characters > MAX_CHARS:
+        message = f"{what} has more than {MAX_CHARS} characters"
+        raise BadRequest(message, code="invalid_grammar", param=param)
