@@ -32,7 +32,7 @@ from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_SCALARS: Schema = {"type": ["number", "boolean", "null"]}
+_SCALARS = ("number", "boolean", "null")
 _NAME = re.compile(r"[^{<\s]*")
 _KEY = re.compile(r"[^:<{}\[\],]*")
 _SCALAR = re.compile(r"[^<{}\[\],]*")
@@ -148,7 +148,7 @@ class _Values:
         return f'"{{" ({repeated(member, _COMMA, 1, None)})? "}}"'
 
     def _any(self) -> str:
-        scalar = self._grammar.json(_SCALARS, strict=False)
+        scalar = self._grammar.json({"type": _SCALARS}, strict=False)
         flat = self._grammar.one_of("flat", [self._text(), scalar])
         return self._grammar.one_of("any", [flat, self._list(flat)])
 
@@ -237,7 +237,7 @@ class _GemmaReader(CallReader):
             return False
         if not written.strip():
             return self._broken("null")
-        return self._ended(typed(written, _SCALARS))
+        return self._ended(typed(written, frozenset(_SCALARS)))
 
     def _list(self, depth: int) -> Read[bool]:
         before = "["

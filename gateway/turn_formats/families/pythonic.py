@@ -18,10 +18,9 @@ from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.families.block_format import UnmarkedText
 from gateway.turn_formats.families.python_literal import as_json
 from gateway.turn_formats.families.schemas import (
-    parameter,
+    ParameterTypes,
     properties_of,
     required_of,
-    types_of,
     words_of,
 )
 from gateway.turn_formats.families.strings import string
@@ -111,6 +110,10 @@ def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
 
 
 class _PythonicReader(CallReader):
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        super().__init__(tools)
+        self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
+
     def turn(self) -> Read[None]:
         yield from self.spaces()
         if (yield from self.literal(_STARTS)):
@@ -142,12 +145,12 @@ class _PythonicReader(CallReader):
             return False
         known = self.known(name)
         assert known is not None
-        closes = yield from self._arguments(self.tools[known])
+        closes = yield from self._arguments(self._parameters[known])
         if closes:
             yield from self.broken_arguments(closes, _ENDS)
         return True
 
-    def _arguments(self, tool: ToolSpec) -> Read[str]:
+    def _arguments(self, parameters: ParameterTypes) -> Read[str]:
         """Sends the arguments; what closes them where they are cut off or no literals."""
         before = "{"
         while True:
@@ -161,14 +164,14 @@ class _PythonicReader(CallReader):
             yield from self.spaces()
             if not name or not (yield from self.literal(_EQUALS)):
                 return closes
-            written = yield from self._value(tool, name)
+            written = yield from self._value(parameters, name)
             if written is None:
                 return closes
             self.drop()
             self.pieces.append(CallArguments(f"{before}{string(name)}: {written}"))
             before = ", "
 
-    def _value(self, tool: ToolSpec, name: str) -> Read[str | None]:
+    def _value(self, parameters: ParameterTypes, name: str) -> Read[str | None]:
         """A value as JSON, and the comma after it; None where it is cut off.
 
         What is no literal is a text, as it was written.
@@ -179,10 +182,9 @@ class _PythonicReader(CallReader):
             return None
         written = self.held().strip()
         value = as_json(written) or string(written)
-        schema = parameter(tool, name)
-        if value.startswith('"') and "string" not in types_of(schema, tool.parameters):
-            text = msgspec.json.decode(value, type=str)
-            value = typed(text, schema, tool.parameters)
+        types = parameters.types(name)
+        if value.startswith('"') and "string" not in types:
+            value = typed(msgspec.json.decode(value, type=str), types)
         yield from self.literal(_COMMA)
         return value
 

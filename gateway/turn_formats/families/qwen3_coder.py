@@ -16,19 +16,19 @@ not say whether it is a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import ClassVar
 
 from gateway.turn_formats.calls import BETWEEN, CallReader
 from gateway.turn_formats.families.block_format import BlockFormat
 from gateway.turn_formats.families.plain_values import plain_value
-from gateway.turn_formats.families.schemas import parameter, properties_of, required_of
+from gateway.turn_formats.families.schemas import ParameterTypes, properties_of, required_of
 from gateway.turn_formats.families.strings import inner, string
 from gateway.turn_formats.families.values import is_text, typed
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import CallArguments, Piece, TextPiece
 from gateway.turn_formats.reading import Markers, Read
-from gateway.turn_formats.turn_format import Schema, ToolSpec
+from gateway.turn_formats.turn_format import ToolSpec
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
@@ -98,6 +98,10 @@ def _parameters(grammar: GrammarText, tool: ToolSpec) -> str:
 
 
 class _Qwen3CoderReader(CallReader):
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        super().__init__(tools)
+        self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
+
     def turn(self) -> Read[None]:
         while (yield from self.until(_BEGINS, TextPiece)):
             while (yield from self._block()) and (yield from self.next_block(_BEGINS, _CALL_ENDS)):
@@ -124,14 +128,14 @@ class _Qwen3CoderReader(CallReader):
             return False
         known = self.known(name.strip())
         assert known is not None
-        yield from self._arguments(self.tools[known])
+        yield from self._arguments(self._parameters[known])
         return True
 
-    def _arguments(self, tool: ToolSpec) -> Read[None]:
+    def _arguments(self, parameters: ParameterTypes) -> Read[None]:
         given: set[str] = set()
         tag, name = yield from self._tag()
         while tag == _PARAMETER and name is not None:
-            tag, name = yield from self._parameter(tool, name, given)
+            tag, name = yield from self._parameter(parameters, name, given)
         closes = "}" if given else "{}"
         if tag in _ENDS_CALL or not (yield from self.peek()):
             self.drop()
@@ -156,15 +160,14 @@ class _Qwen3CoderReader(CallReader):
         name = yield from self.run(_NAME, _MAX_NAME)
         return name.strip() if (yield from self.literal(_TAG_ENDS)) else None
 
-    def _parameter(self, tool: ToolSpec, name: str, given: set[str]) -> Read[_Tag]:
+    def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
         """Sends a parameter, and reads the tag after it."""
         self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
         given.add(name)
         yield from self.literal(_LINE)
         self.drop()
-        value = _Value(parameter(tool, name), tool.parameters)
+        value = _Value(parameters.types(name))
         self.pieces += value.begin()
-        others = (properties_of(tool) or {}).keys() - given
         while True:
             found = yield from self.until(_VALUE_ENDS, value.add, strips=False)
             if found in _CLOSES_VALUE:
@@ -175,13 +178,16 @@ class _Qwen3CoderReader(CallReader):
                 self.send(value.add)
                 self.pieces += [] if self.is_cut else value.end(strips=True)
                 return "", None
-            tag, name_after = yield from self._tag_after(found.removeprefix("\n"), others)
+            end = found.removeprefix("\n")
+            tag, name_after = yield from self._tag_after(end, parameters, given)
             if tag:
                 self.pieces += value.end()
                 return tag, name_after
             self.send(value.add)
 
-    def _tag_after(self, found: str, others: Collection[str]) -> Read[_Tag]:
+    def _tag_after(
+        self, found: str, parameters: ParameterTypes, given: Collection[str]
+    ) -> Read[_Tag]:
         """The tag, where the value before it was not closed; an empty one where it is of the value.
 
         So it is a parameter that was not given yet, or the end of all, after which nothing but
@@ -189,7 +195,8 @@ class _Qwen3CoderReader(CallReader):
         """
         if found == _PARAMETER:
             name = yield from self._name()
-            return (found, name) if name in others else ("", None)
+            is_next = name in parameters and name not in given
+            return (found, name) if is_next else ("", None)
         if found == _FUNCTION_END:
             yield from self.spaces()
             yield from self.literal(_CALL_ENDS)
@@ -204,9 +211,9 @@ class _Qwen3CoderReader(CallReader):
 class _Value:
     """A value as it comes: a text is sent at once, any other when it is whole."""
 
-    def __init__(self, schema: Schema | None, root: Schema | None) -> None:
-        self._schema, self._root = schema, root
-        self._is_text = is_text(schema, root)
+    def __init__(self, types: Set[str]) -> None:
+        self._types = types
+        self._is_text = is_text(types)
         self._parts: list[str] = []  # of a text the last line's end alone
 
     def begin(self) -> list[Piece]:
@@ -229,4 +236,4 @@ class _Value:
         rest = rest.removesuffix("\n") if strips else rest
         if self._is_text:
             return [CallArguments(f'{inner(rest)}"')]
-        return [CallArguments(typed(rest, self._schema, self._root))]
+        return [CallArguments(typed(rest, self._types))]

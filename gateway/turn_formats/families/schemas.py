@@ -5,13 +5,18 @@ Knows: JSON schemas. Does not know: how values are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _MAX_PARTS = 64  # of one schema that are looked at: it may refer to itself, and more than once
+_MAX_KEYS = 64  # of a part that count as one, and as many more as another
+_MAX_TYPES = 64  # in the list of one schema
+_PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 _OF_TYPE = {  # keywords that only say something of one type
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
@@ -32,11 +37,34 @@ def required_of(tool: ToolSpec) -> frozenset[str]:
     return names(resolved(tool.parameters or {}, tool.parameters).get("required"))
 
 
-def parameter(tool: ToolSpec, name: str) -> Schema | None:
-    """The schema of one of the tool's parameters; None if it says nothing."""
-    whole = resolved(tool.parameters or {}, tool.parameters)
-    schema = (properties_of(tool) or {}).get(name, whole.get("additionalProperties"))
-    return schema if isinstance(schema, dict) else None
+class ParameterTypes:
+    """The types of one tool's parameters, each looked up once, when it is first asked for."""
+
+    def __init__(self, tool: ToolSpec) -> None:
+        self._root = tool.parameters or {}
+        self._types: dict[str | None, frozenset[str]] = {}  # None: of those that are not named
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._named
+
+    def types(self, name: str) -> frozenset[str]:
+        """The JSON types of a parameter; empty where the schema does not say."""
+        known = name if name in self else None
+        if known not in self._types:
+            other = self._whole.get("additionalProperties")
+            schema = other if known is None else self._named[known]
+            said = schema if isinstance(schema, dict) else None
+            self._types[known] = types_of(said, self._root)
+        return self._types[known]
+
+    @cached_property
+    def _whole(self) -> Schema:
+        return resolved(self._root, self._root)
+
+    @cached_property
+    def _named(self) -> Schema:
+        named = self._whole.get("properties")
+        return named if isinstance(named, dict) else {}
 
 
 def resolved(schema: Schema, root: Schema | None) -> Schema:
@@ -51,8 +79,8 @@ def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
 
 def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str]:
     """The JSON types that a schema allows; empty where it does not say."""
-    found = [_types(one) for one in alternatives(schema or {}, root)]
-    return frozenset[str]().union(*found)
+    found = _Resolver(root, _types_alone).alternatives(schema or {})
+    return frozenset[str]().union(*(_types(one) for one in found))
 
 
 def words_of(schema: Schema) -> Sequence[Any] | None:
@@ -99,18 +127,37 @@ def names(value: object) -> frozenset[str]:
     return frozenset(one for one in named if isinstance(one, str))
 
 
-class _Resolver:
-    """Looks at so many parts of a schema, and passes over the others."""
+def _types_alone(schema: Schema) -> Schema:
+    """As much of a schema as says of which type a value is, however much else it has."""
+    said = {name: schema[name] for name in ("const", *_PARTS, *_UNION) if name in schema}
+    said |= {name: True for name in chain(*_OF_TYPE.values()) if name in schema}
+    kind, words = schema.get("type"), schema.get("enum")
+    if kind is not None:
+        said["type"] = kind[:_MAX_TYPES] if isinstance(kind, list) else kind
+    if isinstance(words, list):
+        said["enum"] = list({type_names(word): word for word in words}.values())
+    return said
 
-    def __init__(self, root: Schema | None) -> None:
+
+class _Resolver:
+    """Looks at so many parts of a schema, and passes over the others.
+
+    `view` says what of each part is looked at.
+    """
+
+    def __init__(
+        self, root: Schema | None, view: Callable[[Schema], Schema] = lambda schema: schema
+    ) -> None:
         self._root = root or {}
         self._left = _MAX_PARTS
+        self._view = view
+        self._views: dict[int, tuple[Schema, Schema]] = {}  # by `id` of the first, which it keeps
+        self._targets: dict[str, Any] = {}
 
     def resolved(self, schema: Schema) -> Schema:
-        whole = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
-        for part in self._parts(schema):
-            _add(whole, self.resolved(part))
-        return whole
+        parts: dict[int, Schema] = {}
+        self._collect(schema, parts)
+        return _merged([self._viewed(part) for part in parts.values()])
 
     def alternatives(self, schema: Schema) -> Iterator[Schema]:
         whole = self.resolved(schema)
@@ -118,30 +165,56 @@ class _Resolver:
         common = {name: value for name, value in whole.items() if name not in _UNION}
         if union is None:
             yield common
-        for one in self._dicts(union or ()):
-            yield from self.alternatives({**common, **one})
+        for one in self._dicts(union or (), len(common)):
+            yield from self.alternatives({**common, **self._viewed(one)})
 
-    def _parts(self, schema: Schema) -> Iterator[Schema]:
+    def _collect(self, schema: Schema, parts: dict[int, Schema]) -> None:
+        """Adds `schema` and all that must hold with it, each once."""
+        if id(schema) in parts:
+            return
+        parts[id(schema)] = schema
         every = schema.get("allOf")
-        target = _target(schema.get("$ref"), self._root)
-        return self._dicts([target, *(every if isinstance(every, list) else ())])
+        target = self._target(schema.get("$ref"))
+        held = every if isinstance(every, list) else ()
+        for part in self._dicts(chain([] if target is None else [target], held)):
+            self._collect(part, parts)
 
-    def _dicts(self, parts: Sequence[Any]) -> Iterator[Schema]:
+    def _viewed(self, schema: Schema) -> Schema:
+        if id(schema) not in self._views:
+            self._views[id(schema)] = schema, self._view(schema)
+        return self._views[id(schema)][1]
+
+    def _target(self, reference: object) -> Any:
+        if not isinstance(reference, str):
+            return None
+        if reference not in self._targets:
+            self._targets[reference] = _target(reference, self._root)
+        return self._targets[reference]
+
+    def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
+        """The parts that are schemas; `keys` more are copied with each."""
         for part in parts:
-            if isinstance(part, dict) and self._left:
-                self._left -= 1
+            if self._left <= 0:
+                return
+            is_schema = isinstance(part, dict)
+            self._left -= 1 + (keys + len(part) if is_schema else 0) // _MAX_KEYS
+            if is_schema:
                 yield part
 
 
-def _add(whole: dict[str, Any], part: Schema) -> None:
-    for name, value in part.items():
-        known = whole.get(name)
-        if name == "properties" and isinstance(known, dict) and isinstance(value, dict):
-            whole[name] = {**value, **known}
-        elif name == "required":
-            whole[name] = sorted(names(known) | names(value))
-        else:
+def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
+    """All that these say; of two that say different things, the first."""
+    whole: dict[str, Any] = {}
+    for name, value in chain.from_iterable(part.items() for part in parts):
+        if name not in _PARTS:
             whole.setdefault(name, value)
+    named = [one for part in parts if isinstance(one := part.get("properties"), dict)]
+    if len(named) > 1 and isinstance(whole["properties"], dict):
+        whole["properties"] = dict(chain.from_iterable(one.items() for one in reversed(named)))
+    if any("required" in part for part in parts[1:]):
+        needed = frozenset[str]().union(*(names(part.get("required")) for part in parts))
+        whole["required"] = sorted(needed)
+    return whole
 
 
 def _target(reference: object, root: Schema) -> Any:

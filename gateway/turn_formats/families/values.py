@@ -6,32 +6,29 @@ that is not of the type it should have: the client sees then what the model wrot
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import msgspec
 
 from gateway.turn_formats.families.python_literal import as_json
-from gateway.turn_formats.families.schemas import type_names, types_of
+from gateway.turn_formats.families.schemas import type_names
 from gateway.turn_formats.families.strings import string
 from gateway.turn_formats.json_scanner import JsonScanner
-from gateway.turn_formats.turn_format import Schema
 
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 
 
-def typed(text: str, schema: Schema | None, root: Schema | None = None) -> str:
-    """What a model wrote without quotes, as JSON of the type that `schema` says.
-
-    `root` is the schema in which references are looked up.
-    """
-    types = types_of(schema, root)
+def typed(text: str, types: Set[str]) -> str:
+    """What a model wrote without quotes, as JSON of one of these types."""
     written = _as_json(text.strip())
     if not types or ("string" in types and not (written == "null" and "null" in types)):
         return string(text)
     return written if _types(written) & types else string(text)
 
 
-def is_text(schema: Schema | None, root: Schema | None = None) -> bool:
-    """Whether a value of `schema` is a string, whatever is written."""
-    return types_of(schema, root) in ({"string"}, frozenset())
+def is_text(types: Set[str]) -> bool:
+    """Whether a value of these types is a string, whatever is written."""
+    return types <= {"string"}
 
 
 def _as_json(text: str) -> str:
