@@ -146,13 +146,9 @@ class GenerationRequest:
 
     @property
     def size(self) -> int:
-        """How much work it is to admit, in characters.
-
-        What is marked is rendered again, and the form is written for each prompt.
-        """
+        """How much work it is to admit, in characters: what is marked is rendered again."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
-        written = self.form.text_size * len(self.prompts)
-        return sum(map(size_of, self.prompts)) + marked + written
+        return sum(map(size_of, self.prompts)) + marked + self.form.text_size
 
 
 @dataclass(frozen=True, slots=True)
