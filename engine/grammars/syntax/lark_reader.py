@@ -19,6 +19,7 @@ from engine.grammars.syntax.expression import (
     EMPTY,
     All,
     AnyOf,
+    Chars,
     Expression,
     Repeat,
     Rule,
@@ -33,7 +34,7 @@ from engine.grammars.syntax.lark_terminals import COMMON, of_regex, of_text, ran
 from engine.grammars.syntax.recursion import regular_rules, with_loops
 
 MAX_CHARS = 1 << 13  # of a grammar
-MAX_SIZE = 4000  # characters' places in the expression
+MAX_SIZE = 4000  # places of characters and ranges of them, in the expression
 START = "start"
 _IGNORED = "%ignore"
 _TOKEN = re.compile(
@@ -95,6 +96,8 @@ class _Inlined:
             if part.name not in self._sizes:
                 self._sizes[part.name] = self._size(self._rules[part.name])
             return self._sizes[part.name]
+        if isinstance(part, Chars):  # each is written out in each of its places
+            return 1 + len(part.ranges) + len(part.spelled)
         return 1 + sum(map(self._size, parts_of(part)))
 
     def _inlined(self, part: Expression) -> Expression:

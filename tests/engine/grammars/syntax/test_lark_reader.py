@@ -98,6 +98,7 @@ NOT_HELD = {
     "start: x{A}\nA: /a/": "is not read",
     f'start: "{"a" * MAX_CHARS}"': "more than 8192 characters",
     "start: " + "(" * 4000 + '"a"' + ")" * 4000: "nested too deeply",
+    "start: " + "A " * 500 + "\nA: /[acegikmoqsuwy]/": "it is too large",
     "start: a0\n" + "".join(f"a{n}: a{n + 1} a{n + 1}\n" for n in range(40)) + 'a40: "x"': (
         "it is too large"
     ),
