@@ -12,6 +12,7 @@ Does not know: which names mean something.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from gateway.errors import BadRequest
@@ -27,7 +28,11 @@ def check_all_names(spelled: bytes | bytearray) -> None:
 def name_given_twice(spelled: bytes | bytearray) -> str:
     """The name that the object which valid JSON is has most often."""
     names: list[str] = [name for name, _ in _read(spelled, list)]
-    return max(names, key=names.count)
+    return _most_often(names)
+
+
+def _most_often(names: list[str]) -> str:
+    return Counter(names).most_common(1)[0][0]
 
 
 def given_twice(name: str) -> BadRequest:
@@ -40,7 +45,7 @@ def given_twice(name: str) -> BadRequest:
 def _once(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        raise given_twice(max(names, key=names.count))
+        raise given_twice(_most_often(names))
 
 
 def _read(spelled: bytes | bytearray, objects: Any) -> Any:

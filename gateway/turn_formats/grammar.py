@@ -43,6 +43,7 @@ class GrammarText:
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
         self._once: dict[str, str] = {}
+        self._roots: dict[str, Any] = {}  # tools' schemas that refer to more than definitions
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
@@ -108,8 +109,11 @@ class GrammarText:
     def value(self, tool: ToolSpec, schema: Schema) -> str:
         """A JSON value of one of the tool's parameters; it may refer to what the tool defines."""
         root: Mapping[str, Any] = tool.parameters or {}
-        if _refers_elsewhere(schema) or _refers_elsewhere(root):
-            whole = {_DEFINED[0]: {_ROOT: _rebased(root)}, **_rebased(schema)}
+        if tool.name not in self._roots:
+            self._roots[tool.name] = _rebased(root) if _refers_elsewhere(root) else None
+        rebased = self._roots[tool.name]
+        if rebased is not None:
+            whole = {_DEFINED[0]: {_ROOT: rebased}, **_rebased(schema)}
         else:
             whole = {**{key: root[key] for key in _DEFINED if key in root}, **schema}
         return self.json(_of_tool(tool, whole), strict=tool.strict)

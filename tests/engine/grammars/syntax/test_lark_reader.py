@@ -96,9 +96,9 @@ NOT_HELD = {
     'start: "ab".."c"': "is no range",
     'start: "\\q"': "the escape",
     "start: x{A}\nA: /a/": "is not read",
-    f'start: "{"a" * MAX_CHARS}"': "more than 8192 characters",
-    "start: " + "(" * 4000 + '"a"' + ")" * 4000: "nested too deeply",
-    "start: " + "A " * 500 + "\nA: /[acegikmoqsuwy]/": "it is too large",
+    f'start: "{"a" * MAX_CHARS}"': "more than 1024 characters",
+    "start: " + "(" * 480 + '"a"' + ")" * 480: "nested too deeply",
+    "start: " + "A " * 300 + "\nA: /[acegikmoqsuwy]/": "it is too large",
     "start: a0\n" + "".join(f"a{n}: a{n + 1} a{n + 1}\n" for n in range(40)) + 'a40: "x"': (
         "it is too large"
     ),
