@@ -425,7 +425,7 @@ def test_a_body_in_chunks_is_counted(served: Served, engine: FakeEngine) -> None
         assert read_answer(connection).status == 200
 
 
-@pytest.mark.parametrize("times", [1, 100_000])
+@pytest.mark.parametrize("times", [1, 10_000])
 def test_an_error_quotes_no_more_than_fits_into_it(served: Served, times: int) -> None:
     tag = {"type": "const_string", "value": "a", "unknown" * times: 1}
     answer = post(served, CHAT, chat(response_format={"type": "structural_tag", "format": tag}))
