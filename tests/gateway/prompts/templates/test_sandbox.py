@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,10 @@ LINES = "a\n" * 40
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
-        patched.setattr(meter, "MOST_CHARS", CHARS)
-        patched.setattr(meter, "MOST_VALUES", VALUES)
-        patched.setattr(meter, "_MOST_WRITTEN", 2 * CHARS)
-        yield
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "MOST_CHARS", CHARS)
+    monkeypatch.setattr(meter, "MOST_VALUES", VALUES)
+    monkeypatch.setattr(meter, "_MOST_WRITTEN", 2 * CHARS)
 
 
 def render(source: str, **given: Any) -> str:
