@@ -26,7 +26,7 @@ class ListedCommand(TyperCommand):
         self._function = help
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """What it says of itself, of which only a list has need."""
+        """Its summary, of which only a list has need."""
         self.help = summary_of(self._function)
         return super().get_short_help_str(limit)
 

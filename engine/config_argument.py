@@ -1,4 +1,4 @@
-"""How the engine's process begins: with its config as the one argument, in JSON.
+"""The start of the engine's process: its config is the one argument, in JSON.
 
 Knows: limits of a process, its log, how a config is read. Does not know: what a config means.
 """

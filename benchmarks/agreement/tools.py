@@ -36,7 +36,7 @@ class Workload:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What every request says of its answer, so that all tools ask for the same."""
+        """The fields of every request about its answer, so that all tools ask for the same."""
         return {"max_completion_tokens": self.output_tokens, "ignore_eos": True, **self.body}
 
 

@@ -151,6 +151,6 @@ def _role(settings: ClusterSettings, number: int) -> Role:
 
 
 def _blocks_of(settings: ClusterSettings, number: int) -> str:
-    """Where an engine's blocks are on disk."""
+    """The directory of an engine's blocks on disk."""
     blocks = Path(settings.engine.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
     return str(blocks.with_name(f"{blocks.name}-{number}").absolute())

@@ -27,13 +27,13 @@ class RayMachine:
 
 
 def needs(settings: ClusterSettings) -> dict[str, float]:
-    """What an engine needs of its machine, by Ray's names."""
+    """The resources that an engine needs of its machine, by Ray's names."""
     each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
     return {resource: count for resource, count in each.items() if count}
 
 
 def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
-    """What one engine needs that no machine has; None: there is room for one."""
+    """The resource that one engine needs and no machine has; None: there is room for one."""
     for resource, count in needs(settings).items():
         most = max((one.resources.get(resource, 0.0) for one in machines), default=0.0)
         if most < count:

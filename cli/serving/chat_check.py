@@ -26,7 +26,7 @@ class TemplateFound:
 
 @dataclass(frozen=True, slots=True)
 class Chats:
-    """How a model is chatted with. Without a template that is used, chats are refused."""
+    """A model's chat templates and formats. Without a template that is used, chats are refused."""
 
     templates: list[TemplateFound]
     tools: str | None  # the format of calls, as --tool-format names it

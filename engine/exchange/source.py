@@ -43,7 +43,7 @@ class Askers(Protocol):
     """The engines that ask for blocks, as `BlockServer` knows them."""
 
     def take(self) -> list[Asked | Gone]:
-        """What has come since the last call."""
+        """Return the events that have come since the last call."""
         ...
 
     def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:

@@ -50,7 +50,7 @@ class GrammarCache:
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
-        """What has come, or will come, of the flow's own grammar; nothing that is worn."""
+        """Return the flow's own compilation, under way or ended; never a worn one."""
         kept = self._flows.get(flow)
         found = None if kept is None else kept.grammars.get(grammar)
         if kept is None or found is None:

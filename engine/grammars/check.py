@@ -1,4 +1,4 @@
-"""What a grammar is checked for: it compiles over the model's tokens, and can be followed.
+"""The check of a grammar: it compiles over the model's tokens, and can be followed.
 
 Whatever the engine would do with it is done here first, in a process that may run out of time, of
 memory or of its stack (`check_process.py`).
@@ -34,7 +34,7 @@ _NO_TOKENS = "no tokenizer - can't validate "  # the library's warning for `<[id
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What the library is to compile, or what is wrong with a grammar."""
+    """The outcome of a check: what the library is to compile, or what is wrong."""
 
     text: str = ""
     error: str = ""
@@ -98,7 +98,7 @@ def _some_token(mask: bytes, chance: random.Random) -> int | None:
 
 
 def _whose(message: str, text: str) -> str:
-    """Which schema of a grammar's a message is about, by its `$comment`; "" where none says."""
+    """Name the schema that a message is about, by its `$comment`; "" where none says."""
     place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
     if place is None or len(grammars) > 1:  # else the place may be in any of them
         return ""

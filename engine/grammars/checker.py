@@ -125,8 +125,10 @@ class GrammarChecker:
         self._leave()
 
     def check(self, grammar: Grammar) -> Checked:
-        """What the library is to compile; raises InvalidGrammar, and EngineFailure where the check
-        itself is broken."""
+        """Return what the library is to compile.
+
+        Raises InvalidGrammar, and EngineFailure where the check itself is broken.
+        """
         answer = self._answer(msgspec.json.encode(grammar) + b"\n")
         if answer.error:
             raise InvalidGrammar(f"the {_NAMES[grammar.kind]} cannot be used: {answer.error}")

@@ -35,7 +35,7 @@ class CompiledGrammar:
 
 @dataclass(slots=True)
 class Compilation:
-    """What comes of a grammar; a thread that compiles it sets one or the other, once."""
+    """The outcome of compiling a grammar; the thread that compiles sets one or the other, once."""
 
     grammar: CompiledGrammar | None = None
     error: EngineError | None = None

@@ -75,7 +75,7 @@ class RankLeft(AnotherRankIsGone, RuntimeError):
 
 
 class Peers(Protocol):
-    """What ranks exchange over peer memory. None or False: it does not fit there."""
+    """The exchange of ranks over peer memory. None or False: it does not fit there."""
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
         """The sum over all ranks of what is (T, H) of `dtype`, or in parts, for its reader."""

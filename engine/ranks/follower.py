@@ -51,7 +51,7 @@ LOOK_S = 0.5  # between looks at a disk that is asked for nothing, whose process
 
 @dataclass(frozen=True, slots=True)
 class RankParts:
-    """What a rank is made of, once it is ready."""
+    """The parts of a rank that is ready."""
 
     runner: Runner
     mover: BlockMover

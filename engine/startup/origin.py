@@ -27,7 +27,7 @@ NUMERICS_VERSION = 9
 
 
 def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:
-    """Of several ranks, the first one reads all weights for their digest."""
+    """The origin of blocks; of several ranks the first one reads all weights to digest them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),

@@ -75,7 +75,7 @@ class FinishedChoice:
 
     @property
     def work(self) -> int:
-        """How much work it is to spell it, in characters to be tokenised."""
+        """The work of spelling it, in characters to be tokenised."""
         scored = 0 if self.prompt is None else self.prompt.work
         logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
         said = sum(map(_size_of, self.pieces)) + len(self.token_ids)

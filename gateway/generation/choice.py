@@ -39,14 +39,14 @@ class ScoredPrompt(Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes a packed one takes, beside the ids that it shares with others."""
+        """The bytes of a packed one, without the ids that it shares with others."""
         if isinstance(self.logprobs, PackedLogprobs):
             return self.logprobs.nbytes
         return sum(map(packed_bytes, self.logprobs))
 
     @property
     def work(self) -> int:
-        """How much work it is to spell it, in characters to be tokenised."""
+        """The work of spelling it, in characters to be tokenised."""
         return len(self.token_ids) + self.nbytes
 
     def packed(self) -> ScoredPrompt:

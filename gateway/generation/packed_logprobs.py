@@ -16,7 +16,7 @@ _EACH = 20  # bytes, beside the likeliest: float64, int32, int64
 
 
 def packed_bytes(found: TokenLogprobs) -> int:
-    """How many bytes of `PackedLogprobs` one takes."""
+    """Count the bytes of `PackedLogprobs` that one takes."""
     return _EACH + len(found.top_ids) + len(found.top_values)
 
 
@@ -33,7 +33,7 @@ class PackedLogprobs(Sequence[TokenLogprobs]):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take."""
+        """The bytes that they take."""
         return _EACH * len(self) + len(self._top_ids) + len(self._top_values)
 
     def extend(self, found: Iterable[TokenLogprobs]) -> None:

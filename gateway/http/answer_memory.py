@@ -1,4 +1,4 @@
-"""How many bytes of answers are held for their clients: of each, of a tenant's, and of all.
+"""Bounds on the bytes of answers held for their clients: of each, of a tenant's, and of all.
 
 Nobody waits for room: who generates an answer never does. Beyond a bound the longest answer of the
 tenant with the most is cut off, so that nobody loses his for what another tenant holds.
@@ -44,7 +44,7 @@ class AnswerMemory:
         self._open: dict[str | None, set[HeldAnswer]] = {}  # those that hold something
 
     def __len__(self) -> int:
-        """How many bytes are held now."""
+        """The bytes that are held now."""
         return self._total
 
     def count(self, answer: HeldAnswer, more: int) -> None:

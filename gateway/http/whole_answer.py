@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class GatheredAnswers(AnswerMemory):
-    """What is held of the whole answers of one server. For one event loop."""
+    """The memory of one server's whole answers. For one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class GatheredAnswers(AnswerMemory):
 
 
 class Gathered:
-    """What is held of one whole answer. `size`: bytes."""
+    """The memory of one whole answer. `size`: bytes."""
 
     def __init__(self, memory: AnswerMemory, running: RunningRequest) -> None:
         self.size = 0
@@ -74,7 +74,7 @@ def let_gather(scope: Scope, memory: AnswerMemory) -> None:
 
 
 def gathered(scope: Scope) -> Gathered:
-    """What is held of the whole answer of this scope, until its request is over."""
+    """The memory of this scope's whole answer, until its request is over."""
     memory: AnswerMemory | None = scope.get(_KEY)
     if memory is None:  # of a server that does not bound it
         memory = GatheredAnswers(Bounds())
@@ -82,7 +82,7 @@ def gathered(scope: Scope) -> Gathered:
 
 
 def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
-    """What is held of a request's whole answer; `memory` has it all back when that is over."""
+    """The memory of a request's whole answer, given back to `memory` when that is over."""
     answer = Gathered(memory, running)
     running.at_end.callback(answer.release)
     return answer

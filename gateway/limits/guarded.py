@@ -31,7 +31,7 @@ _MAX_DEBTS = 64  # of a tenant, each under a name
 
 
 class _Uncharged(NamedTuple):
-    """What Redis is to settle; it may have done so if it `was_asked`."""
+    """A charge that Redis is to settle; it may have done so if it `was_asked`."""
 
     hold: Hold
     used: Amount

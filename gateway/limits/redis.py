@@ -34,7 +34,7 @@ _RENEWED_AT_ONCE = 500
 
 
 class Owed(NamedTuple):
-    """What was admitted while Redis was away. Under its name it is counted once."""
+    """A debt: tokens admitted while Redis was away. Under its name it is counted once."""
 
     name: str = ""  # "": it has not been sent
     requests: int = 0

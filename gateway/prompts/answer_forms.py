@@ -110,7 +110,7 @@ class AnswerForms:
         return partial(_having_read, make, opened) if opened else make
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
-        """What the answer must follow; None where it is free. `prompt` is None for no chat.
+        """Return the grammar of the answer; None where it is free. `prompt` is None for no chat.
 
         BadRequest where it is too long, to write or to be sent with each choice.
         """
@@ -136,7 +136,7 @@ class AnswerForms:
         return Grammar("lark", lark)
 
     def _resumed(self, grammar: Grammar, prompt: str) -> Grammar:
-        """What follows the end of a `prompt`, which may be within a thought."""
+        """The grammar of what follows the end of a `prompt`, which may be within a thought."""
         if self.tools is None:
             return grammar
         turn = _as_lark(grammar)

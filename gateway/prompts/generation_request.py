@@ -104,7 +104,7 @@ class AnswerForm:
 
     @property
     def text_size(self) -> int:
-        """How much work it is to write `text` as the engine takes it, in characters."""
+        """Count the work of writing `text` as the engine takes it, in characters."""
         match self.text:
             case None:
                 return 0
@@ -186,7 +186,7 @@ class AdmittedRequest:
 
     @property
     def sharing(self) -> int:
-        """How many choices find in the cache what one of them computed: 1 without the cache."""
+        """The choices that find in the cache what one of them computed: 1 without the cache."""
         return self.choices if self.generates[0].use_cache else 1
 
     @property

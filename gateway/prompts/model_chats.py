@@ -1,4 +1,4 @@
-"""How a model is chatted with: its tokenizer, its chat template and the formats of its answers.
+"""A model's tokenizer, its chat template and the formats of its answers.
 
 Knows: the model's directory, and what the operator says in place of it.
 """
@@ -15,7 +15,7 @@ from gateway.prompts.tokenizer import Tokenizer
 
 
 class ModelChats(NamedTuple):
-    """What a start finds. Without a template chats are refused."""
+    """The chats of a model at a start. Without a template they are refused."""
 
     tokenizer: Tokenizer
     template: ChatTemplate | None

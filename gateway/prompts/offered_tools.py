@@ -47,7 +47,7 @@ class PassedOver(Struct, frozen=True):
 
 
 class FreeFormat(Struct, frozen=True, kw_only=True):
-    """What the text for a tool may be. A grammar is shown to the model."""
+    """The form of a tool's text. A grammar is shown to the model."""
 
     type: Literal["text", "grammar"]
     syntax: Literal["lark", "regex"] | None = None
@@ -59,7 +59,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
         return self._pattern()[0]
 
     def not_held(self, where: str) -> Iterator[PassedOver]:
-        """What the answer says where calls are not held to the grammar of the tool at `where`."""
+        """Say of the tool at `where` that calls are not held to its grammar, if so."""
         pattern, why = self._pattern()
         if self.type == "grammar" and pattern is None:
             yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)

@@ -1,4 +1,4 @@
-"""What the operator says of chats, and variables of chat templates, which requests give too.
+"""The operator's settings of chats, and variables of chat templates, which requests give too.
 
 It loads no library of templates: `ratoon serve` reads a flag by it before anything else is loaded.
 """

@@ -140,7 +140,7 @@ class StructuralTag(Struct, frozen=True):
 
 
 def _count(part: Format) -> int:
-    """How many parts and triggers there are in it, itself among them."""
+    """Count the parts and triggers in it, itself among them."""
     match part:
         case Sequence_(elements) | Or(elements):
             return 1 + sum(map(_count, elements))

@@ -81,7 +81,7 @@ class ToolFormat(Protocol):
         """Reads a turn in which these tools may be called."""
 
     def opened(self, prompt: str) -> str:
-        """What of the turn a rendered prompt has begun, which the parser must have read first."""
+        """The beginning of the turn in a rendered prompt, which the parser must have read first."""
 
     def resumed(self, turn: str, prompt: str) -> str:
         """The rest of turns of the grammar `turn`, where a prompt ends within a thought."""

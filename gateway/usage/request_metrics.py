@@ -124,7 +124,7 @@ class RequestMetrics:
         )
 
     def worked(self) -> TokenCounts:
-        """What the engine has computed, as far as is known, for usage and limits to count.
+        """The engine's computed tokens, as far as they are known, for usage and limits to count.
 
         That is by every choice, also of a prompt that they share: not all of it is found again.
         """

@@ -36,7 +36,7 @@ def weather(city: str, days: int) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """Where a framework finds the gateway."""
+    """The address of the gateway, as a framework is given it."""
 
     url: str
     key: str

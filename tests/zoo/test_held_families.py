@@ -47,7 +47,7 @@ ASKS = {
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """What families of one tokenizer share."""
+    """The parts that families of one tokenizer share."""
 
     tokenizer: Tokenizer
     walker: Walker
@@ -105,7 +105,7 @@ class Chats:
         )
 
     def answer(self, asked: Mapping[str, Any]) -> list[Piece]:
-        """What a model that is held to what is asked for says."""
+        """The answers of a model that is held to what is asked for."""
         request = _request(ASKED, asked)
         prompt = self.prompt(request).text
         grammar = self.forms.grammar(request.form, prompt)
@@ -116,7 +116,7 @@ class Chats:
         return read(parser(), [self.shared.tokenizer.decode(ids, skip_special_tokens=False)])
 
     def next_prompt(self, turns: list[dict[str, Any]], asked: Mapping[str, Any]) -> str:
-        """What follows the question, in a prompt with more turns."""
+        """The part of a prompt with more turns that follows the question."""
         shown = self.prompt(_request([*ASKED, *turns], asked)).text
         return shown[shown.rindex(ASKED[-1]["content"]) :]
 

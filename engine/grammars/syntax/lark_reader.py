@@ -76,7 +76,7 @@ class _Inlined:
         self._sizes: dict[str, int] = {}
 
     def whole(self, name: str) -> Expression:
-        """What the rule has; raises UnsoundGrammar where that is not regular, or too much."""
+        """Return a rule with others put in; UnsoundGrammar if not regular, or too much."""
         if name not in self._rules:
             raise UnsoundGrammar(f"there is no `{name}`")
         if name not in self._regular:
@@ -121,7 +121,7 @@ class _Reader:
         self._ignored: list[Expression] = []
 
     def rules(self) -> dict[str, Expression]:
-        """What each rule and terminal has, and what the whole is as `start`."""
+        """Read the body of each rule and terminal; the whole is `start`."""
         found: dict[str, Expression] = {}
         while self._at < len(self._tokens):
             if self._take("line"):

@@ -58,7 +58,7 @@ COMMON = {
 
 
 def of_text(spelled: str, flags: str) -> Expression:
-    """What a quoted text has; with the flag `i` in either case."""
+    """Read a quoted text; with the flag `i` in either case."""
     text = _unescaped(spelled)
     if not flags:
         return literal(text)
@@ -88,7 +88,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def of_regex(regex: str, flags: str) -> Expression:
-    """What a regular expression has, in which `.` is all but a new line."""
+    """Read a regular expression, in which `.` is all but a new line."""
     if "x" in flags or "m" in flags:
         raise UnsoundGrammar(f"the flags `{flags}` of a regular expression are not read")
     if ("i" in flags or _EITHER_CASE.search(regex)) and _WIDE.search(regex):

@@ -46,7 +46,7 @@ class McpToolUseBlock(HostedUse, frozen=True, kw_only=True, tag="mcp_tool_use"):
 
 
 class HostedResult(HostedBlock, frozen=True, kw_only=True):
-    """What a call returned."""
+    """The result of a call."""
 
     tool_use_id: str = ""
     content: Any = None
@@ -54,7 +54,7 @@ class HostedResult(HostedBlock, frozen=True, kw_only=True):
 
 
 class WebSearchBlock(HostedResult, frozen=True, kw_only=True, tag="web_search_tool_result"):
-    """What a search in the web found."""
+    """The result of a search in the web."""
 
 
 class WebFetchBlock(HostedResult, frozen=True, kw_only=True, tag="web_fetch_tool_result"):
@@ -62,25 +62,25 @@ class WebFetchBlock(HostedResult, frozen=True, kw_only=True, tag="web_fetch_tool
 
 
 class CodeExecutionBlock(HostedResult, frozen=True, kw_only=True, tag="code_execution_tool_result"):
-    """What a program wrote."""
+    """The output of a program."""
 
 
 class BashBlock(HostedResult, frozen=True, kw_only=True, tag="bash_code_execution_tool_result"):
-    """What a command wrote."""
+    """The output of a command."""
 
 
 class TextEditorBlock(
     HostedResult, frozen=True, kw_only=True, tag="text_editor_code_execution_tool_result"
 ):
-    """What became of a file."""
+    """The outcome of a change to a file."""
 
 
 class ToolSearchBlock(HostedResult, frozen=True, kw_only=True, tag="tool_search_tool_result"):
-    """Which tools a search found."""
+    """The tools that a search found."""
 
 
 class McpToolResultBlock(HostedResult, frozen=True, kw_only=True, tag="mcp_tool_result"):
-    """What a server of MCP returned."""
+    """The result from an MCP server."""
 
 
 class ContainerUploadBlock(HostedBlock, frozen=True, kw_only=True, tag="container_upload"):
@@ -124,13 +124,13 @@ def is_passed_over(block: object, shown: frozenset[str]) -> bool:
 
 
 def passed_over(block: HostedBlock, where: str) -> PassedOver:
-    """What the answer says of a block that is not shown."""
+    """Say of a block that it is not shown."""
     reason = _NO_FILES if isinstance(block, ContainerUploadBlock) else _NOT_THERE
     return PassedOver(where, str(type(block).__struct_config__.tag), reason)
 
 
 def result_text(block: HostedResult) -> str:
-    """What a call returned, as text: JSON, but where all of it is text."""
+    """Spell the result of a call: as JSON, unless all of it is text."""
     content = _readable("" if block.content is None else block.content, _DEEP)
     if isinstance(content, str):
         return content

@@ -91,7 +91,7 @@ def _blocks(turn: InputMessage, place: int) -> Iterator[_Placed]:
 
 
 def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
-    """What the assistant says, with what hosted tools returned meanwhile."""
+    """Yield the assistant's messages, and between them the results of hosted tools."""
     shown = shown_calls([block for block, _ in blocks])
     kept = [one for one in blocks if not is_passed_over(one.block, shown)]
     if not kept and blocks:

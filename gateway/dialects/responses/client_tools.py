@@ -112,7 +112,7 @@ def client_tool(kind: str, environment: Mapping[str, Any] | None) -> ClientTool 
 
 
 def asked_of(kind: ClientKind, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call's item says is to be done, of arguments as the model wrote them."""
+    """Read the action of a call's item from arguments as the model wrote them."""
     match kind:
         case "local_shell":
             said = {"type": "exec", "env": {}, **arguments}
@@ -148,7 +148,7 @@ def arguments_in(item: Item) -> dict[str, Any]:
 
 
 def output_text(item: Item) -> str:
-    """What a call returned, as the model is shown it."""
+    """Spell the result of a call as the model is shown it."""
     if isinstance(item.output, str):
         return item.output
     if item.output is None:

@@ -43,7 +43,7 @@ class HostedCall(NamedTuple):
 
 
 def hosted_call(item: Item) -> HostedCall | None:
-    """What an item says was called; None where it does not say what came of it."""
+    """Read the call in an item; None where the item has no result of it."""
     match item.type:
         case "code_interpreter_call" if item.outputs is not None:
             logs = (str(one.get("logs") or one.get("url") or "") for one in item.outputs)

@@ -100,7 +100,7 @@ class _Metered(NodeTransformer):
         return node if node.ctx != "load" or _is_constant(node) else _filtered(node, WHOLE)
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:
-        """What is compared with a constant alone is looked at no deeper than that."""
+        """Bound comparisons; one with a constant alone looks no deeper than that."""
         self.generic_visit(node)
         compared = [node.expr, *(one.expr for one in node.ops)]
         if len(compared) > 2 or not any(map(_is_constant, compared)):

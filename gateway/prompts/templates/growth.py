@@ -1,4 +1,4 @@
-"""How long the results of filters, methods and operators would be that can make much of little.
+"""Sizes of results, looked at before filters, methods and operators make much of little.
 
 Each is asked before it runs: TooMuchWork where the result would be too long. What is not listed
 gives no more than about what it was given.
@@ -164,7 +164,7 @@ def _check_bits(bits: int) -> None:
 
 
 def as_list(value: Any) -> Any:
-    """What a filter such as `map` gives, as a list, whose size is known."""
+    """Make a list, whose size is known, of what a filter such as `map` gives."""
     if not isinstance(value, Iterator):
         return value
     items = []

@@ -1,4 +1,4 @@
-"""How much a rendering has done, and how large what it works with is.
+"""The meter of a rendering: its work, and the size of its values.
 
 Knows: steps, processor time, characters and values. Does not know: templates.
 """

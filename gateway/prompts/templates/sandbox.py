@@ -200,7 +200,7 @@ def _strftime_now(form: str) -> str:
 
 
 def _listed(value: Any) -> Any:
-    """What a filter such as `map` gives, as JSON has it; TypeError for any other thing."""
+    """Make a list for JSON of what a filter such as `map` gives; TypeError for any other thing."""
     if isinstance(value, Iterator):
         return growth.as_list(value)
     raise TypeError(f"{type(value).__name__} is no JSON")

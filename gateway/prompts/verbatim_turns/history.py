@@ -78,7 +78,7 @@ def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
 def _end_of_turn(
     chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
 ) -> Place | None:
-    """Where the turn ends, before the token that says so; None where that cannot be told."""
+    """The end of the turn, before the token that says so; None where that cannot be told."""
     whole = render(_ending(chat, place + 1, asks=False))
     end = _before_end(whole, marks.ends)
     if _begins_with(rendered, end, whole):

@@ -64,7 +64,7 @@ class StateLink:
             return  # away, lost or still full: `fault` and the link say so
 
     def turn_of(self, tenant_id: str | None) -> asyncio.Lock:
-        """What a tenant's large calls hold, one at a time: then no other waits behind many."""
+        """The lock of a tenant's large calls, one at a time: so no other waits behind many."""
         return self._turns.setdefault(tenant_id, asyncio.Lock())
 
     async def command(self, *words: Any, size: int = 0) -> Any:

@@ -34,7 +34,7 @@ class LargeLink(RedisLink):
         self._beside = beside
 
     async def run(self, work: Callable[[], Awaitable[T]], size: int = UNSIZED) -> T:
-        """What `work` on the client gives, in its turn. Raises Unavailable."""
+        """Run `work` on the client, in its turn. Raises Unavailable."""
         async with self._turns:
             # Fails at once while the breaker is open. A Redis whose disk is full refuses PING.
             await self._beside.command("ECHO", "there?")

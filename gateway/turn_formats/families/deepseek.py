@@ -143,7 +143,7 @@ class DeepSeekV31Format(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """As DeepSeek's page on V3.1 has it: the model has learned this text."""
+        """Tell of tools in the text that the model has learned, by DeepSeek's page on V3.1."""
         return _tools_text_v31
 
     def is_in(self, template: str) -> bool:

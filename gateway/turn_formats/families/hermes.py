@@ -55,7 +55,7 @@ class HermesFormat(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """As Qwen2.5's template tells of tools."""
+        """Tell of tools in the text of Qwen2.5's template."""
         return _tools_text
 
     def is_in(self, template: str) -> bool:

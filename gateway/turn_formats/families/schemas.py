@@ -128,7 +128,7 @@ def names(value: object) -> frozenset[str]:
 
 
 def _types_alone(schema: Schema) -> Schema:
-    """As much of a schema as says of which type a value is, however much else it has."""
+    """The keywords of a schema that say a value's type, however many others it has."""
     said = {name: schema[name] for name in ("const", *_PARTS, *_UNION) if name in schema}
     said |= {name: True for name in chain(*_OF_TYPE.values()) if name in schema}
     kind, words = schema.get("type"), schema.get("enum")

@@ -19,7 +19,7 @@ _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 
 
 def typed(text: str, types: Set[str]) -> str:
-    """What a model wrote without quotes, as JSON of one of these types."""
+    """Read a value without quotes as JSON of one of these types."""
     written = _as_json(text.strip())
     if not types or ("string" in types and not (written == "null" and "null" in types)):
         return string(text)

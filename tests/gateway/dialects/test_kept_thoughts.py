@@ -34,7 +34,7 @@ def ask(zoo: ZooGateway, chat: list[Any], **fields: Any) -> Any:
 
 
 def sent_back(message: Any) -> dict[str, Any]:
-    """As a client sends it that forgets thoughts, and spells arguments in its own way."""
+    """A chat of a client that forgets thoughts, and spells arguments in its own way."""
     said = message.to_dict()
     said.pop("reasoning_content", None)
     said.pop("reasoning", None)

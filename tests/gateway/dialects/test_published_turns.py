@@ -129,7 +129,7 @@ def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template
 
 @pytest.mark.parametrize("one", SERVED, ids=str)
 def test_a_chats_next_turn_finds_the_last_one(one: Family, tmp_path: Path) -> None:
-    """Of every family, with thoughts kept."""
+    """Every family's next turn, with thoughts kept."""
     model = model_of(one.name, tmp_path / "model")
     settings = {"default_chat_template_kwargs": KEPT} if one.reasons else {}
     with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:

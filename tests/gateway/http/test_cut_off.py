@@ -215,7 +215,7 @@ def test_a_key_that_ends_while_its_body_is_awaited_lets_nothing_in(
 def test_a_reader_that_takes_nothing_cannot_keep_the_engine_busy(
     served: Served, engine: FakeEngine
 ) -> None:
-    """What it has not read waits for it; the engine does not."""
+    """Unread answers wait for their client; the engine does not."""
     office = Office(served)
     tenant_id = office.tenant()
     issued = office.key(tenant_id)

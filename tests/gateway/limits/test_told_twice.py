@@ -1,4 +1,4 @@
-"""What Redis is told again, because it has not answered, is counted once."""
+"""Charges that Redis is told again, because it has not answered, count once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much work a prompt is: all that it brings counts, though it says nothing."""
+"""The work of a prompt: all that it brings counts, though it says nothing."""
 
 from __future__ import annotations
 

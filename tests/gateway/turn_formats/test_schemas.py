@@ -1,4 +1,4 @@
-"""What a tool's schema says is looked up once, at a cost that its size bounds."""
+"""Types in a tool's schema are looked up once, at a cost that its size bounds."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class PermitsOverRedis(Resource):
 
 
 class WholeAnswers(Resource):
-    """What is held of answers that are sent whole; who has too much is cut off by whoever grows."""
+    """Memory of answers that are sent whole; who has too much is cut off by whoever grows."""
 
     refusals = (AnswerTooLarge, TooManyRequests, Unavailable)
 

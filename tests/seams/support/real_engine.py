@@ -85,7 +85,7 @@ class NotingRunner:
 
 @dataclass(frozen=True)
 class ExchangeAt:
-    """Where others ask this engine for blocks (None: nowhere), and how patient it is itself."""
+    """The address at which others ask this engine for blocks, or None, and its own patience."""
 
     where: str | None = None
     key: LinkKey | None = None

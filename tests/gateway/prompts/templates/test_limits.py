@@ -1,4 +1,4 @@
-"""What is told of a template is what it does with a chat."""
+"""Limits told of a template are those that chats meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What templates may make, with bounds so small that nothing here is too much for jinja2 alone."""
+"""Bounds on what templates make, so small that nothing here is too much for jinja2 alone."""
 
 from __future__ import annotations
 

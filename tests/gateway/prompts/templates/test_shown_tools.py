@@ -57,7 +57,7 @@ def test_what_tells_of_tools_has_marks_and_what_clients_send_has_none(
 
 @pytest.mark.parametrize("one", [*TOLD, *NEVER, family("qwen3")], ids=str)
 def test_the_prompt_is_the_same_whichever_may_be_called(one: Family, tmp_path: Path) -> None:
-    """Of a model that calls; of any other `none` may be asked for, and no more."""
+    """A model that calls; of any other only `none` may be asked for."""
     with zoo_gateway(one, tmp_path) as zoo:
 
         def prompt(choice: Any) -> str:

@@ -65,7 +65,7 @@ async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
 
 @dataclass(frozen=True)
 class OwnCount:
-    """What engines have computed for one request. `is_lost`: perhaps, since one has died.
+    """The tokens that engines have computed for one request. `is_lost`: perhaps, since one died.
 
     `shown`: the same where the choices that share a prompt count as the one of them that computed
     the most of it, which is what an answer says.
