@@ -12,24 +12,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-import msgspec
-
 from engine.link.messages import (
-    Generate,
     Grammar,
     Mark,
-    Priority,
     Welcome,
     pack_token_ids,
 )
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
-from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.misses import LastMisses
-from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
+from gateway.diagnosis.seen import SeenPrompts
 from gateway.errors import BadRequest, Unavailable
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.canonical import canonical_prompt, canonical_request
@@ -46,6 +41,7 @@ from gateway.prompts.generation_request import (
 )
 from gateway.prompts.mark_places import placed_marks
 from gateway.prompts.marker_decoder import MarkerDecoder
+from gateway.prompts.prepared import Prepared, generates_of
 from gateway.prompts.prompt_tokens import (
     INLINE_SIZE,
     PromptContext,
@@ -55,9 +51,7 @@ from gateway.prompts.prompt_tokens import (
 from gateway.prompts.sampling_limits import (
     check_vocabulary,
     least_room,
-    of_choice,
     param_of,
-    within_context,
 )
 from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
@@ -65,27 +59,11 @@ from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
 from gateway.turn_formats.pieces import Piece
 from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.namespace import Namespace
 
 T = TypeVar("T")
 
-# Candidates of all tokens of a request's prompts, and two more of each: they come in one message.
-_MAX_SCORED = 1 << 17
 _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    token_ids: TokenIds
-    path: NamespacePath
-    keys: bytes
-    grammar: Grammar | None
-    tail: str | None  # as in `Tokenised`
-    prefill: str
-    origin: Origin | None
-    seen: SeenPrompt
-    comparison: Comparison | None
-    marks: tuple[Mark, ...]
 
 
 class Admission:
@@ -150,7 +128,7 @@ class Admission:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         work = self._prepare_all(wanted, caller, welcome)
         prepared = await self.off_the_loop(caller, work, wanted.size)
-        generates = _generates(wanted, prepared, caller, welcome.max_model_len, writer)
+        generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
         computed = 1 if generates[0].use_cache else wanted.choices  # times
         prompt_tokens = computed * sum(len(prompt.token_ids) for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
@@ -235,7 +213,7 @@ class Admission:
 
     def _prepare_all(
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
-    ) -> Steps[list[_Prepared]]:
+    ) -> Steps[list[Prepared]]:
         asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
@@ -267,13 +245,13 @@ class Admission:
         welcome: Welcome,
         marks: tuple[Mark, ...],
         grammar: Grammar | None,
-    ) -> _Prepared:
+    ) -> Prepared:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = self._explaining.compared(wanted, prompt, seen, caller, size)
-        return _Prepared(
+        return Prepared(
             token_ids,
             path,
             keys,
@@ -298,57 +276,3 @@ class Admission:
                 f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
                 param="cache_salt",
             )
-
-
-def _generates(
-    wanted: GenerationRequest,
-    prepared: Sequence[_Prepared],
-    caller: Caller,
-    max_model_len: int,
-    writer: str,
-) -> tuple[Generate, ...]:
-    """One for each choice of each prompt, in this order."""
-    _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
-    generates: list[Generate] = []
-    for prompt in prepared:
-        sampling = within_context(wanted, len(prompt.token_ids), max_model_len)
-        if prompt.grammar is not None:
-            sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
-        for choice in range(wanted.choices):
-            generates.append(
-                Generate(
-                    request_id=f"{wanted.request_id}-{len(generates)}",
-                    token_ids=prompt.seen.packed,
-                    namespaces=prompt.path.spans,
-                    block_keys=prompt.keys,
-                    flow=caller.tenant_id,
-                    weight=caller.weight,
-                    priority=_lower(caller.priority, wanted.priority),
-                    sampling=of_choice(sampling, choice),
-                    use_cache=sampling.prompt_logprobs is None,
-                    loads=wanted.loads,
-                    cache_quota=caller.cache.shares,
-                    writer=writer,
-                    marks=prompt.marks,
-                )
-            )
-    return tuple(generates)
-
-
-def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
-    """BadRequest for more log-probabilities of prompts than may come at once."""
-    likeliest = wanted.sampling.prompt_logprobs
-    if likeliest is None:
-        return
-    most = _MAX_SCORED // (likeliest + 2)
-    if prompt_tokens * wanted.choices > most:
-        raise BadRequest(
-            f"the prompts of all choices have {prompt_tokens * wanted.choices} tokens; with "
-            f"{likeliest} log-probabilities of each there may be {most}",
-            code="too_many_logprobs",
-            param="prompt_logprobs",
-        )
-
-
-def _lower(one: Priority, other: Priority) -> Priority:
-    return "batch" if "batch" in (one, other) else "interactive"
