@@ -7,8 +7,10 @@ comes to an end.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import InvalidGrammar
 from engine.grammars.check import checked
@@ -19,7 +21,7 @@ from engine.link.messages import Generate, Grammar
 
 _ENDS, _MARKS = 0.5, 0.7  # how likely one is where it is allowed
 _NUM_AT_RANDOM, _MOST = 12, 2000  # tokens of a text
-_CLOSE, _GO_ON = ';)}]"\n', ' 1a({<*=/."'
+_CLOSE, _GO_ON = (*';)}]"\n', "*/"), (*' 1a({<=*/."',)  # each is one token
 
 
 class Walker:
@@ -65,12 +67,22 @@ class Walker:
         return int(self._random.choice(allowed)) if len(allowed) else None
 
 
+def _allowed_of(
+    letters: Sequence[str], vocabulary: Vocabulary, bits: npt.NDArray[np.uint8]
+) -> list[int]:
+    return [one for (one,) in map(vocabulary.tokens.tokenize_str, letters) if bits[one]]
+
+
 def walked(
-    compilation: Compilation, vocabulary: Vocabulary, end: int, seed: int, close: str = _CLOSE
+    compilation: Compilation,
+    vocabulary: Vocabulary,
+    end: int,
+    seed: int,
+    close: Sequence[str] = _CLOSE,
 ) -> str:
     """A text of the grammar: some tokens at random, then such as bring it to its end.
 
-    `end` is the token of that; `close` are characters that lead there.
+    `end` is the token of that; `close` are texts of one token that lead there.
     """
     chance, constraint, said = random.Random(seed), GrammarConstraint(compilation), list[int]()
     while not constraint.is_over and len(said) < _MOST:
@@ -82,7 +94,7 @@ def walked(
         allowed = np.flatnonzero(bits)
         if len(said) >= _NUM_AT_RANDOM:
             letters = close if chance.random() < 0.7 else _GO_ON
-            few = [one for (one,) in map(vocabulary.tokens.tokenize_str, letters) if bits[one]]
+            few = _allowed_of(letters, vocabulary, bits) or _allowed_of(_GO_ON, vocabulary, bits)
             allowed = np.array(few) if few else allowed
         said.append(int(chance.choice(allowed)))
         constraint.advance(said[-1])
