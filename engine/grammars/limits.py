@@ -18,8 +18,8 @@ CHECK_BYTES = 512 << 20  # of address space, beside the vocabulary, for what com
 # Less than what the engine's own threads have, so that what fits there fits here.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
-# Of the memory of compiled grammars. Masks make one grow by what they newly see; in the worst of
-# twelve kinds it was 51 MB for each of their seconds, in all of an answer.
+# Of the memory of compiled grammars. Masks make one grow by what they newly see: at most 64 MiB for
+# each of their seconds, of the kinds that `benchmarks.engine.grammar_check` has.
 LEAST_BYTES = 100_000  # of one, which has some 80 kB at least, and of one that is refused
 MAX_BYTES = 64 << 20  # of one, before it is compiled anew
 FLOW_BYTES = 256 << 20
