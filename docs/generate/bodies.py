@@ -1,0 +1,129 @@
+"""The pages of routes and their bodies, from the OpenAPI description.
+
+A body is described on the first page that needs it; the other links to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from docs.generate.routes import description
+from docs.generate.table import table
+
+_TENANTS_PATHS = ("/v1/", "/tokenize", "/detokenize")
+
+
+def api_pages() -> dict[str, str]:
+    """Routes and bodies of tenants, and of operators, which link to bodies that tenants have."""
+    described = description()
+    routes = [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    ]
+    theirs = [route for route in routes if route[0].split()[1].startswith(_TENANTS_PATHS)]
+    bodies = _Bodies(described["components"]["schemas"], {})
+    tenants = bodies.page("http-api.md", theirs)
+    return {
+        "http-api.md": tenants,
+        "admin-api.md": bodies.page("admin-api.md", [one for one in routes if one not in theirs]),
+    }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Schemas of bodies, and the page on which each is described."""
+
+    schemas: Mapping[str, Any]
+    pages: dict[str, str]
+
+    def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
+        """The text of a page: its routes, and the bodies that no page before has."""
+        shown = list(dict.fromkeys(_names_in([operation for _, operation in routes])))
+        for body in shown:  # grows while it is read
+            inner = dict.fromkeys(_names_in(self.schemas[body]))
+            shown += [one for one in inner if one not in shown]
+        own = sorted(body for body in shown if self.pages.setdefault(body, name) == name)
+        rows = [(f"`{route}`", *self._cells(operation, name)) for route, operation in routes]
+        parts = ["## Routes", table(("route", "query", "body", "answer"), rows), "## Bodies"]
+        parts += [f"### {body}\n\n{self._body(self.schemas[body], name)}" for body in own]
+        return "\n\n".join(parts)
+
+    def _cells(self, operation: Mapping[str, Any], page: str) -> tuple[str, str, str]:
+        given = operation.get("parameters", [])
+        query = ", ".join(f"`{one['name']}`" for one in given if one["in"] == "query")
+        body = self._content(operation.get("requestBody", {}), page)
+        answers: dict[str, list[str]] = {}
+        for status, answer in operation["responses"].items():
+            if status != "default":
+                answers.setdefault(self._content(answer, page), []).append(status)
+        said = (
+            kind if of == ["200"] else f"{', '.join(of)}: {kind}" for kind, of in answers.items()
+        )
+        return query, body, "; ".join(said)
+
+    def _content(self, said: Mapping[str, Any], page: str) -> str:
+        kinds = []
+        for media, content in said.get("content", {}).items():
+            names = ", ".join(self._link(name, page) for name in _names_in(content))
+            forms = {"application/json": names, "text/event-stream": f"streamed: {names}"}
+            kinds.append(forms.get(media, f"`{media}`"))
+        return "; ".join(kinds)
+
+    def _link(self, name: str, page: str) -> str:
+        of = self.pages[name]
+        return f"[{name}]({'' if of == page else of}#{name.lower()})"
+
+    def _body(self, schema: Mapping[str, Any], page: str) -> str:
+        text = " ".join(schema.get("description", "").split())
+        required = schema.get("required", [])
+        said = [
+            (f"`{name}`" if name in required else f"`{name}?`", self._meaning(one, page))
+            for name, one in schema.get("properties", {}).items()
+        ]
+        lines = [
+            f"- {', '.join(name for name, _ in group)}: {meaning}"
+            for meaning, group in itertools.groupby(said, key=lambda pair: pair[1])
+        ]
+        return "\n\n".join(filter(None, [text, "\n".join(lines)]))
+
+    def _meaning(self, said: Mapping[str, Any], page: str) -> str:
+        """A field's type, and its default where that is not null."""
+        default = said.get("default")
+        kind = self._type(said, page)
+        if "default" in said and default is None:
+            return kind.removesuffix(" or null")
+        is_said = default in (None, "", [], {}) or kind == f"`{default}`"
+        return kind if is_said else f"{kind} (`{default}`)"
+
+    def _type(self, said: Mapping[str, Any], page: str) -> str:
+        if "$ref" in said:
+            return self._link(said["$ref"].rsplit("/", 1)[1], page)
+        if "anyOf" in said:
+            return _either(self._type(one, page) for one in said["anyOf"])
+        if "enum" in said:
+            return _either(f"`{value}`" for value in said["enum"])
+        if isinstance(said.get("type"), list):
+            return _either(said["type"])
+        if said.get("type") == "array":
+            return f"list of {self._type(said.get('items', {}), page)}"
+        if isinstance(said.get("additionalProperties"), dict):
+            return f"object of {self._type(said['additionalProperties'], page)}"
+        return str(said.get("type", "any"))
+
+
+def _either(kinds: Iterable[str]) -> str:
+    """Commas between all but the last: "a, b or null"."""
+    *others, last = dict.fromkeys(kinds)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _names_in(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict) and "$ref" in schema:
+        yield schema["$ref"].rsplit("/", 1)[1]
+    inner = schema.values() if isinstance(schema, dict) else schema
+    for part in inner if not isinstance(schema, str | int | float | None) else ():
+        yield from _names_in(part)

@@ -1,0 +1,50 @@
+"""The OpenAPI description of all routes, made without a server."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.admin.routes import admin_router
+from gateway.composition import DIALECTS
+from gateway.config import Bounds
+from gateway.dialects.dialect import RouteParts
+from gateway.http.app import build_app as build_web_app
+from gateway.http.error_dialect import Dialects
+from gateway.http.health import health_router
+from gateway.prefixes.routes import prefixes_router
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.usage.routes import own_usage_router
+
+_ABSENT: Any = None  # what routes need to answer, and not to be described
+
+
+def description() -> dict[str, Any]:
+    """The OpenAPI description of all routes, as a gateway serves it at /openapi.json."""
+    metrics = GatewayMetrics()
+    nobody: Any = object  # a callable without parameters, where a caller is identified
+    answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))
+    card: Any = SimpleNamespace(name="", engine=_ABSENT)
+    published: Any = SimpleNamespace(namespaces=_ABSENT)
+    parts = RouteParts(answering, card, Bounds(), nobody, _ABSENT, _ABSENT)
+    routers = [
+        *(dialect.router(parts) for dialect in DIALECTS),
+        prefixes_router(parts),
+        own_usage_router(_ABSENT, nobody, time.time),
+        admin_router(
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
+            metrics,
+            nobody,
+            published,
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
+        ),
+        health_router(_ABSENT, lambda: None),
+    ]
+    return build_web_app(routers, metrics, Dialects(*DIALECTS)).openapi()
