@@ -20,7 +20,7 @@ import typer
 from benchmarks.record import emit
 from engine.link.messages import Generate, SamplingParams, Tokens, pack_token_ids
 from engine.link.query_messages import Pin
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.published import filled_up
 from gateway.state.records import EVERYONE

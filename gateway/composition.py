@@ -36,7 +36,6 @@ from gateway.http.health import health_router
 from gateway.http.request_head import UNKNOWN_ROUTE
 from gateway.http.server import Bind
 from gateway.max_connections import OPERATOR, max_connections, open_files_limit
-from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
 from gateway.page.api_docs import api_docs_router
 from gateway.page.files import API, PageFiles
@@ -56,6 +55,7 @@ from gateway.serving_parts import (
 from gateway.state.faults import FaultWatch
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.refusals import LastRefusals
 from gateway.usage.routes import own_usage_router
 
 # That are spoken; the first is the default.

@@ -11,9 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from gateway.limits.limits import Prices
-from gateway.prompts.sampling_defaults import GenerationConfigSource
 from gateway.routing.names import RouterName
+from gateway.tenant_limits import Prices
+
+GenerationConfigSource = Literal["auto", "none"]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,8 +36,7 @@ from engine.errors import (
     RequestRefused,
     cut,
 )
-from gateway.limits.limiter import Reason
-from gateway.limits.limits import RateStatus
+from gateway.tenant_limits import RateStatus, Reason
 
 _MOST_NAMED = 200  # characters of the path to a field, in which a client's own names may be
 

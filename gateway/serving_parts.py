@@ -34,12 +34,11 @@ from gateway.limits.permits import Permits
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.overview.history import History
 from gateway.overview.known import Known, ToldWorker
-from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
 from gateway.overview.siblings import Siblings
 from gateway.page.sessions import Sessions, secret_of
+from gateway.processes.fair_executor import FairExecutor
 from gateway.prompts.admission import Admission
-from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
@@ -52,6 +51,7 @@ from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
 from gateway.state.faults import FaultWatch
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.refusals import LastRefusals
 from gateway.telemetry.tracing import Tracing
 from gateway.tenant_memory import TenantMemory
 from gateway.usage.aggregator import UsageAggregator

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gateway.auth.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.auth.keyring import key_digest
-from gateway.auth.private_file import PrivateFileError
 from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
@@ -28,6 +27,7 @@ from gateway.prompts.sampling_defaults import (
 from gateway.prompts.template_variables import ChatSettings
 from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
 from gateway.state.identity import WrongState
+from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.turn_formats.choose import UnknownToolFormat

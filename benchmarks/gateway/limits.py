@@ -25,7 +25,6 @@ from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Limiter
-from gateway.limits.limits import MAX_RATE, Budget, Limits, Prices, TokenCounts
 from gateway.limits.permits import Permits
 from gateway.limits.redis import RedisLimiter
 from gateway.limits.refusal_throttle import RefusalThrottle
@@ -34,6 +33,7 @@ from gateway.prompts.generation_request import AdmittedRequest, TextRules
 from gateway.state.records import Tenant
 from gateway.state.redis.link import RedisLink, connect
 from gateway.state.sqlite.store import SqliteStore
+from gateway.tenant_limits import MAX_RATE, Budget, Limits, Prices, TokenCounts
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.gateway.redis_server import redis_server
 

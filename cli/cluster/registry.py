@@ -8,10 +8,10 @@ from pathlib import Path
 
 from cli.errors import BadSetting
 from cli.serving.installation import first_start
-from gateway.auth.private_file import PrivateFileError
 from gateway.config import Shared
 from gateway.state.home import STATE_FILE
 from gateway.state.identity import ExpectedState
+from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import EngineRegistry, Store
 

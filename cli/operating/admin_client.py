@@ -23,7 +23,7 @@ from cli.output import print_answer
 from cli.serving.address import ServerAddress, running_server
 from cli.serving.compose import admin_url, base_url
 from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
-from gateway.auth.private_file import PrivateFileError
+from gateway.state.private_file import PrivateFileError
 
 _TIMEOUT_S = 30.0
 _WHERE = "--data-dir or DATA_DIR names the directory of its server"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cli.options.flags import ConfigFlags, field, flag
 from gateway.config import Bounds, GatewayConfig
-from gateway.limits.limits import MAX_PRICE, Prices
+from gateway.tenant_limits import MAX_PRICE, Prices
 from gateway.turn_formats.choose import tool_format_names
 
 PRICES = Prices()

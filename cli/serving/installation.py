@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from cli.errors import BadSetting
 from cli.serving.compose import MAX_SOCKET_BYTES
 from gateway.auth.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
-from gateway.auth.private_file import PrivateFileError
 from gateway.config import Shared
 from gateway.errors import StateDiskFull, StateLost, Unavailable
+from gateway.processes.temp_directory import temp_directory
 from gateway.state.identity import WrongState
+from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
-from gateway.temp_directory import temp_directory
 
 SOCKET_NAME = "engine.sock"
 _SOCKET_NAMES = "engine*.sock*"  # of replicas too, and of heartbeats

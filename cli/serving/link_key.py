@@ -13,7 +13,7 @@ import zmq
 from cli.errors import BadSetting
 from engine.link.address import is_tcp
 from engine.link.tcp.curve import BadLinkKey, read_link_key
-from gateway.auth.private_file import PrivateFileError, create_private
+from gateway.state.private_file import PrivateFileError, create_private
 
 LINK_KEY_NAME = "link.key"
 FLAG = "--link-key-file"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from gateway.backoff import Backoff
+from gateway.processes.backoff import Backoff
 
 ChildName: TypeAlias = str  # "gateway"; all others are engines
 ServingPhase = Literal["serving", "draining", "stopping", "done"]

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from gateway.admin.wire import json_response
 from gateway.errors import BadRequest, Unavailable
+from gateway.http.admin_json import json_response
 from gateway.http.openapi import described
 from gateway.state.records import AuditEntry
 from gateway.state.store import AUDIT_KEPT, AuditLog

@@ -13,13 +13,12 @@ from engine.errors import EngineError
 from gateway.admin.audit import AuditTrail
 from gateway.admin.cache_stats import cache_stats, eviction
 from gateway.admin.cache_views import CacheStats, EvictionList
-from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
+from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
-from gateway.overview.tenant_names import PUBLISHED
 from gateway.sharing.flushing import Flushing
-from gateway.state.records import Tenant
+from gateway.state.records import PUBLISHED, Tenant
 from gateway.state.store import Store
 from gateway.tenant_memory import TenantMemory
 

@@ -18,9 +18,9 @@ from pydantic_core import PydanticCustomError
 from engine.link.address import address
 from engine.link.interface import ReplicaState
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Conflict, NotFound
+from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
 from gateway.replicas.finding import replica_name
 from gateway.state.records import RegisteredEngine

@@ -13,9 +13,9 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, json_response, sent
 from gateway.auth.keyring import IssuedKey, Keyring
 from gateway.errors import BadRequest, NotFound
+from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
 from gateway.state.records import ApiKey
 from gateway.state.store import Store

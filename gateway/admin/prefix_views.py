@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from gateway.admin.wire import AdminBody, Name
 from gateway.errors import BadRequest
+from gateway.http.admin_json import AdminBody, Name
 from gateway.http.struct_field import StructField
 from gateway.prompts.chat_json import (
     NONE,

@@ -30,9 +30,9 @@ from gateway.admin.prefix_views import (
     WholePrefix,
     source_of,
 )
-from gateway.admin.wire import json_response, sent
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
+from gateway.http.admin_json import json_response, sent
 from gateway.http.openapi import described
 from gateway.sharing.published import Published, in_force
 from gateway.state.records import PublishedPrefix

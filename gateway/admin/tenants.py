@@ -21,16 +21,16 @@ from pydantic import Field
 from engine.errors import EngineError
 from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, Name, json_response, left_out, sent
 from gateway.auth.keyring import Keyring
 from gateway.errors import Unavailable
+from gateway.http.admin_json import AdminBody, Name, json_response, left_out, sent
 from gateway.http.openapi import described
 from gateway.http.struct_field import StructField
-from gateway.limits.limits import CacheQuota, Limits
 from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
+from gateway.tenant_limits import CacheQuota, Limits
 
 Weight = Annotated[float, Field(ge=0.001, le=1000)]
 SentLimits = Annotated[Limits, StructField(Limits)]

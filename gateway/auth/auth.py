@@ -23,9 +23,9 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 from msgspec.structs import replace
 
-from gateway.auth.caller import Caller
 from gateway.auth.keyring import REFUSED, Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
+from gateway.caller import Caller
 from gateway.errors import Unauthenticated
 from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import route_of, running_request, tell_owner

@@ -24,12 +24,6 @@ from pathlib import Path
 import msgspec
 
 from gateway.auth.keyring import Keyring, key_digest, key_of
-from gateway.auth.private_file import (
-    PrivateFileDamaged,
-    create_private,
-    read_private,
-    replace_private,
-)
 from gateway.auth.secrets import (
     Secrets,
     handed_in_admin_key,
@@ -39,12 +33,18 @@ from gateway.auth.secrets import (
 )
 from gateway.config import Shared
 from gateway.errors import Conflict
-from gateway.limits.limits import CacheQuota
 from gateway.state.home import STATE_FILE, accept_new_state, open_home
 from gateway.state.identity import KEYS_FILE as KEYS_FILE
 from gateway.state.identity import WrongState
+from gateway.state.private_file import (
+    PrivateFileDamaged,
+    create_private,
+    read_private,
+    replace_private,
+)
 from gateway.state.records import Tenant
 from gateway.state.store import Store
+from gateway.tenant_limits import CacheQuota
 
 ALONE = Shared()
 ADMIN_KEY = "RATOON_ADMIN_KEY"

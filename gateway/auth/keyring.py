@@ -31,7 +31,7 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.errors import Conflict, Forbidden, StateLost, Unauthenticated, Unavailable
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.store import Store

@@ -20,7 +20,7 @@ from itertools import chain
 from gateway.auth.keyring import Keyring
 from gateway.errors import GatewayError
 from gateway.http.request_head import RunningRequest
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 
 CHECK_EVERY_S = 1.0
 _AT_ONCE = 16  # more would only wait for the store together, and new requests with them

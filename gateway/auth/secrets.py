@@ -16,14 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.auth.private_file import (
+from gateway.errors import BadRequest
+from gateway.http.names import check_all_names
+from gateway.state.private_file import (
     PrivateFileDamaged,
     create_private,
     read_handed_in,
     read_private,
 )
-from gateway.errors import BadRequest
-from gateway.http.names import check_all_names
 
 SECRETS_FILE = "secrets.json"
 SECRET_BYTES = 32

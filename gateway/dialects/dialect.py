@@ -13,7 +13,7 @@ from typing import Annotated, Protocol
 from fastapi import APIRouter, Depends, Request
 
 from engine.link.interface import Engine
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import NotFound
 from gateway.generation.answering import Answering

@@ -25,11 +25,11 @@ from gateway.http.body import Body, Part, is_flat, parse_steps, read_body
 from gateway.http.event_stream import EventStream
 from gateway.http.request_head import running_request, until_gone
 from gateway.http.whole_answer import answer_of, gathered
-from gateway.limits.limits import RateStatus
 from gateway.limits.permits import Permit
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
-from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import GenerationRequest
+from gateway.tenant_limits import RateStatus
 from gateway.usage.request_metrics import Usage
 
 T = TypeVar("T", bound=msgspec.Struct)

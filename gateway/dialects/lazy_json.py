@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
-from gateway.prompts.fair_executor import Steps
+from gateway.processes.fair_executor import Steps
 
 PIECE_BYTES = 128 << 10
 _STEP_BYTES = 16 << 10  # of log-probabilities a millisecond

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.errors import BudgetSpent, GatewayError, LimitReached
 from gateway.http.error_dialect import RenderedError
-from gateway.limits.limits import Allowance, RateStatus
+from gateway.tenant_limits import Allowance, RateStatus
 from gateway.usage.request_metrics import Usage
 from gateway.views import TokensByTier
 

@@ -30,9 +30,9 @@ from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.openapi import JSON, complete, flattened
 from gateway.http.packed import Packed
 from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
-from gateway.overview.refusals import LastRefusals, Refusal
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.refusals import LastRefusals, Refusal
 
 _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")

@@ -25,7 +25,7 @@ from gateway.http.body_memory import SMALL, BodyLease
 from gateway.http.inflating import Inflating
 from gateway.http.names import given_twice, name_given_twice
 from gateway.http.outside_strings import outside_strings, pieces_of
-from gateway.prompts.fair_executor import Steps, at_once
+from gateway.processes.fair_executor import Steps, at_once
 
 T = TypeVar("T")
 

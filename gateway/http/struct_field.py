@@ -1,7 +1,7 @@
 """A field of a pydantic model that msgspec reads: what is kept as a Struct is defined once.
 
 Knows: how errors of the one library are told by the other. Does not know: who sends models
-(`gateway/admin/wire.py`), or how they are described (`openapi.py`).
+(`gateway/http/admin_json.py`), or how they are described (`openapi.py`).
 """
 
 from __future__ import annotations

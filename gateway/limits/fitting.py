@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from gateway.limits.limits import Limits, Prices, TokenCounts
 from gateway.limits.token_bucket import ONE, capacity
+from gateway.tenant_limits import Limits, Prices, TokenCounts
 
 
 def at_once(limits: Limits) -> int | None:

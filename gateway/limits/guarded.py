@@ -20,10 +20,10 @@ import msgspec
 
 from gateway.errors import Unavailable
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict
-from gateway.limits.limits import Limits
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter, as_begun
 from gateway.state.redis.link import NoAnswer
+from gateway.tenant_limits import Limits
 
 _STAND_IN = "stand-in"  # the epoch of holds of the local limiter
 _MAX_UNSETTLED = 10_000

@@ -16,15 +16,13 @@ Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
-from gateway.limits.limits import Limits, RateStatus
+from gateway.tenant_limits import Limits, RateStatus, Reason
 
 HOLD_S = 60.0
-
-Reason = Literal["requests", "tokens", "concurrent", "budget"]
 
 
 class Amount(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.limits.limiter import Amount, Demand, Hold, Verdict, by_tenant
-from gateway.limits.limits import Limits
 from gateway.limits.token_bucket import Account, Moment
+from gateway.tenant_limits import Limits
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from itertools import count
 
 import msgspec
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.errors import (
     BudgetSpent,
     GatewayError,
@@ -32,10 +32,10 @@ from gateway.http.body_memory import BodyLease, BodyMemory
 from gateway.limits.answer_lengths import AnswerLengths
 from gateway.limits.fitting import advice, of_the_rate, within_budget, within_rate
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
-from gateway.limits.limits import Prices, RateStatus, TokenCounts
 from gateway.limits.refusal_throttle import RefusalThrottle
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest
+from gateway.tenant_limits import Prices, RateStatus, TokenCounts
 
 RENEW_EVERY_S = HOLD_S / 4
 _SHORT = 64  # tokens; an answer that may have fewer is short enough as it is

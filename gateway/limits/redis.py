@@ -19,7 +19,6 @@ import msgspec
 
 from gateway.limits import scripts
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict, by_tenant
-from gateway.limits.limits import MICRO, Limits
 from gateway.limits.token_bucket import (
     HOLD_US,
     MAX_LEVEL,
@@ -29,6 +28,7 @@ from gateway.limits.token_bucket import (
     status_of,
 )
 from gateway.state.redis.link import RedisLink
+from gateway.tenant_limits import MICRO, Limits
 
 _RENEWED_AT_ONCE = 500
 

@@ -27,10 +27,9 @@ from gateway.limits.limiter import (
     Denied,
     Granted,
     Hold,
-    Reason,
     Verdict,
 )
-from gateway.limits.limits import MICRO, Allowance, Limits, RateStatus
+from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 
 ONE = 60_000_000  # the level of a single request or token
 MAX_LEVEL = 9_000_000_000_000_000  # of a bucket that is more than full: exact in a double

@@ -23,7 +23,7 @@ from engine.errors import EngineError
 from engine.link.view_messages import Overview
 from gateway.bounded_engine import BoundedEngine
 from gateway.overview.percentiles import Percentiles, percentiles
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.replicas.joined_views import each_overview
 from gateway.telemetry.metrics import GatewayMetrics, Latencies
 from gateway.views import TokensByTier

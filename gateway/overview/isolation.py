@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from gateway.admin.audit import AuditTrail
-from gateway.admin.wire import AdminBody, json_response, sent
+from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
 from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports

@@ -14,8 +14,8 @@ import msgspec
 from gateway.auth.running_requests import RunningRequests
 from gateway.diagnosis.misses import MOST, LastMisses, Miss
 from gateway.http.request_head import RunningRequest
-from gateway.overview.refusals import LastRefusals, Refusal, newest
 from gateway.overview.siblings import Siblings
+from gateway.telemetry.refusals import LastRefusals, Refusal, newest
 
 
 class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):

@@ -10,14 +10,13 @@ from fastapi import APIRouter, Response
 
 from engine.errors import EngineError
 from engine.link.view_messages import Overview, Sequences
-from gateway.admin.wire import json_response
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable
+from gateway.http.admin_json import json_response
 from gateway.http.openapi import described
 from gateway.overview.health import health
 from gateway.overview.history import INTERVAL_S, History
 from gateway.overview.known import Known
-from gateway.overview.refusals import Refusal
 from gateway.overview.requests import SEQUENCES, RequestList, requests_under_way
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.views import (
@@ -30,6 +29,7 @@ from gateway.overview.views import (
 from gateway.state.faults import FaultWatch
 from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports
+from gateway.telemetry.refusals import Refusal
 
 OWNERS = 50  # of each tier, and of the queue
 EVICTIONS = 100

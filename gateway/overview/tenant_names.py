@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gateway.errors import Unavailable
-from gateway.state.records import Group, Tenant
+from gateway.state.records import PUBLISHED, Group, Tenant
 from gateway.state.store import Records
 
-PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
 RENEW_S = 30.0
 RETRY_S = 2.0
 

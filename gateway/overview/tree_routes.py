@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Response
 
 from engine.link.view_messages import PrefixOrder
 from gateway.admin.cache import refusing
-from gateway.admin.wire import json_response
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, NotFound
+from gateway.http.admin_json import json_response
 from gateway.http.openapi import described
 from gateway.overview.tree_rows import TreeRow, TreeRows
 

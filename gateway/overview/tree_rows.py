@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from engine.link.interface import ReplicaHealth
 from engine.link.view_messages import NodeView
 from gateway.overview.namespace_names import ShownNamespaceNames
-from gateway.overview.tenant_names import PUBLISHED, TenantNames
+from gateway.overview.tenant_names import TenantNames
 from gateway.sharing.published import Published
+from gateway.state.records import PUBLISHED
 from gateway.views import TokensByTier
 
 TEXT_TOKENS = 500  # of a published prefix that are shown

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from gateway.admin.wire import json_response
 from gateway.auth.auth import AdminAuthenticator
-from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring
+from gateway.caller import Caller
 from gateway.errors import Unauthenticated
+from gateway.http.admin_json import json_response
 from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import tell_owner
 from gateway.overview.known import Known

@@ -14,9 +14,9 @@ from typing import Annotated
 from fastapi import Request
 from pydantic import Field
 
-from gateway.admin.wire import AdminBody, read_body
 from gateway.config import Bounds
 from gateway.errors import RequestTimeout, UnsupportedType
+from gateway.http.admin_json import AdminBody, read_body
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.page.files import PageFiles

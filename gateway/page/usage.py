@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 import msgspec
 
 from gateway.diagnosis.misses import Miss
-from gateway.limits.limits import Limits
 from gateway.state.records import Counters, UsageRow
+from gateway.tenant_limits import Limits
 
 DAY_S = 86_400
 

@@ -27,7 +27,7 @@ from gateway.http.body import check_names, parse_part
 from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
 from gateway.prefixes.views import RequestOf
-from gateway.prompts.fair_executor import Steps
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.generation_request import GenerationRequest
 
 _REQUEST = msgspec.json.Decoder(RequestOf)

@@ -21,16 +21,16 @@ from engine.link.messages import (
     Welcome,
     pack_token_ids,
 )
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.errors import BadRequest, Unavailable
+from gateway.processes.fair_executor import LARGE, FairExecutor, Steps, at_once
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.canonical import canonical_prompt, canonical_request
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.explaining import Explaining, as_seen
-from gateway.prompts.fair_executor import LARGE, FairExecutor, Steps, at_once
 from gateway.prompts.generation_request import (
     AdmittedRequest,
     GenerationRequest,

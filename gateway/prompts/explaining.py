@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from engine.link.messages import Mark, Welcome
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.diagnosis.comparison import Comparison, Explain, compare
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.parts import PartKind, PromptPart

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.fair_executor import Steps
 from gateway.prompts.text_memory import KnownText, Owner, TextMemory, key_of
 from gateway.prompts.tokenizer import Pipeline, TokenIds, Tokenizer
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.link.messages import Mark
 from gateway.errors import BadRequest
-from gateway.prompts.fair_executor import Steps
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 from gateway.prompts.messages import Message, Text
 from gateway.prompts.prompt_tokens import PromptContext, PromptTokens

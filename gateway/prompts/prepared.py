@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.link.messages import Generate, Grammar, Mark, Priority
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import BadRequest

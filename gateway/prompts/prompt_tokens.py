@@ -14,9 +14,9 @@ import numpy as np
 
 from engine.link.messages import Welcome
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
 from gateway.prompts.long_text import CHUNK, LongTexts
 from gateway.prompts.template_variables import PRESERVE_THINKING, Scalar

@@ -7,13 +7,14 @@ and that `do_sample` has no effect, is as vLLM's `--generation-config auto` has 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from gateway.config import GenerationConfigSource
+
 FILE = "generation_config.json"
-GenerationConfigSource = Literal["auto", "none"]
 
 
 class GenerationConfigBroken(ValueError):

@@ -14,7 +14,7 @@ from functools import partial
 from engine.link.cache_events import CacheEvents, Cleared
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.members import Members, ReplicaEngine
 from gateway.replicas.queries import ReplicaQueries

@@ -24,7 +24,7 @@ from typing import Protocol
 from engine.link.address import TCP
 from engine.link.tcp.curve import BadLinkKey
 from gateway.errors import Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.members import ReplicaEngine
 from gateway.state.records import RegisteredEngine

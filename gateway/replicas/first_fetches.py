@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from engine.errors import EngineError
 from engine.link.interface import PinnedPrefix
 from engine.link.messages import Generate, SamplingParams
-from gateway.overview.tenant_names import PUBLISHED
 from gateway.replicas.fan_out import ask_all
 from gateway.replicas.members import Members
 from gateway.replicas.routing_notes import RoutingNotes
 from gateway.routing.prompt import routing_request
 from gateway.routing.route import Routing
+from gateway.state.records import PUBLISHED
 from prefix_cache.namespace import Namespace, NamespacePath
 
 WITHIN_S = 30.0  # for one prefix; then it is computed

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from engine.link.cache_events import CacheEvents
 from engine.link.messages import FetchSource, Reused, Timing
-from gateway.backoff import Backoff
-from gateway.periodic import repeated
+from gateway.processes.backoff import Backoff
+from gateway.processes.periodic import repeated
 from gateway.router_process.channel import RouterChannel
 from gateway.router_process.messages import (
     AskRoute,

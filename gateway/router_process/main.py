@@ -1,8 +1,8 @@
 """The router process: its engines, its socket, and its end.
 
-The parent of the workers starts it, watches its heartbeat and starts it again (`gateway.workers`).
-It is given the same `WorkerConfig` as these. It knows of the gateway's config what concerns
-engines: their addresses, or that they are found in the state.
+The parent of the workers (`gateway.processes.workers`) starts it, watches its heartbeat and starts
+it again. It is given the same `WorkerConfig` as these. It knows of the gateway's config what
+concerns engines: their addresses, or that they are found in the state.
 
 Knows: what the process is made of. Does not know: requests (`service.py`).
 """
@@ -24,9 +24,9 @@ from prometheus_client import CollectorRegistry
 
 from engine.core_dumps import prevent_core_dumps
 from engine.link.tcp.curve import BadLinkKey
-from gateway.auth.private_file import PrivateFileError
 from gateway.config import GatewayConfig
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
+from gateway.processes.workers import WorkerConfig, attached_to_parent
 from gateway.replicas.connecting import replica_client, replicas
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import FoundEngines
@@ -36,11 +36,11 @@ from gateway.routing.by_name import router_by_name
 from gateway.routing.route import OwnRouting
 from gateway.state.home import open_home
 from gateway.state.identity import WrongState
+from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.telemetry.logs import set_up_logging
 from gateway.telemetry.routing_metrics import RoutingMetrics
-from gateway.workers import WorkerConfig, attached_to_parent
 
 KNOWN_EVERY_S = 1.0
 EXIT_CANNOT_START = 2

@@ -20,7 +20,7 @@ from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.replicas.flushes import recorded
 from gateway.replicas.queries import NotAllFlushed
 from gateway.sharing.flush_folding import folding

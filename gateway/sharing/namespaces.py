@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.link.messages import pack_token_ids
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.prompts.tokenizer import TokenIds
 from gateway.state.records import EVERYONE
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace

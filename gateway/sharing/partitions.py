@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from engine.link.interface import Engine
 from engine.link.messages import FlowQuota
 from gateway.errors import Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.sharing.renewed import Renewed
 from gateway.state.records import Tenant
 from gateway.state.store import Records

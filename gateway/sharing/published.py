@@ -21,7 +21,7 @@ import numpy as np
 from engine.link.interface import Engine, PinnedPrefix
 from engine.link.messages import Welcome, pack_token_ids
 from gateway.errors import BadRequest, Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.prompts.tokenizer import TokenIds
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.pinning import Pinning

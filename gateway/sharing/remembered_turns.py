@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.errors import Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.state.records import Tenant
 from gateway.state.store import Records
 from gateway.tenant_memory import Sized, TenantMemory

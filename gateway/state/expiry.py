@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from gateway.errors import Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.state.store import ResponseStore
 
 LOOK_EVERY_S = 10.0

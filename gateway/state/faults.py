@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 
 CHECK_S = 1.0
 

@@ -12,13 +12,13 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.auth.private_file import (
+from gateway.state.faults import Fault, Kept, another, gone
+from gateway.state.private_file import (
     FileMissing,
     PrivateFileDamaged,
     create_private,
     read_private,
 )
-from gateway.state.faults import Fault, Kept, another, gone
 
 KEYS_FILE = "keys.env"  # written at the end of a first start: from then on there is a state
 

@@ -14,9 +14,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from engine.link.messages import Priority
-from gateway.limits.limits import CacheQuota, Limits
+from gateway.tenant_limits import CacheQuota, Limits
 
 EVERYONE = "all"  # the scope of a prefix that every tenant may share
+PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

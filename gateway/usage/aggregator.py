@@ -23,9 +23,9 @@ from typing import NamedTuple
 import msgspec
 
 from engine.link.messages import WrittenAndRead
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.errors import Unavailable
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.state.records import Counters, UsageRow
 from gateway.state.store import UsageStore
 

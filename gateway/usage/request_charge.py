@@ -9,9 +9,9 @@ Knows: ends and counts. Does not know: when a request is over (`gateway.generati
 from __future__ import annotations
 
 from engine.link.messages import Failed, Finished
-from gateway.auth.caller import Caller
-from gateway.limits.limits import TokenCounts
+from gateway.caller import Caller
 from gateway.state.records import Counters
+from gateway.tenant_limits import TokenCounts
 from gateway.usage.aggregator import UsageAggregator
 from gateway.usage.request_metrics import RequestMetrics
 

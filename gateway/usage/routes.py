@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.errors import BadRequest
 from gateway.http.openapi import described
 from gateway.state.records import UsageRow

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cli.serving.serving_state import ChildName, ChildPatience, Policy
 from cli.serving.watch import Probed
-from gateway.backoff import Backoff
+from gateway.processes.backoff import Backoff
 
 CHILDREN = Path(__file__).parent / "children"
 

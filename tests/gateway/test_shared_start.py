@@ -17,10 +17,10 @@ from gateway.auth.first_start import (
     load_admin_key,
 )
 from gateway.auth.keyring import Keyring
-from gateway.auth.private_file import FileExposed, FileMissing, PrivateFileDamaged
 from gateway.config import Shared
 from gateway.errors import Unavailable
 from gateway.state.home import STATE_FILE, open_home
+from gateway.state.private_file import FileExposed, FileMissing, PrivateFileDamaged
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.redis.link import open_link
 from tests.doubles.gateway.redis_server import RedisServer, redis_server

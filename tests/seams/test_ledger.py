@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.limits.limits import TokenCounts
+from gateway.tenant_limits import TokenCounts
 from tests.doubles.waiting import wait_for
 from tests.seams.support.server import Server
 

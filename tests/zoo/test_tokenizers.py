@@ -11,9 +11,9 @@ import tokenizers
 from engine.models.token_marks import read_token_marks
 from gateway.config import Bounds
 from gateway.generation.detokenizer import Detokenizer
+from gateway.processes.fair_executor import at_once
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.fair_executor import at_once
 from gateway.prompts.long_text import LongTexts
 from gateway.prompts.messages import Message, Text
 from gateway.prompts.text_memory import Owner, TextMemory

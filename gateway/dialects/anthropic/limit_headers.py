@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gateway.limits.limits import Allowance, RateStatus
+from gateway.tenant_limits import Allowance, RateStatus
 
 
 def limit_headers(standing: RateStatus) -> dict[str, str]:

@@ -19,9 +19,9 @@ from gateway.dialects.openai.replies import (
 )
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.generation.choice import ChoiceEnded, Event
-from gateway.limits.limits import RateStatus
 from gateway.prompts.offered_tools import PassedOver
 from gateway.prompts.tokenizer import Tokenizer
+from gateway.tenant_limits import RateStatus
 from gateway.usage.request_metrics import Usage
 
 

@@ -19,7 +19,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET, UnsetType
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.dialects.dialect import Authenticate, ModelCard, Permitted, RouteParts
 from gateway.dialects.dialect_request import (
@@ -58,9 +58,9 @@ from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.limits.permits import Permit
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.chat_tools import SentTools
-from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import GenerationRequest, size_of
 
 Understood = TypeVar("Understood")

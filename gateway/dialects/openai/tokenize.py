@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 
 from engine.link.messages import Welcome
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.dialects.openai.chat import chat_of
 from gateway.dialects.openai.replies import Detokenized, Tokenized
 from gateway.dialects.openai.schema import DetokenizeRequest, TokenId, TokenizeRequest
 from gateway.errors import BadRequest
 from gateway.http.body import Body, Part, parse_part
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.chat_tools import SentTools
-from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import Prompt
 from gateway.prompts.prompt_tokens import check_ids
 from gateway.prompts.tokenizer import TokenIds, Tokenizer

@@ -15,7 +15,7 @@ from gateway.dialects.responses.reading import Understood, check_fields, underst
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import StoredResponses, items_of, resolved
 from gateway.limits.permits import Permit
-from gateway.prompts.fair_executor import Steps
+from gateway.processes.fair_executor import Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from gateway.dialects.responses.replies import (
 from gateway.dialects.responses.tool_entries import Called
 from gateway.errors import GatewayError
 from gateway.generation.choice import ChoiceEnded, Event
-from gateway.limits.limits import RateStatus
+from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 from gateway.usage.request_metrics import Usage
 

@@ -16,7 +16,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import (
     BYTES_PER_CHARACTER,
@@ -51,8 +51,8 @@ from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.http.whole_answer import answer_of, gathered, in_pieces
 from gateway.limits.permits import Permit
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
-from gateway.prompts.fair_executor import Steps
 from gateway.prompts.tokenizer import TokenIds
 from gateway.usage.request_metrics import Usage
 

@@ -23,7 +23,7 @@ from gateway.dialects.responses.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
 from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.http.body_memory import BodyLease
-from gateway.prompts.fair_executor import Steps
+from gateway.processes.fair_executor import Steps
 from gateway.state.records import ResponseRoom, StoredResponse
 from gateway.state.store import ResponseStore
 

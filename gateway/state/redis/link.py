@@ -9,7 +9,7 @@ the timeouts. What may be large has a link of its own beside it (`large`).
 
 Each error says when to try again. It is raised within a few timeouts at first, and at once while
 the breaker is open. Timeouts do not run while the gateway's own event loop is held up
-(`gateway.state.loop_timeout`). Only a missing answer counts for the breaker: a server that refuses
+(`processes/loop_timeout.py`). Only a missing answer counts for the breaker: a server that refuses
 to write can still be asked about keys.
 """
 
@@ -30,10 +30,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.auth.private_file import read_handed_in
 from gateway.config import Shared
 from gateway.errors import StateDiskFull, Unavailable
-from gateway.state.loop_timeout import loop_timeout
+from gateway.processes.loop_timeout import loop_timeout
+from gateway.state.private_file import read_handed_in
 
 T = TypeVar("T")
 

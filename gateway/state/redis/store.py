@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from gateway.periodic import repeated
+from gateway.processes.periodic import repeated
 from gateway.state.identity import ExpectedState
 from gateway.state.records import (
     AuditEntry,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.auth.private_file import require_private
+from gateway.state.private_file import require_private
 
 WAL_WAIT_S = 10.0
 _OPCODES = 20_000  # of SQLite between two looks at the clock

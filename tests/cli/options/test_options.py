@@ -26,7 +26,7 @@ from cli.options.gateway_options import (
 from cli.options.options import AdminFlags, ModelFlags, SocketFlags, TargetFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
-from gateway.limits.limits import Prices
+from gateway.tenant_limits import Prices
 
 GROUPS = [
     ModelFlags,

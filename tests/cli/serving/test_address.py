@@ -19,7 +19,7 @@ from cli.serving.address import (
     running_server,
 )
 from cli.serving.child import python_environment
-from gateway.auth.private_file import FileExposed, PrivateFileDamaged
+from gateway.state.private_file import FileExposed, PrivateFileDamaged
 
 HERE = ServerAddress(url="http://127.0.0.1:1", admin_url="http://127.0.0.1:2", pid=3)
 THERE = ServerAddress(url="http://127.0.0.1:4", admin_url="http://127.0.0.1:4", pid=5)

@@ -21,7 +21,7 @@ from cli.serving.compose import (
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
-from gateway.limits.limits import Prices
+from gateway.tenant_limits import Prices
 
 SOURCE = ModelSource(Path("/models/tiny"), "tiny")
 SOCKET = "/run/ratoon/engine.sock"

@@ -8,9 +8,9 @@ from gateway.config import Bounds
 from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.limiter import Limiter
-from gateway.limits.limits import Prices
 from gateway.limits.permits import Permits
 from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.tenant_limits import Prices
 
 
 def some_permits(limiter: Limiter, prices: Prices, *, streams: int = 100) -> Permits:

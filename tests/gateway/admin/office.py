@@ -15,16 +15,15 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from gateway.admin.routes import admin_router
 from gateway.auth.auth import AdminAuthenticator, Authenticator
-from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
 from gateway.http.body_memory import BodyMemory
 from gateway.overview.history import History
 from gateway.overview.known import Known, ToldWorker
-from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
 from gateway.overview.siblings import Siblings
 from gateway.prompts.chat_template import ChatTemplate
@@ -38,6 +37,7 @@ from gateway.sharing.published import Published, PublishedParts
 from gateway.state.faults import FaultWatch
 from gateway.state.sqlite.store import SqliteStore
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.refusals import LastRefusals
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import OperatedEngine

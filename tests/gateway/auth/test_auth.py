@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, FastAPI
 from msgspec.structs import replace
 
 from gateway.auth.auth import AdminAuthenticator, Authenticator
-from gateway.auth.caller import Caller
 from gateway.auth.keyring import REFUSED, Keyring, key_digest
+from gateway.caller import Caller
 from gateway.state.records import Tenant
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock

@@ -18,17 +18,17 @@ from gateway.auth.first_start import (
     read_keys,
 )
 from gateway.auth.keyring import Keyring, key_digest
-from gateway.auth.private_file import (
+from gateway.auth.secrets import SECRETS_FILE, load_or_create_secrets, load_secrets
+from gateway.state.home import STATE_FILE
+from gateway.state.private_file import (
     FileExposed,
     FileMissing,
     PrivateFileDamaged,
     create_private,
 )
-from gateway.auth.secrets import SECRETS_FILE, load_or_create_secrets, load_secrets
-from gateway.limits.limits import CacheQuota
-from gateway.state.home import STATE_FILE
 from gateway.state.records import Tenant
 from gateway.state.sqlite.store import SqliteStore
+from gateway.tenant_limits import CacheQuota
 from prefix_cache.eviction.shares import Quota, partition
 from tests.gateway.support.manual_clock import ManualClock
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.auth.caller import Caller
 from gateway.auth.keyring import (
     IDENTITY_TTL_S,
     MAX_IDENTITIES,
@@ -22,6 +21,7 @@ from gateway.auth.keyring import (
     Keyring,
     key_of,
 )
+from gateway.caller import Caller
 from gateway.errors import (
     Conflict,
     Forbidden,

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.auth.private_file import FileExposed, FileMissing, PrivateFileDamaged
 from gateway.auth.secrets import (
     ADMIN_KEY,
     PEPPER,
@@ -19,6 +18,7 @@ from gateway.auth.secrets import (
     load_or_create_secrets,
     load_secrets,
 )
+from gateway.state.private_file import FileExposed, FileMissing, PrivateFileDamaged
 
 
 def test_secrets_are_made_once_and_read_ever_after(tmp_path: Path) -> None:

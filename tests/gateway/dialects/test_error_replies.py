@@ -16,7 +16,7 @@ from gateway.errors import (
     StateLost,
     shutting_down,
 )
-from gateway.limits.limits import RateStatus
+from gateway.tenant_limits import RateStatus
 
 ERRORS = [
     BadRequest("it is wrong", param="messages"),

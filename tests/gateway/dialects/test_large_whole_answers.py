@@ -14,7 +14,7 @@ import pytest
 from fastapi import Request
 
 from engine.link.messages import Reused, TokenLogprobs
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.dialects.dialect_request import DialectRequest
 from gateway.dialects.finished_choice import FinishedChoice, gather
 from gateway.dialects.openai.chat_reply import ChatReply
@@ -22,8 +22,8 @@ from gateway.dialects.openai.completions import CompletionReply
 from gateway.dialects.openai.rendering import ReplyFormat
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.limits.permits import Permit
+from gateway.processes.fair_executor import Steps, at_once
 from gateway.prompts.admission import Admission
-from gateway.prompts.fair_executor import Steps, at_once
 from gateway.prompts.prompt_tokens import INLINE_SIZE
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.usage.request_metrics import Usage

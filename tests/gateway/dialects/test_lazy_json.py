@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway.dialects.lazy_json import PIECE_BYTES, LazyList, fragments, listed_now, piece
-from gateway.prompts.fair_executor import at_once
+from gateway.processes.fair_executor import at_once
 
 
 class Branch(msgspec.Struct):

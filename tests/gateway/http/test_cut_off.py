@@ -19,9 +19,9 @@ import pytest
 
 from engine.link.messages import Generate
 from gateway.auth import running_requests
-from gateway.limits.limits import Prices, TokenCounts
 from gateway.state.home import STATE_FILE
 from gateway.state.sqlite.store import SqliteStore
+from gateway.tenant_limits import Prices, TokenCounts
 from tests.doubles.engine.fake_engine import FakeEngine, Pace, hanging_at, saying
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.doubles.waiting import wait_for

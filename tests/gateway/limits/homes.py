@@ -12,11 +12,11 @@ import redis
 
 from gateway.limits import scripts
 from gateway.limits.limiter import Amount, Demand, Denied, Granted, Limiter
-from gateway.limits.limits import Limits
 from gateway.limits.memory import Clocks, MemoryLimiter
 from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.state.redis.link import RedisLink, connect
+from gateway.tenant_limits import Limits
 from tests.doubles.gateway.redis_server import RedisServer
 from tests.gateway.support.manual_clock import ManualClock
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.limits.limits import MAX_BURST_S, MAX_RATE
 from gateway.limits.token_bucket import ONE, Bucket, capacity, wait_s
+from gateway.tenant_limits import MAX_BURST_S, MAX_RATE
 
 MINUTE = 60_000_000  # microseconds
 

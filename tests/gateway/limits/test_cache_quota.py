@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.limits.limits import CacheQuota
+from gateway.tenant_limits import CacheQuota
 
 
 def read(**fields: float) -> CacheQuota:

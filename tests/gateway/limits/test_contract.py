@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Verdict
-from gateway.limits.limits import MICRO, Allowance, Budget, Limits, RateStatus
+from gateway.tenant_limits import MICRO, Allowance, Budget, Limits, RateStatus
 from tests.gateway.limits.homes import NOTHING, START, Home
 
 A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, one more every ten seconds

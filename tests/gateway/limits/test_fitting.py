@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limits.fitting import advice, at_once, within_budget, within_rate
-from gateway.limits.limits import Limits, Prices, TokenCounts
+from gateway.tenant_limits import Limits, Prices, TokenCounts
 
 A_MINUTE = Limits(tokens_per_minute=3000)
 PRICES = Prices(computed=1.0, cached=0.1, generated=4.0)

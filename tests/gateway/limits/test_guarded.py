@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from gateway.errors import StateDiskFull, Unavailable
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Denied, Granted
-from gateway.limits.limits import Budget, Limits
 from gateway.limits.memory import MemoryLimiter
 from gateway.state.redis.link import Breaker, RedisLink, connect
+from gateway.tenant_limits import Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import LoneLimiter
 from tests.gateway.support.manual_clock import ManualClock

@@ -13,10 +13,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Verdict
-from gateway.limits.limits import Limits
 from gateway.limits.memory import Clocks, MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter
 from gateway.state.redis.link import FAILURES, Breaker, RedisLink, connect
+from gateway.tenant_limits import Limits
 from tests.gateway.support.manual_clock import ManualClock
 
 T = TypeVar("T")

@@ -14,12 +14,12 @@ from gateway.config import Shared
 from gateway.errors import StateDiskFull, Unavailable
 from gateway.limits.home import LIMITS_FILE, open_limits
 from gateway.limits.limiter import Amount, Demand, Granted
-from gateway.limits.limits import Budget, Limits
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.state.home import Home, open_home
 from gateway.state.records import Tenant
 from gateway.state.redis.link import NoAnswer
 from gateway.state.reserved_room import ReservedRoom
+from gateway.tenant_limits import Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 
 UNITS = Limits(budget=Budget(units=1.0))  # only Redis decides

@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import EngineDied
 from gateway.config import GatewayConfig
-from gateway.limits.limits import Prices
+from gateway.tenant_limits import Prices
 from tests.doubles.engine.fake_engine import (
     FakeEngine,
     at_once,

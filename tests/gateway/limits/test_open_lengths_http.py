@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gateway.limits.answer_lengths import START
-from gateway.limits.limits import Prices
+from gateway.tenant_limits import Prices
 from tests.doubles.engine.fake_engine import FakeEngine, at_once, parrot, saying
 from tests.doubles.gateway.served import MODEL, config_of, serving
 from tests.gateway.conftest import BOUNDS

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from engine.link.messages import Generate, SamplingParams
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.errors import StateDiskFull, StateLost, TooManyRequests, Unavailable
 from gateway.limits import permits as permits_module
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Granted, Hold, Verdict
-from gateway.limits.limits import Limits, Prices, RateStatus, TokenCounts
 from gateway.limits.permits import RENEW_EVERY_S, Permits
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
+from gateway.tenant_limits import Limits, Prices, RateStatus, TokenCounts
 from tests.doubles.gateway.permits import some_permits
 
 LIMITED = Caller("tn_a", "key", limits=Limits(max_concurrent=9, tokens_per_minute=9))

@@ -12,9 +12,9 @@ import redis
 
 from gateway.errors import Unavailable
 from gateway.limits.limiter import Amount, Demand, Denied, Granted
-from gateway.limits.limits import MICRO, Budget, Limits
 from gateway.limits.redis import Owed, RedisLimiter
 from gateway.state.redis.link import RedisLink, connect
+from gateway.tenant_limits import MICRO, Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import LoneLimiter, patient
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.errors import StateLost, Unavailable
 from gateway.limits.limiter import Amount, Demand, Denied, Granted
-from gateway.limits.limits import Limits
 from gateway.limits.sqlite import SqliteLimiter
+from gateway.tenant_limits import Limits
 
 ONE_A_MINUTE = Limits(requests_per_minute=1, burst_s=60)
 

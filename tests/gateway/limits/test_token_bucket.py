@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.limits.limiter import Amount, Demand, Denied, Granted
-from gateway.limits.limits import Budget, Limits
 from gateway.limits.token_bucket import ONE, Account, Moment
+from gateway.tenant_limits import Budget, Limits
 
 LIMITS = Limits(requests_per_minute=6, tokens_per_minute=600)
 MONTH = 24_000

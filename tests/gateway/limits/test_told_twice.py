@@ -11,9 +11,9 @@ import redis
 
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Granted, Hold
-from gateway.limits.limits import Limits
 from gateway.limits.token_bucket import ONE
 from gateway.state.redis.link import Breaker, RedisLink, connect
+from gateway.tenant_limits import Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import MANUAL_CLOCK, LoneLimiter, RedisClock
 from tests.gateway.support.manual_clock import ManualClock

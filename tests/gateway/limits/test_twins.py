@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Limiter, Verdict
-from gateway.limits.limits import Budget, Limits
+from gateway.tenant_limits import Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer
 from tests.gateway.limits.homes import Home, memory_home, redis_home
 

@@ -16,8 +16,8 @@ from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.misses import LastMisses
 from gateway.http.request_head import RunningRequest
 from gateway.overview.known import Known, ToldWorker
-from gateway.overview.refusals import LastRefusals, Refusal
 from gateway.overview.siblings import Siblings
+from gateway.telemetry.refusals import LastRefusals, Refusal
 from tests.gateway.support.manual_clock import ManualClock
 
 NO_KEYS: Any = None  # no key is checked here

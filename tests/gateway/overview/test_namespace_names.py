@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.overview.namespace_names import NamespaceName, ShownNamespaceNames
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import EVERYONE

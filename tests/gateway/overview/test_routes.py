@@ -3,8 +3,8 @@ from __future__ import annotations
 from engine.link.stats_messages import EvictionStats
 from engine.link.view_messages import OwnerView, QueueUsage, SequenceView, TierUsage
 from gateway.http.request_head import RunningRequest
-from gateway.overview.refusals import Refusal
 from gateway.overview.routes import EVICTIONS, OWNERS
+from gateway.telemetry.refusals import Refusal
 from tests.gateway.admin.office import Office, body
 from tests.gateway.support.operated_engine import some_overview
 from tests.gateway.support.small_app import client_of

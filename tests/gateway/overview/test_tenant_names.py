@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.overview.tenant_names import PUBLISHED, RENEW_S, RETRY_S, TenantNames
-from gateway.state.records import Tenant
+from gateway.overview.tenant_names import RENEW_S, RETRY_S, TenantNames
+from gateway.state.records import PUBLISHED, Tenant
 from gateway.state.store import R
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from engine.link.messages import SamplingParams, pack_logit_bias
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import BadRequest, Unavailable
+from gateway.processes.fair_executor import FairExecutor, Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.fair_executor import FairExecutor, Steps
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, Prompt, TextRules
 from gateway.prompts.messages import stored_message
 from gateway.prompts.tokenizer import TokenIds, Tokenizer

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from engine.link.messages import SamplingParams
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.diagnosis.seen import SeenPrompts
+from gateway.processes.fair_executor import FairExecutor
 from gateway.prompts.admission import Admission
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
 from gateway.prompts.messages import Message, Text
 from gateway.sharing.namespaces import Namespaces

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import at_once
 from gateway.prompts import long_text
 from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.fair_executor import at_once
 from gateway.prompts.long_text import LongTexts, chunks, chunks_of
 from gateway.prompts.tokenizer import Tokenizer
 from tests.doubles.engine.tiny_model import byte_tokenizer

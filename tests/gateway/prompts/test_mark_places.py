@@ -12,11 +12,11 @@ import pytest
 
 from engine.link.codec import unpack_token_ids
 from engine.link.messages import SamplingParams
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
+from gateway.processes.fair_executor import FairExecutor
 from gateway.prompts.admission import Admission
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, TextRules
 from gateway.prompts.messages import Message, Text
 from gateway.sharing.namespaces import Namespaces

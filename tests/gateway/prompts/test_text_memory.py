@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Bounds
+from gateway.processes.fair_executor import at_once
 from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.fair_executor import at_once
 from gateway.prompts.long_text import KNOWN_CHUNK, LongTexts
 from gateway.prompts.text_memory import KnownText, Owner, TextMemory, key_of
 from gateway.prompts.tokenizer import TokenIds, Tokenizer

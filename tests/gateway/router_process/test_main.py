@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from cli.serving.child import python_environment
 from gateway.config import GatewayConfig
 from gateway.main import router_command
+from gateway.processes.workers import WorkerConfig
 from gateway.replicas.connecting import connected
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import replica_name
 from gateway.router_process.main import listening, routed
 from gateway.state.home import open_home
 from gateway.state.records import RegisteredEngine
-from gateway.workers import WorkerConfig
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import collect

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.prompts.tokenizer import TokenIds
 from gateway.sharing.namespaces import Namespaces, PublishedIndex, ScopeMissing
 from gateway.state.records import EVERYONE

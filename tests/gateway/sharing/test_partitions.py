@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from engine.link.messages import FlowQuota
-from gateway.limits.limits import CacheQuota
 from gateway.sharing.partitions import Partitions, divided
 from gateway.state.records import Tenant
 from gateway.state.sqlite.store import SqliteStore
+from gateway.tenant_limits import CacheQuota
 from tests.gateway.admin.office import Office, body, open_office
 from tests.gateway.support.operated_engine import OperatedEngine
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.private_file import PrivateFileDamaged
 from gateway.state.identity import (
     KEYS_FILE,
     ExpectedState,
@@ -15,6 +14,7 @@ from gateway.state.identity import (
     forget,
     remember,
 )
+from gateway.state.private_file import PrivateFileDamaged
 
 MINE, OTHER = "a" * 32, "b" * 32
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from gateway.errors import StateDiskFull, Unavailable
 from gateway.limits.limiter import Amount, Demand, Granted
-from gateway.limits.limits import Budget, Limits
 from gateway.limits.redis import RedisLimiter
 from gateway.state.records import PrefixSource, PublishedPrefix, ResponseRoom, StoredResponse
 from gateway.state.redis.link import FAILURES, Breaker, RedisLink, connect
 from gateway.state.redis.store import RedisStore
+from gateway.tenant_limits import Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.state.contract import a_prefix, a_response, a_tenant
 from tests.gateway.support.manual_clock import ManualClock

@@ -14,11 +14,11 @@ from gateway.auth.keyring import Keyring
 from gateway.auth.secrets import load_secrets
 from gateway.limits.home import LIMITS_FILE
 from gateway.limits.limiter import Amount, Demand
-from gateway.limits.limits import Limits
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.state.home import STATE_FILE
 from gateway.state.identity import WrongState
 from gateway.state.sqlite.store import SqliteStore
+from gateway.tenant_limits import Limits
 from tests.doubles.damage import overwrite
 from tests.gateway.support.manual_clock import ManualClock
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.link.messages import WrittenAndRead
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.errors import Unavailable
 from gateway.state.records import Counters, UsageRow
 from gateway.usage.aggregator import UsageAggregator, UsageKey, day_of

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 from engine.link.messages import Failed, Reused, WrittenAndRead
 from engine.link.stats_messages import TierTokens
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.generation.choice import Delta
-from gateway.limits.limits import TokenCounts
 from gateway.state.records import Counters
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.tenant_limits import TokenCounts
 from gateway.usage.aggregator import UsageAggregator
 from gateway.usage.request_charge import RequestCharge
 from gateway.usage.request_metrics import RequestMetrics

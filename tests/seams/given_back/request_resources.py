@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from engine.link.messages import Generate, SamplingParams
-from gateway.auth.caller import Caller
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.dialects.keep_alive import with_pauses
 from gateway.errors import AnswerTooLarge, LimitReached, TooManyRequests, Unavailable
@@ -21,12 +21,12 @@ from gateway.http.request_head import ClientGone, RunningRequest, until_gone
 from gateway.http.whole_answer import GatheredAnswers, gathered_by
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Denied, Granted, Hold, Verdict
-from gateway.limits.limits import Limits, Prices, RateStatus
 from gateway.limits.permits import Permits
 from gateway.limits.redis import Owed, RedisLimiter, _member, as_begun
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
 from gateway.state.redis.link import RedisLink
+from gateway.tenant_limits import Limits, Prices, RateStatus
 from tests.seams.given_back.gateway_resources import KIB, TENANTS, link_to_nobody
 from tests.seams.given_back.interleaving import WAIT_S, Resource
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.private_file import FileExposed
+from gateway.state.private_file import FileExposed
 from gateway.state.sqlite.file import open_shared, transaction
 
 SCHEMA = """

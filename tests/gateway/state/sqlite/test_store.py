@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.private_file import FileExposed
 from gateway.errors import Conflict, NotFound, StateLost, Unavailable
+from gateway.state.private_file import FileExposed
 from gateway.state.records import (
     AuditEntry,
     Counters,

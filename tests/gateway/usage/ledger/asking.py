@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from gateway.limits.limits import TokenCounts
+from gateway.tenant_limits import TokenCounts
 from tests.doubles.gateway.served import MODEL
 from tests.gateway.usage.ledger.client import Answer, Pace
 

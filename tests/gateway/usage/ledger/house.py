@@ -22,12 +22,12 @@ from gateway.config import Bounds, GatewayConfig
 from gateway.http.app import build_app
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.connection import BoundedConnection, connection_within
-from gateway.limits.limits import MAX_RATE, MAX_UNITS, Budget, Limits, Prices, TokenCounts
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.token_bucket import ONE, Account, Moment, Spending
 from gateway.replicas.flushes import FlushReader
 from gateway.serving_parts import Kept, open_answers, open_entry, open_kept
 from gateway.state.records import Tenant
+from gateway.tenant_limits import MAX_RATE, MAX_UNITS, Budget, Limits, Prices, TokenCounts
 from tests.doubles.gateway.served import config_of
 
 PRICES = Prices(computed=1.0, cached=0.25, generated=4.0)

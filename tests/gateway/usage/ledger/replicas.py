@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from engine.errors import NumericFailure, QueueFull
 from engine.link.interface import OnEnd
 from engine.link.messages import Finished, Generate, Tokens
-from gateway.limits.limits import TokenCounts
+from gateway.tenant_limits import TokenCounts
 from tests.doubles.engine.fake_engine import Computed
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.gateway.usage.ledger.asking import ALPHABET

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.link.messages import Generate
-from gateway.limits.limits import Budget, Limits
+from gateway.tenant_limits import Budget, Limits
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.gateway.usage.ledger.asking import Asking
 from tests.gateway.usage.ledger.client import Answer, Pace, ask

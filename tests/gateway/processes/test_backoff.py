@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.backoff import Backoff
+from gateway.processes.backoff import Backoff
 
 
 @pytest.mark.parametrize(

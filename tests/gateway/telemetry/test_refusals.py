@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gateway.overview.refusals import KEPT, OF_STRANGERS, LastRefusals, Refusal, newest
+from gateway.telemetry.refusals import KEPT, OF_STRANGERS, LastRefusals, Refusal, newest
 
 
 def refusal(number: int, code: str = "rate_limit", *, stranger: bool = False) -> Refusal:

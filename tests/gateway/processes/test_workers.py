@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backoff import Backoff
 from gateway.config import default_workers
-from gateway.workers import Workers
+from gateway.processes.backoff import Backoff
+from gateway.processes.workers import Workers
 from tests.doubles.processes import is_running
 from tests.doubles.waiting import until
 
@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).with_name("fake_worker.py")
 LIMIT_S = 30
 PARENT = """
 import asyncio, sys
-from gateway.workers import Worker
+from gateway.processes.workers import Worker
 
 async def main():
     worker = await Worker.start(sys.argv[2:], sys.argv[1])

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 Period = Literal["month", "total"]
+Reason = Literal["requests", "tokens", "concurrent", "budget"]  # which limit refuses a request
 
 # With these bounds every number of `token_bucket.py` is exact in a double, as Lua has them.
 MAX_RATE = 100_000_000  # a minute

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.state.loop_timeout import TURNS, loop_timeout
+from gateway.processes.loop_timeout import TURNS, loop_timeout
 
 TIMEOUT_S = 0.05
 

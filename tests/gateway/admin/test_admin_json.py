@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.admin.wire import MAX_BODY_BYTES
+from gateway.http.admin_json import MAX_BODY_BYTES
 from tests.gateway.admin.office import Office, body, error_of
 
 NOT_JSON = [

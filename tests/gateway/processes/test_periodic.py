@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import periodic
 from gateway.auth import running_requests
-from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import RunningRequests
+from gateway.caller import Caller
 from gateway.limits import permits
 from gateway.limits.limiter import Hold
-from gateway.limits.limits import Prices
 from gateway.limits.memory import MemoryLimiter
-from gateway.periodic import repeated
+from gateway.processes import periodic
+from gateway.processes.periodic import repeated
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.sharing import renewed
@@ -33,6 +32,7 @@ from gateway.state.records import Counters, UsageRow
 from gateway.state.redis.link import connect
 from gateway.state.redis.store import told_of_changes
 from gateway.state.store import R
+from gateway.tenant_limits import Prices
 from gateway.usage.aggregator import UsageAggregator
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.permits import some_permits

@@ -33,8 +33,8 @@ from pathlib import Path
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
-from gateway.backoff import Backoff
-from gateway.state.loop_timeout import loop_timeout
+from gateway.processes.backoff import Backoff
+from gateway.processes.loop_timeout import loop_timeout
 
 SERVING = b"+"
 HEARTBEAT_S = 1.0

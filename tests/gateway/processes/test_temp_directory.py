@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.temp_directory import has_room, temp_directory
+from gateway.processes.temp_directory import has_room, temp_directory
 
 PREFIX = "ratoon-test-"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gateway.temp_directory import temp_directory
+from gateway.processes.temp_directory import temp_directory
 with temp_directory(sys.argv[1], "*.db", Path(sys.argv[2])) as directory:
     (directory / "counter_1.db").touch()
     print(directory, flush=True)

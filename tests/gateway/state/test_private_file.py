@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.private_file import (
+from gateway.state.private_file import (
     FileExposed,
     FileMissing,
     PrivateFileDamaged,

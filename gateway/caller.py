@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.link.messages import Priority
-from gateway.limits.limits import CacheQuota, Limits
+from gateway.tenant_limits import CacheQuota, Limits
 
 
 class Caller(msgspec.Struct, frozen=True):

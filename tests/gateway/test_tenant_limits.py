@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.limits.limits import MAX_BURST_S, MAX_RATE, MAX_UNITS, Budget, Limits
+from gateway.tenant_limits import MAX_BURST_S, MAX_RATE, MAX_UNITS, Budget, Limits
 
 
 @pytest.mark.parametrize(

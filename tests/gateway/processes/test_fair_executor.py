@@ -12,8 +12,8 @@ from contextlib import closing
 import pytest
 
 from gateway.errors import TooManyRequests, Unavailable
-from gateway.prompts import fair_executor
-from gateway.prompts.fair_executor import LARGE, FairExecutor, Steps, at_once
+from gateway.processes import fair_executor
+from gateway.processes.fair_executor import LARGE, FairExecutor, Steps, at_once
 
 
 @pytest.fixture
