@@ -1,9 +1,12 @@
-"""Threads for work that would hold up the event loop, shared fairly by tenants.
+"""Work that would hold up the event loop, shared fairly by tenants: in threads, or in a short turn.
+
+    small, and the tenant has loop time left --> at once, on the event loop; its time is measured
+    small otherwise, or medium --> threads, tenants in turn
+    large --> threads of its own, at a lower priority
 
 Work is a generator: at every `yield` the next tenant gets the thread, if one waits. Tenants take
-turns, and the work of one tenant is done in order of arrival. Large work has threads of its own, at
-a lower priority, so that a small prompt never waits for a large one. One event loop calls, and
-alone decides who is next.
+turns, and the work of one tenant is done in order of arrival. A small prompt never waits for a
+large one. One event loop calls, and alone decides who is next.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,16 +30,21 @@ T = TypeVar("T")
 
 Steps = Generator[None, None, T]  # a step takes milliseconds; it returns the result
 
-LARGE = 1 << 16  # characters, or as much work
+INLINE_SIZE = 4096  # characters, or as much work: what may be done on the event loop
+LARGE = 1 << 16  # likewise
 _MAX_WAITING = 1024  # pieces of work of one tenant
 _NICENESS = 10
+# Of the event loop's time, for each tenant: a turn, and the share of all time that fills it again.
+_TURN_S = 0.01
+_SHARE = 0.25
 
 
 class FairExecutor:
-    """Runs work in threads, tenants in turn."""
+    """Runs work at once or in threads, tenants in turn."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, loop_time: LoopTime | None = None) -> None:
         """`threads` for small work, and half as many for large work."""
+        self._loop_time = LoopTime() if loop_time is None else loop_time
         self._small = _Lane(ThreadPoolExecutor(threads, "small"), threads)
         many = max(1, threads // 2)
         self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
@@ -47,6 +55,9 @@ class FairExecutor:
         TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
         Unavailable once closed.
         """
+        done = self._loop_time.spend(tenant_id, work) if size <= INLINE_SIZE else None
+        if done is not None:
+            return done.value
         lane = self._large if size > LARGE else self._small
         return await lane.run(tenant_id, work, may_refuse=may_refuse)
 
@@ -54,6 +65,39 @@ class FairExecutor:
         """End the threads when they have done their step; what they have not done fails."""
         self._small.close()
         self._large.close()
+
+
+class LoopTime:
+    """How much of the event loop's time each tenant may still take.
+
+    It is measured, so nobody need know how long some work takes. A tenant whose work took longer
+    than a turn owes the rest, and until that has drained its work is done in threads.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        """`now` tells seconds."""
+        self._now = now
+        self._whole_at: dict[str, float] = {}  # when a tenant has a whole turn; oldest use first
+
+    def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | None:
+        """Steps of `work` while its tenant has time left; None if there are more."""
+        began = now = self._now()
+        whole_at = self._whole_at.get(tenant_id, now)
+        end, done = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE, None
+        try:
+            while done is None and now < end:
+                done = _step(work)
+                now = self._now()
+        finally:
+            self._take(tenant_id, began, self._now())
+        return done
+
+    def _take(self, tenant_id: str, began: float, now: float) -> None:
+        whole_at = max(self._whole_at.pop(tenant_id, began), began)
+        self._whole_at[tenant_id] = whole_at + (now - began) / _SHARE
+        oldest = next(iter(self._whole_at))
+        if self._whole_at[oldest] <= now:
+            del self._whole_at[oldest]
 
 
 @dataclass(eq=False, slots=True)
@@ -109,7 +153,7 @@ class _Lane:
             steps = asyncio.get_running_loop().run_in_executor(self.pool, self._steps, job)
             steps.add_done_callback(partial(self._end_steps, job))
 
-    def _steps(self, job: _Job) -> _Done[Any] | None:
+    def _steps(self, job: _Job) -> Done[Any] | None:
         """Steps of a job until another one waits; None if there are more. Runs in a thread.
 
         Going back to the event loop between two steps takes longer than many a step.
@@ -120,7 +164,7 @@ class _Lane:
                 return done
             time.sleep(0)  # the event loop goes first, if it waits for the interpreter
 
-    def _end_steps(self, job: _Job, steps: asyncio.Future[_Done[Any] | None]) -> None:
+    def _end_steps(self, job: _Job, steps: asyncio.Future[Done[Any] | None]) -> None:
         """The step of a request that was cancelled has kept its thread until now."""
         self._free += 1
         error = None if steps.cancelled() else steps.exception()
@@ -145,7 +189,7 @@ class _Lane:
                 del self._waiting[job.tenant_id]
 
 
-class _Done(Generic[T]):
+class Done(Generic[T]):
     """The end of some work."""
 
     def __init__(self, value: T) -> None:
@@ -158,12 +202,12 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def _step(work: Steps[T]) -> _Done[T] | None:
+def _step(work: Steps[T]) -> Done[T] | None:
     """One step of `work`; None if there are more."""
     try:
         next(work)
     except StopIteration as end:
-        return _Done(end.value)
+        return Done(end.value)
     return None
 
 

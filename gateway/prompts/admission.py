@@ -26,7 +26,7 @@ from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.errors import BadRequest, Unavailable
-from gateway.processes.fair_executor import LARGE, FairExecutor, Steps, at_once
+from gateway.processes.fair_executor import LARGE, FairExecutor, Steps
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.canonical import canonical_prompt, canonical_request
 from gateway.prompts.chat_template import ChatTemplate
@@ -43,7 +43,6 @@ from gateway.prompts.mark_places import placed_marks
 from gateway.prompts.marker_decoder import MarkerDecoder
 from gateway.prompts.prepared import Prepared, generates_of
 from gateway.prompts.prompt_tokens import (
-    INLINE_SIZE,
     PromptContext,
     PromptTokens,
     Tokenised,
@@ -120,14 +119,18 @@ class Admission:
         BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
         into the cache (`usage.Writer`).
         """
-        welcome = await self.engine()
+        work = self._admitted(wanted, caller, await self.engine(), writer)
+        return await self.off_the_loop(caller, work, wanted.size)
+
+    def _admitted(
+        self, wanted: GenerationRequest, caller: Caller, welcome: Welcome, writer: str
+    ) -> Steps[AdmittedRequest]:
         check_vocabulary(wanted.sampling, welcome.vocab_size)
         self._check_salt(wanted.salt)
         self._forms.check(wanted.form)
         if wanted.explain is not None and len(wanted.prompts) > 1:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
-        work = self._prepare_all(wanted, caller, welcome)
-        prepared = await self.off_the_loop(caller, work, wanted.size)
+        prepared = yield from self._prepare_all(wanted, caller, welcome)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
         computed = 1 if generates[0].use_cache else wanted.choices  # times
         prompt_tokens = computed * sum(len(prompt.token_ids) for prompt in prepared)
@@ -195,9 +198,7 @@ class Admission:
         return await self.off_the_loop(caller, work(), size_of(prompt))
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """What `work` gives, from another thread if it is as much as `size` characters are."""
-        if size <= INLINE_SIZE:
-            return at_once(work)
+        """What `work` gives, from another thread where it would hold up the event loop."""
         return await self._pool.run(caller.tenant_id, work, size)
 
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
@@ -206,8 +207,6 @@ class Admission:
         Its steps are short and hold the interpreter. In a thread of low priority, where large work
         is done, they would keep the event loop from it for as long as the machine is busy.
         """
-        if size <= INLINE_SIZE:
-            return at_once(work)
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)
 

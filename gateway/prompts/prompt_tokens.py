@@ -26,7 +26,6 @@ from gateway.prompts.verbatim_turns.splicing import SplicedChat
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 from prefix_cache.namespace import Namespace
 
-INLINE_SIZE = 4096  # characters; a longer prompt is tokenised in another thread
 # Of a rendered chat: what may open the answer's reasoning.
 _TAIL = 4  # pieces
 _TAIL_CHARS = 256

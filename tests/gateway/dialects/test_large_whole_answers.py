@@ -22,9 +22,8 @@ from gateway.dialects.openai.completions import CompletionReply
 from gateway.dialects.openai.rendering import ReplyFormat
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.limits.permits import Permit
-from gateway.processes.fair_executor import Steps, at_once
+from gateway.processes.fair_executor import INLINE_SIZE, Steps, at_once
 from gateway.prompts.admission import Admission
-from gateway.prompts.prompt_tokens import INLINE_SIZE
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.usage.request_metrics import Usage
 

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.dialects.dialect_request import work_in, work_with
 from gateway.http.body import is_flat
-from gateway.prompts.prompt_tokens import INLINE_SIZE
+from gateway.processes.fair_executor import INLINE_SIZE
 
 _SAID = {"role": "user", "content": "x"}
 

@@ -16,7 +16,7 @@ from engine.link.messages import SamplingParams, pack_logit_bias
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import BadRequest, Unavailable
-from gateway.processes.fair_executor import FairExecutor, Steps
+from gateway.processes.fair_executor import INLINE_SIZE, FairExecutor, LoopTime, Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chat_template import ChatTemplate
@@ -29,6 +29,7 @@ from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.fake_engine import WELCOME, prompt_of
 from tests.doubles.engine.tiny_model import BOS, TURN
+from tests.gateway.support.manual_clock import ManualClock
 
 ADA = Caller("tenant-a", "key-1", weight=2.0)
 BOB = Caller("tenant-b", "key-2")
@@ -37,7 +38,7 @@ NAMESPACES = Namespaces(b"s" * 32)
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[FairExecutor]:
-    with closing(FairExecutor(1)) as pool:
+    with closing(FairExecutor(1, LoopTime(lambda: 0.0))) as pool:
         yield pool
 
 
@@ -77,7 +78,7 @@ def held_up(pool: FairExecutor, release: threading.Event) -> asyncio.Task[bool]:
         yield from ()
         return release.wait(10)
 
-    return asyncio.create_task(pool.run("tenant-c", work(), 0))
+    return asyncio.create_task(pool.run("tenant-c", work(), INLINE_SIZE + 1))
 
 
 async def count(admission: Admission, prompt: Prompt) -> int:
@@ -183,6 +184,25 @@ async def test_long_prompts_are_prepared_off_the_loop(
     monkeypatch.setattr(Tokenizer, "encode", watched)
     assert await count(roomy, "x" * size) == size
     assert (threads == [threading.main_thread()]) == (size == 10)
+
+
+async def test_short_prompts_too_once_their_tenant_has_used_up_its_time(
+    roomy: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, threads = ManualClock(), []
+    encode = Tokenizer.encode
+
+    def slow(self: Tokenizer, text: str, *, add_special_tokens: bool) -> object:
+        clock.advance(1.0)
+        threads.append(threading.current_thread() is threading.main_thread())
+        return encode(self, text, add_special_tokens=add_special_tokens)
+
+    monkeypatch.setattr(Tokenizer, "encode", slow)
+    with closing(FairExecutor(1, LoopTime(clock))) as pool:
+        monkeypatch.setattr(roomy, "_pool", pool)
+        for caller in (ADA, ADA, BOB):
+            await roomy.admit(generation_request("x"), caller)
+    assert threads == [True, False, True]
 
 
 async def test_the_loop_goes_on_while_a_prompt_is_prepared(

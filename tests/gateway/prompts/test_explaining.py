@@ -17,7 +17,7 @@ from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.diagnosis.seen import SeenPrompts
-from gateway.processes.fair_executor import FairExecutor
+from gateway.processes.fair_executor import FairExecutor, LoopTime
 from gateway.prompts.admission import Admission
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
@@ -72,7 +72,7 @@ def wanted(prompt: ChatPrompt, request_id: str) -> GenerationRequest:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[FairExecutor]:
-    with closing(FairExecutor(1)) as pool:
+    with closing(FairExecutor(1, LoopTime(lambda: 0.0))) as pool:
         yield pool
 
 

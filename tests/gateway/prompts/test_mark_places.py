@@ -14,7 +14,7 @@ from engine.link.codec import unpack_token_ids
 from engine.link.messages import SamplingParams
 from gateway.caller import Caller
 from gateway.config import Bounds
-from gateway.processes.fair_executor import FairExecutor
+from gateway.processes.fair_executor import FairExecutor, LoopTime
 from gateway.prompts.admission import Admission
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, TextRules
@@ -32,7 +32,7 @@ WITH_SYSTEM = [name for name in FAMILIES if not name.startswith("mistral")]
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[FairExecutor]:
-    with closing(FairExecutor(1)) as pool:
+    with closing(FairExecutor(1, LoopTime(lambda: 0.0))) as pool:
         yield pool
 
 
