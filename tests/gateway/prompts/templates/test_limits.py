@@ -10,6 +10,7 @@ from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.limits import limits_of
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format
 from tests.zoo.families import family
+from tests.zoo.templates import LlamaCpp, Template, Trl
 
 TAKES_ALL = (
     "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content or '' }}{{ m.content }}"
@@ -77,11 +78,42 @@ def test_tools_that_are_told_of_otherwise() -> None:
         assert found["tools"].startswith(instead)
 
 
-def test_a_variable_that_keeps_thoughts() -> None:
-    template = FittedTemplate(family("qwen3.6").template(), {})
-    for keeps in (False, True):
-        told = {one.cannot for one in limits_of(template, {"preserve_thinking": keeps})}
-        assert ("thinking of earlier turns" in told) == (not keeps)
+def more(name: str, *variables: dict[str, bool]) -> object:
+    return pytest.param(LlamaCpp(name), *variables, marks=pytest.mark.zoo)
+
+
+@pytest.mark.parametrize(
+    ("source", "keeps"),
+    [
+        (Trl("qwen3_6"), {"preserve_thinking": True}),
+        (Trl("lfm2_2_5"), {"preserve_thinking": True}),
+        (Trl("nemotron_3_nano"), {"truncate_history_thinking": False}),
+        (Trl("nemotron_3_5_lightning"), {"truncate_history_thinking": False}),
+        more("GLM-4.7-Flash", {"clear_thinking": False}),
+        more("deepseek-ai-DeepSeek-V4", {"thinking": True, "drop_thinking": False}),
+    ],
+    ids=str,
+)
+def test_a_variable_that_keeps_thoughts(source: Template, keeps: dict[str, bool]) -> None:
+    """Those that docs/how-to/call-tools.md names."""
+    template = FittedTemplate(source.read(), {})
+    assert template.shows_thoughts("u ar u", keeps)
+    assert not template.shows_thoughts("u ar u", {})
+    for name in keeps:
+        assert not template.shows_thoughts("u ar u", {**keeps, name: not keeps[name]})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(Trl("qwen3_8"), Trl("muse_glimmer")),
+        *map(more, ("ByteDance-Seed-OSS", "Kimi-K3", "MiniMax-M3", "poolside-Laguna-S-2.1")),
+        more("mistralai-Ministral-3-14B-Reasoning-2512"),
+    ],
+    ids=str,
+)
+def test_a_template_that_keeps_thoughts_by_itself(source: Template) -> None:
+    assert FittedTemplate(source.read(), {}).shows_thoughts("u ar u", {})
 
 
 def test_a_variable_that_the_template_does_not_know() -> None:
