@@ -98,7 +98,7 @@ COMMANDS: Mapping[str, Commands] = {
     "Serve": {
         "serve": "cli.serving.serve:serve",
         "gateway": "cli.serving.serve:gateway",
-        "engine": "cli.serving.serve:engine",
+        "engine": "cli.cluster.engine:engine",
         "models": "cli.serving.models:models",
     },
     "Operate": {

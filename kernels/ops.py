@@ -16,7 +16,6 @@ from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.variant import AttentionVariant
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.experts import mixture, route
-from kernels.experts.gate import Gate
 from kernels.experts.mixture import MixtureOp
 from kernels.experts.route import RouteOp
 from kernels.linear import fp8_linear, fp8_rows, int4_linear, linear
@@ -25,6 +24,7 @@ from kernels.linear.fp8_rows import Fp8Rows, Scaling
 from kernels.linear.int4_linear import Int4LinearOp
 from kernels.linear.linear import LinearOp
 from kernels.norms import add_rms_norm, gate_mul, rms_norm
+from kernels.norms.gate import Gate
 from kernels.sampling import penalise, sample, top_k_top_p
 
 RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]

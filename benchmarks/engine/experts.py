@@ -29,7 +29,6 @@ from benchmarks.record import emit, progress
 from kernels.e4m3 import rounded
 from kernels.experts import hopper_four_bit, mixture, order, products, route
 from kernels.experts.four_bit_matrices import FourBitMatrix, Kind, int4_scales, shapes
-from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
 from kernels.experts.tiles import (
     FOUR_BIT_MANY,
@@ -40,6 +39,7 @@ from kernels.launch.compile_ahead import compile_ahead
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK
 from kernels.linear.split_k import whole
+from kernels.norms.gate import SILU, Gate
 
 FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")

@@ -12,22 +12,17 @@ from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 import uvloop
 
+from benchmarks.gateway.fleet import UNDER_WAY, Fleet
 from benchmarks.record import emit
 from gateway.router_process.client import RouterClient
 from gateway.router_process.main import listening
 from gateway.router_process.messages import KnownBlocks
 from gateway.router_process.service import RouterService
 from gateway.routing.route import OwnRouting, RouteQuestion
-
-if TYPE_CHECKING:
-    from benchmarks.gateway.routing import Fleet
-
-UNDER_WAY = 16  # requests that have been sent and have no token yet
 
 
 def measure_asked(fleet: Fleet, prompt: bytes, requests: int) -> None:

@@ -29,90 +29,22 @@ import numpy as np
 import typer
 
 from benchmarks.gateway.asked_routing import measure_asked
+from benchmarks.gateway.fleet import BLOCK_SIZE, PATH, Fleet
 from benchmarks.record import emit, progress
 from engine.cache_feed import CacheFeed
 from engine.link.cache_events import (
-    Added,
-    CacheChange,
     CacheEvents,
-    Cleared,
     EventsTaken,
-    Moved,
     Subscribe,
 )
 from engine.link.codec import Codec
-from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.prompt import RoutingRequest
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, block_keys
-from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.changes import ChangeLog
 
-PIECE = 4096  # blocks
-BLOCK_SIZE = 16  # tokens
 NODE_BLOCKS = 64  # of the engine's tree
-PATH = NamespacePath.single(Namespace(bytes(16)))
 GATEWAY = b"gateway"
 IN_TIERS = ("tiers", "alike")
-UNDER_WAY = 16  # requests that have been sent and have no token yet
-
-
-class Fleet:
-    """A router, and replicas that hold random blocks."""
-
-    def __init__(self, replicas: int, prompt_blocks: int) -> None:
-        self.names = [f"replica-{number}" for number in range(replicas)]
-        self.sources = {name: f"/exchange/{name}" for name in self.names}
-        self.prompt_blocks = prompt_blocks
-        self.router = FirstTokenRouter(time.monotonic)
-        self._random = np.random.default_rng(1)
-        self._sent: list[tuple[str, str]] = []
-        self._serial = 0
-
-    def keys(self, blocks: int) -> bytes:
-        """Of blocks that nobody has."""
-        return self._random.bytes(KEY_BYTES * blocks)
-
-    def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
-        """Let a replica say that it has these on its device; with `first`, and nothing else.
-
-        With `in_tiers` the first third is there, the next one in the host, the last one on disk.
-        """
-        changes: list[CacheChange] = [Cleared()] if first else []
-        changes.append(Added("device", keys))
-        if in_tiers:
-            third = len(keys) // KEY_BYTES // 3 * KEY_BYTES
-            changes += [Moved("host", keys[third : 2 * third]), Moved("disk", keys[2 * third :])]
-        self.router.heard(name, CacheEvents(number=0, changes=tuple(changes)))
-
-    def fill(self, blocks: int) -> float:
-        """So many at each replica; returns the seconds that the router took."""
-        seconds = 0.0
-        for name in self.names:
-            for start in range(0, blocks, PIECE):
-                keys = self.keys(min(PIECE, blocks - start))
-                began = time.thread_time()
-                self.tell(name, keys, first=start == 0)
-                seconds += time.thread_time() - began
-        return seconds
-
-    def request(self, keys: bytes) -> RoutingRequest:
-        """A new one, whose prompt has these blocks."""
-        self._serial += 1
-        tokens = BLOCK_SIZE * self.prompt_blocks
-        return RoutingRequest(str(self._serial), tokens, keys, PATH.spans[-1][1])
-
-    def route(self, keys: bytes) -> float:
-        """Choose for one request and note it; returns seconds."""
-        request = self.request(keys)
-        began = time.thread_time()
-        name = self.router.choose(request, self.names, self.sources).replica
-        self.router.sent(name, request)
-        seconds = time.thread_time() - began
-        self._sent.append((name, request.request_id))
-        if len(self._sent) > UNDER_WAY:
-            self.router.ended(*self._sent.pop(0))
-        return seconds
 
 
 def measure_routing(fleet: Fleet, requests: int) -> None:

@@ -16,10 +16,10 @@ from cli.errors import ServerRefused
 from cli.isolation.cases import Cell
 from cli.isolation.server import ProbePrompt, ServerUnderTest, opening_messages
 from cli.operating.admin_client import GROUPS, PREFIXES, TENANTS, AdminClient, ResourceKind
+from cli.operating.audit import MARK
 from cli.operating.cache import FLUSH
 from cli.operating.prefixes import EVERYONE
 
-MARK = "verify-isolation"  # with which all names begin, so that leftovers can be recognised
 _GONE = 404
 _LIGHT = 0.01  # the weight of a tenant that need not keep anything
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05

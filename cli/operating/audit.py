@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cli.isolation.fixtures import MARK
 from cli.operating.admin_client import AdminClient, with_admin
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_table
 
+# With which all names begin that `ratoon verify-isolation` makes, so that they can be recognised.
+MARK = "verify-isolation"
 _PAGE = 1000  # most that the server lists at once
 _COLUMNS = ("time", "actor", "action", "target", "detail")
 Entry = dict[str, Any]

@@ -1,4 +1,4 @@
-"""`ratoon serve`: gateway and engine together; `ratoon gateway` and `ratoon engine`: one alone.
+"""`ratoon serve`: gateway and engine together; `ratoon gateway`: it alone.
 
 A command composes the configs, makes what is missing, and becomes what runs (exec): the supervisor
 of both (`supervise.py`), or one process alone, which is under a supervisor of one's own, so that
@@ -11,17 +11,15 @@ from __future__ import annotations
 import os
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
-from cli.errors import BadSetting
 from cli.options.config_file import ConfigFile
-from cli.options.engine_options import EngineFlags, LoneEngineFlags, RegisterFlags, ReplicaFlags
+from cli.options.engine_options import EngineFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.address import ServerAddress, found_by_commands
 from cli.serving.child import python_command, python_environment
-from cli.serving.compose import admin_url, base_url, check_role, engine_config, gateway_config
+from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.greeting import greeting
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
 from cli.serving.link_key import key_of_found_engines, link_key_file
@@ -140,40 +138,6 @@ def gateway(
     first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
     with found_by_commands(model.data_dir, address_of(gateway)):
         become("gateway", config)
-
-
-def engine(
-    model: ModelFlags,
-    socket: SocketFlags,
-    engine: LoneEngineFlags,
-    registered: RegisterFlags,
-    config_file: ConfigFile = None,
-) -> None:
-    """Run the engine alone: it owns the accelerator and the cache.
-
-    For your own process supervisor. It serves the gateways that connect to --socket, and has no
-    HTTP interface. With --register gateways find it; it leaves them when it is asked to end.
-
-    Examples: for a gateway on this machine; for gateways on others:
-
-        ratoon engine --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
-
-        ratoon engine --model ~/models/qwen3-8b --socket tcp://10.0.0.7:7300 --register --redis-url redis://redis:6379/0
-    """
-    del config_file  # its settings are the flags' defaults by now
-    source = checked_source(model.model, engine, of=machine())
-    place = meeting_place(model, socket)
-    config = engine_config(source, model.data_dir, place, engine)
-    key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
-    config = replace(config, link_key_file=key_file)
-    check_role(config)
-    if not registered.register:
-        if registered.advertise is not None:
-            raise BadSetting("--advertise", "is for an engine that is registered: --register")
-        become("engine", config)
-    from cli.cluster.lone_host import host_engine
-
-    raise typer.Exit(host_engine(config, model.data_dir, registered))
 
 
 def commands(

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cli.load.requests.trace import TenantSizes
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.flags import ConfigFlags, field, plain_field
 from cli.options.options import Json
 from cli.plan.machine import MachineModel, ModelShape
 from cli.plan.options import CACHE, RATES, cache_field, machine_flag
-from cli.simulation.trace import TenantSizes
 from gateway.routing.by_name import RouterName
 from prefix_cache.names import PolicyName
 

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from cli.simulation.trace import BlockTrace, Request
+from cli.load.requests.trace import BlockTrace, Request
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.expected_value import by_name
 from prefix_cache.eviction.shares import Quota

@@ -12,6 +12,7 @@ import typer
 
 from cli.charts import write_chart
 from cli.errors import BadSetting
+from cli.load.requests.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
 from cli.output import print_result
 from cli.plan.machine import MachineModel, ModelShape
 from cli.progress import Advance, progress_bar
@@ -44,7 +45,6 @@ from cli.simulation.routers import (
     variants,
 )
 from cli.simulation.steps import SimulatedStepBounds
-from cli.simulation.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
 from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)

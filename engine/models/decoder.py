@@ -20,8 +20,9 @@ from torch import Tensor
 
 from engine.models.config import ModelConfig
 from engine.models.parameters import Parameters
+from engine.models.rank_group import RankGroup
 from engine.models.rope import rope_table
-from engine.models.shards import RankGroup, vocabulary_rows
+from engine.models.shards import vocabulary_rows
 from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
 from kernels.collectives.peer_rows import PeerProduct

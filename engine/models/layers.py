@@ -26,7 +26,7 @@ from kernels.attention.variant import AttentionVariant
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.models.shards import RankGroup
+    from engine.models.rank_group import RankGroup
     from kernels.attention.batch_layout import BatchLayout
     from kernels.collectives.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows, Scaling

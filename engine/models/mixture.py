@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from engine.models.modules import Allocator, Experts, ExpertsConfig, Linear, LinearConfig
 from engine.models.weight_formats.plain import PLAIN
-from kernels.experts.gate import SILU, Gate
+from kernels.norms.gate import SILU, Gate
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.models.modules import Allocator, Linear, LinearConfig, side_by_side
-from kernels.experts.gate import SILU, Gate
+from kernels.norms.gate import SILU, Gate
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from kernels.experts.gate import Gate
+from kernels.norms.gate import Gate
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from engine.models.shards import RankGroup
+    from engine.models.rank_group import RankGroup
     from kernels.experts.matrices import AnyMatrix
     from kernels.experts.route import Routed
     from kernels.linear.fp8_rows import Fp8Rows, Scaling

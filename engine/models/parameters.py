@@ -21,7 +21,8 @@ from engine.models.config import ModelConfig
 from engine.models.layers import DecoderLayer
 from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, Module, walk
 from engine.models.norms import RmsNorm
-from engine.models.shards import RankGroup, shard_layers, vocabulary_rows
+from engine.models.rank_group import RankGroup
+from engine.models.shards import shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
 from storage.stage import Stage, whole
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
 
 from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
@@ -25,48 +24,7 @@ from engine.models.layers import LayerConfig
 from engine.models.mixture import MixtureConfig
 from engine.models.modules import LinearConfig, WeightFormat
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from kernels.collectives.peer_rows import PeerProduct
-
 MOST_RANKS = 8
-
-
-class RankGroup(Protocol):
-    """The ranks that compute one model together, as one of them sees them.
-
-    All of them call the same methods in the same order, with tensors of the same shapes.
-    """
-
-    @property
-    def rank(self) -> int:
-        """From 0 on."""
-        ...
-
-    @property
-    def num_ranks(self) -> int:
-        """How many there are."""
-        ...
-
-    def total(
-        self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
-    ) -> Tensor | PeerProduct:
-        """The sum of what the ranks have, in rank order; its bits are the same on all ranks.
-
-        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` one of each rank, or what
-        the norm that reads it makes the sum of; then it is read once.
-        """
-        ...
-
-    def gather_columns(self, x: Tensor) -> Tensor:
-        """x (R, C) of each rank -> (R, num_ranks * C), the ranks' columns side by side."""
-        ...
-
-    def share(self, x: Tensor) -> None:
-        """Give `x`, contiguous, the values that it has on rank 0; token ids, so none negative."""
-        ...
 
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.staging import HostArray
-from engine.models.shards import RankGroup
+from engine.models.rank_group import RankGroup
 from engine.sampling.plan import Randomness
 from engine.sampling.results import HostCopy, LaunchedSample, pack
 from engine.sampling.sampler import Sampler

@@ -19,7 +19,8 @@ from engine.models.decoder import Decoder, build_decoder
 from engine.models.errors import NotEnoughMemory
 from engine.models.modules import Allocator
 from engine.models.parameters import Parameters, dummy_parameters, empty_parameters
-from engine.models.shards import RankGroup, shard_layers
+from engine.models.rank_group import RankGroup
+from engine.models.shards import shard_layers
 from engine.offload.host_layers import HostLayers
 from engine.offload.memory import CountingMemory
 from engine.offload.placement import GIB, Placement, as_gib, least_placement, place

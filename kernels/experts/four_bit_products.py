@@ -15,12 +15,12 @@ from kernels.experts import hopper_four_bit
 from kernels.experts.four_bit_kernel import product_kernel
 from kernels.experts.four_bit_matrices import FourBitMatrix
 from kernels.experts.four_bit_numbers import unpacking_of
-from kernels.experts.gate import SILU, Gate
 from kernels.experts.order import PairTiles
 from kernels.experts.route import Routed
 from kernels.experts.tiles import ExpertTile
 from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import cdiv
+from kernels.norms.gate import SILU, Gate
 
 
 def launch(

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from kernels.experts import add_experts, hopper_four_bit, order, products
 from kernels.experts.four_bit_matrices import FourBitMatrix
-from kernels.experts.gate import Gate
 from kernels.experts.matrices import AnyMatrix, Scales
 from kernels.experts.route import Routed
 from kernels.experts.tiles import MixtureTiles, four_bit_tiles_for, tile_for
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Scaling
+from kernels.norms.gate import Gate
 
 MixtureOp = Callable[[Tensor, Routed, AnyMatrix, AnyMatrix, Gate], Tensor]
 """x (T, H), the experts of each token, gate_up, down -> (T, H), whole or in parts (`split_k`)."""

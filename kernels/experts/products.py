@@ -16,7 +16,6 @@ from torch import Tensor
 
 from kernels.experts import four_bit_products
 from kernels.experts.four_bit_matrices import FourBitMatrix
-from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import AnyMatrix
 from kernels.experts.order import PairTiles
 from kernels.experts.product_kernel import product_kernel
@@ -26,6 +25,7 @@ from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import cdiv
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.norms import gate_mul
+from kernels.norms.gate import SILU, Gate
 
 MAX_FLOAT_TOKENS = 64  # up to so many tokens products of `down` are float32
 _SCALES = {"none": 0, "channel": 1, "block": 2}

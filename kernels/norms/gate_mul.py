@@ -18,13 +18,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.experts.gate import Gate
 from kernels.launch.capability import HOPPER, capability
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
+from kernels.norms.gate import Gate
 
 FP8_WARPS = 16  # of a program that has a row: few enough that others run beside it
 _COLUMNS = 1024

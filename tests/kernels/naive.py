@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention.variant import AttentionVariant
-from kernels.experts.gate import SILU, Gate
+from kernels.norms.gate import SILU, Gate
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

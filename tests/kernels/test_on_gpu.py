@@ -15,8 +15,8 @@ from torch import Tensor
 
 from kernels.attention import prefill_attention
 from kernels.attention.tuning import hopper_tuning, prefill_tuning
-from kernels.experts.gate import GELU_TANH, SILU, Gate
 from kernels.launch.capability import HOPPER, capability
+from kernels.norms.gate import GELU_TANH, SILU, Gate
 from kernels.ops import torch_ops, triton_ops
 from tests.kernels import naive
 from tests.kernels.cases import (

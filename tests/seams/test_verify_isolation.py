@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cli.isolation.cases import CASES, PUBLISHED_CASES
-from cli.isolation.fixtures import MARK
+from cli.operating.audit import MARK
 from tests.cli.console import Console, Printed
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port

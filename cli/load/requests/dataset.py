@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from cli.errors import BadSetting
-from cli.simulation.trace import read_trace
+from cli.load.requests.trace import read_trace
 
 FLAG = "--dataset"
 CountTokens = Callable[[Sequence[str]], list[int]]

@@ -46,7 +46,7 @@ from engine.models.mlp import MlpConfig
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
 from engine.models.sandwich import SandwichLayerConfig
-from kernels.experts.gate import GELU_TANH
+from kernels.norms.gate import GELU_TANH
 
 ACTIVATION = "gelu_pytorch_tanh"
 Ropes = dict[str, RopeConfig]  # by type of layer

@@ -41,7 +41,7 @@ from engine.models.layers import LayerConfig
 from engine.models.mixture import MixtureConfig
 from engine.models.norms import RmsNormConfig
 from engine.models.rope import RopeConfig
-from kernels.experts.gate import Gate
+from kernels.norms.gate import Gate
 
 USUAL_YARN = {
     "rope_type": "yarn",

@@ -28,7 +28,7 @@ from engine.models.parameters import (
     empty_parameters,
     leave_biases_to_the_first,
 )
-from engine.models.shards import RankGroup
+from engine.models.rank_group import RankGroup
 from engine.models.weight_formats.scales import ScaleChecks
 from storage.stage import Stage
 

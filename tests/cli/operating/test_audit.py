@@ -7,9 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cli.isolation.fixtures import MARK
 from cli.operating.admin_client import AdminClient
-from cli.operating.audit import enough, rows_of
+from cli.operating.audit import MARK, enough, rows_of
 from tests.cli.console import Ratoon
 
 

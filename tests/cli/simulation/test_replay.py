@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cli.load.requests.trace import BlockTrace, read_trace
 from cli.simulation.replay import CopyClock, Replay, Replayed, TierSizes, admit
 from cli.simulation.results import hit_rates
-from cli.simulation.trace import BlockTrace, read_trace
 from storage.move import Tier
 from tests.cli.simulation.traces import row, write
 

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from cli.load.requests.trace import faster, read_trace, session_blocks
 from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import CopyClock, Replay, TierSizes, admit
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.steps import VirtualClock, gap_at
-from cli.simulation.trace import faster, read_trace, session_blocks
 from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.first_token import FirstTokenRouter

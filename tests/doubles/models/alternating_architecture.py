@@ -28,7 +28,7 @@ from engine.models.mlp import MlpConfig
 from engine.models.norms import RmsNormConfig
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
 from engine.models.sandwich import SandwichLayerConfig
-from kernels.experts.gate import GELU_TANH, Gate
+from kernels.norms.gate import GELU_TANH, Gate
 
 NAME = "AlternatingForCausalLM"
 WINDOW = 24

@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.scheduling.sequence import Sequence
 from engine.step import Row
 from kernels.attention.batch_layout import BatchLayout
-from kernels.experts.gate import Gate
+from kernels.norms.gate import Gate
 from kernels.ops import GateMul, PagedAttention
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES

@@ -14,7 +14,7 @@ from engine.models.mixture import Mixture, MixtureConfig
 from engine.models.modules import Allocator, Module, WeightFormat, walk
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PLAIN
-from kernels.experts.gate import Gate
+from kernels.norms.gate import Gate
 from kernels.ops import torch_ops
 from tests.doubles.models.alternating_architecture import MIXTURE
 

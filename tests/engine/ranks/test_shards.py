@@ -20,7 +20,8 @@ from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.models.modules import WeightFormat
 from engine.models.parameters import dummy_parameters
-from engine.models.shards import RankGroup, check_shards, shard_model
+from engine.models.rank_group import RankGroup
+from engine.models.shards import check_shards, shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.ranks.collectives import Collectives

@@ -14,7 +14,8 @@ from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.decoder import WeightPrefetch, build_decoder
 from engine.models.parameters import Parameters
-from engine.models.shards import RankGroup, shard_model
+from engine.models.rank_group import RankGroup
+from engine.models.shards import shard_model
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement, evenly_spaced
 from engine.offload.prefetch import PlainLayerCopies, prefetch_of

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from kernels.experts import hopper_four_bit, mixture, order, products, route
 from kernels.experts.four_bit_matrices import FourBitMatrix, Kind, codes_of, words_of
-from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
 from kernels.experts.order import PairTiles
 from kernels.experts.route import Routed
@@ -23,6 +22,7 @@ from kernels.experts.tiles import (
     four_bit_tiles_for,
 )
 from kernels.linear.split_k import whole
+from kernels.norms.gate import SILU, Gate
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn, moved

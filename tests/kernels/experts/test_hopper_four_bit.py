@@ -13,10 +13,10 @@ from torch import Tensor
 
 from kernels.experts import hopper_four_bit, mixture, order, products, route
 from kernels.experts.four_bit_matrices import ZERO_BITS, FourBitMatrix, Kind, scale_of
-from kernels.experts.gate import GELU_TANH, SILU, Activation, Gate
 from kernels.experts.tiles import FOUR_BIT_MANY, FOUR_BIT_OVERLAPPED, four_bit_tiles_for
 from kernels.launch.capability import HOPPER
 from kernels.norms import gate_mul
+from kernels.norms.gate import GELU_TANH, SILU, Activation, Gate
 from tests.doubles.kernels.torch_gluon import gluon_in_torch
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from kernels.e4m3 import E4M3, LARGEST
 from kernels.experts import add_experts, mixture, order, products, route
-from kernels.experts.gate import SILU, Gate
 from kernels.experts.matrices import ExpertMatrix
 from kernels.experts.route import Routed
 from kernels.experts.tiles import FEW, MANY, MORE, SOME, tile_for
@@ -20,6 +19,7 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, scaled_to_e4m3
 from kernels.linear.split_k import whole
 from kernels.norms import gate_mul
+from kernels.norms.gate import SILU, Gate
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 

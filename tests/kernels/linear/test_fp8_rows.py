@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from kernels.e4m3 import E4M3, LARGEST
-from kernels.experts.gate import SILU
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import GROUP, Fp8Rows, Scaling
 from kernels.norms import add_rms_norm, gate_mul
+from kernels.norms.gate import SILU
 from kernels.ops import Ops
 
 SCALINGS: list[Scaling] = ["token", "group"]

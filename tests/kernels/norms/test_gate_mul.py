@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.experts.gate import GELU_TANH, SILU, Gate
+from kernels.norms.gate import GELU_TANH, SILU, Gate
 from kernels.ops import Ops
 from tests.kernels import naive
 from tests.kernels.cases import poisoned_memory, relative_error

@@ -6,7 +6,7 @@ import pytest
 
 from cli.errors import BadSetting
 from cli.load.requests.dataset import RequestSize, read_sizes
-from cli.simulation.trace import BadTrace
+from cli.load.requests.trace import BadTrace
 from tests.cli.simulation.traces import row, write
 
 

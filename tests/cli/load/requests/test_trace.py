@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.simulation.trace import BadTrace, BlockTrace, among_tenants, read_trace
+from cli.load.requests.trace import BadTrace, BlockTrace, among_tenants, read_trace
 from tests.cli.console import Console
 from tests.cli.simulation.traces import row, write
 

@@ -1,0 +1,50 @@
+"""The ranks that compute a model together (tensor parallel), as its layers use them.
+
+Torch is imported for types alone. Knows: what is asked of the other ranks. Does not know: which
+sizes each rank has (`shards`), or how they exchange bytes (`engine.ranks`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.collectives.peer_rows import PeerProduct
+
+
+class RankGroup(Protocol):
+    """The ranks that compute one model together, as one of them sees them.
+
+    All of them call the same methods in the same order, with tensors of the same shapes.
+    """
+
+    @property
+    def rank(self) -> int:
+        """From 0 on."""
+        ...
+
+    @property
+    def num_ranks(self) -> int:
+        """How many there are."""
+        ...
+
+    def total(
+        self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
+    ) -> Tensor | PeerProduct:
+        """The sum of what the ranks have, in rank order; its bits are the same on all ranks.
+
+        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` one of each rank, or what
+        the norm that reads it makes the sum of; then it is read once.
+        """
+        ...
+
+    def gather_columns(self, x: Tensor) -> Tensor:
+        """x (R, C) of each rank -> (R, num_ranks * C), the ranks' columns side by side."""
+        ...
+
+    def share(self, x: Tensor) -> None:
+        """Give `x`, contiguous, the values that it has on rank 0; token ids, so none negative."""
+        ...
