@@ -6,19 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.copies import TierCopies
-from engine.done_flushes import DoneFlushes
 from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
-from engine.prefix_queries import PrefixQueries
+from engine.scheduling.counters import EngineCounters
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
 from engine.scheduling.token_constraint import MaskMaker
-from engine.stats.counters import EngineCounters
-from engine.stats.tree_views import TreeViews
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
@@ -36,9 +33,6 @@ class Components:
     masks: MaskMaker  # of the rows with constraints
     cache: PrefixCache
     pins: Pins
-    done_flushes: DoneFlushes
-    prefix_queries: PrefixQueries
-    tree_views: TreeViews
     copies: TierCopies
     exchange: Exchange  # of blocks with other engines
     rates: LoadOrRecompute

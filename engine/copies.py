@@ -20,11 +20,12 @@ Why a copy never conflicts with a launched step:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
+from prefix_cache.tiers.tier_pools import Tiers
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Move, Plan, Tier
 
@@ -106,6 +107,16 @@ class NoTiers:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowerTiers:
+    """The tiers below the device, and the mover between them; by default there are none."""
+
+    tiers: Tiers = field(default_factory=Tiers)
+    mover: BlockMover = field(default_factory=NoTiers)
+    disk: Disk | None = None
+    block_bytes: int = 1
 
 
 @dataclass(slots=True)

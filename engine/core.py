@@ -11,11 +11,11 @@ Where the device is several stages (`ranks`), each computes a step of other sequ
 are under way as there are stages.
 
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
-(`masked_step.py`). Blocks that other engines ask for, or have sent, are seen to before a step is
-scheduled.
+(`in_flight/masked_step.py`). Blocks that other engines ask for, or have sent, are seen to before a
+step is scheduled.
 
 Knows: in what order things happen. Does not know: which requests are alive and what their clients
-are told (`clients.py`), how long steps take (`launches.py`), how copies run beside them
+are told, how long steps take (`in_flight`), what is asked (`queries`), how copies run beside them
 (`copies.py`), or how it all ends (`process.py`).
 """
 
@@ -23,13 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.cache_feed import SNAPSHOT_PACE_S, CacheFeed
-from engine.cache_orders import divide, flush, flush_recorded
-from engine.clients import Clients
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable
-from engine.launches import Launches
+from engine.in_flight.clients import Clients
+from engine.in_flight.launches import Launches
+from engine.in_flight.unready import Unready
 from engine.link.cache_events import EventsTaken, Subscribe
 from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
 from engine.link.query_messages import (
@@ -39,20 +38,18 @@ from engine.link.query_messages import (
     Pin,
     Probe,
     StatsQuery,
-    StatsReply,
     Unpin,
     Unpinned,
 )
 from engine.link.socket_link import Incoming
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import View
+from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
+from engine.queries.queries import Queries
+from engine.queries.tree_views import PACE_S
 from engine.scheduling.intake import quota_of
 from engine.scheduling.pins import OURSELVES
 from engine.scheduling.step_builder import Scheduled
-from engine.scheduling.unready import Unready
-from engine.stats.report import report
-from engine.stats.tree_views import PACE_S
-from engine.stats.views import view
 from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
@@ -65,14 +62,23 @@ class EngineCore:
 
     def __init__(self, components: Components) -> None:
         self.components = components
+        self.queries = Queries(components)
         self._link = components.link
+        self._intake = components.intake
         self._scheduler = components.scheduler
         self._settler = components.settler
+        self._cache = components.cache
+        self._pins = components.pins
+        self._copies = components.copies
+        self._exchange = components.exchange
+        self._welcome = components.welcome
         self._clients = Clients(components)
         self._unready = Unready()
         self._launches = Launches(components)
         self._cache_feed = CacheFeed(components.cache.tree)
         self._clock = components.clock
+        self._overlaps = components.overlap_scheduling
+        self._most_ahead = max(components.stages - 1, int(components.overlap_scheduling))
         self._is_still = False  # no step is launched
         self._is_awaited = False  # a flow that had nothing alive waits for the next step
         self._is_draining = False
@@ -85,7 +91,7 @@ class EngineCore:
     def step(self) -> None:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
         self._take(self._link.receive(timeout_s=self._patience()))
-        self.components.copies.complete(self._clock())
+        self._copies.complete(self._clock())
         self._exchange_blocks()
         self._warm_pins()
         self._take_constraints()
@@ -102,18 +108,18 @@ class EngineCore:
         self._settler.commit(self._clock())
         self._sample()
         self._cache_feed.publish(self._link.send)
-        self.components.tree_views.advance()
+        self.queries.tree_views.advance()
 
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not there, hottest first, for at most `seconds`.
 
         Called after all requests have ended; requests that arrive meanwhile are refused.
         """
-        cache, copies = self.components.cache, self.components.copies
+        copies = self._copies
         give_up = self._clock() + seconds
         while self._clock() < give_up:
             copies.complete(self._clock())
-            num_copies = cache.restart.save(SAVED_AT_ONCE)
+            num_copies = self._cache.restart.save(SAVED_AT_ONCE)
             copies.start(self._clock())
             if not num_copies and not copies.pending:
                 return
@@ -138,22 +144,22 @@ class EngineCore:
 
     def check_invariants(self) -> None:
         """Raise InvariantBroken where the cache's counts do not add up."""
-        self.components.cache.check_invariants()
+        self._cache.check_invariants()
 
     def stats(self, evictions: int = 0) -> EngineStats:
         """The counters as they are now, and at most `evictions` of the last ones between flows."""
-        return report(self.components, evictions)
+        return self.queries.stats(evictions)
 
     # Take
 
     def _patience(self) -> float:
         """Seconds to wait for messages."""
-        if self.is_idle and self.components.exchange.is_busy:
+        if self.is_idle and self._exchange.is_busy:
             return COPY_WAIT_S
-        if self.is_idle and not self.components.copies.pending:
+        if self.is_idle and not self._copies.pending:
             if self._cache_feed.has_more:
                 return SNAPSHOT_PACE_S
-            return PACE_S if self.components.tree_views.is_surveying else IDLE_WAIT_S
+            return PACE_S if self.queries.tree_views.is_surveying else IDLE_WAIT_S
         return COPY_WAIT_S if self._is_still else self._time_left()
 
     def _time_left(self) -> float:
@@ -172,31 +178,23 @@ class EngineCore:
         for client, message in incoming:
             match message:
                 case RecordedFlushes():
-                    flush_recorded(self.components, message, self._clients.alive)
+                    self.queries.orders.flush_recorded(message, self._clients.alive)
                 case Partition():
-                    divide(self.components, message)
+                    self.queries.orders.divide(message)
                 case Generate():
                     self._accept(client, message)
                 case Cancel():
                     self._cancel(client, message.request_id)
                 case Hello():
-                    self._clients.tell(client, self.components.welcome)
+                    self._clients.tell(client, self._welcome)
                 case Subscribe() | EventsTaken():
                     self._cache_feed.heard(client, message)
-                case Flush():
-                    self._clients.tell(client, flush(self.components, message, self._clients.alive))
                 case Pin():
-                    self._clients.answer(self.components.pins.ask(client, message, self._clock()))
+                    self._clients.answer(self._pins.ask(client, message, self._clock()))
                 case Unpin():
                     self._clients.tell(client, self._unpin(message))
-                case Probe() | ListMarked() | ForgetMarked():
-                    reply = self.components.prefix_queries.answer(message, self._clock())
-                    self._clients.tell(client, reply)
-                case StatsQuery():
-                    stats = self.stats(message.evictions)
-                    self._clients.tell(client, StatsReply(query_id=message.query_id, stats=stats))
-                case View():
-                    self._clients.tell(client, view(self.components, message, self._clients.alive))
+                case Flush() | Probe() | ListMarked() | ForgetMarked() | StatsQuery() | View():
+                    self._clients.tell(client, self.queries.answer(message, self._clients.alive))
 
     def _accept(self, client: bytes, request: Generate) -> None:
         try:
@@ -208,9 +206,9 @@ class EngineCore:
         if self._is_draining:
             raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
         self._clients.check_new(client, request.request_id)
-        sequence = self.components.intake.accept(client, request, self._clock())
+        sequence = self._intake.accept(client, request, self._clock())
         if (quota := quota_of(request)) is not None:
-            self.components.cache.quotas.set(request.flow, quota)
+            self._cache.quotas.set(request.flow, quota)
         is_alone = not self._scheduler.has_any_of(sequence.flow)
         self._scheduler.queue.push(sequence)
         self._is_awaited = self._is_awaited or is_alone
@@ -224,7 +222,7 @@ class EngineCore:
             self._clients.post([self._settler.cancel(sequence, self._clock())])
 
     def _unpin(self, message: Unpin) -> Unpinned:
-        blocks, request_id, answers = self.components.pins.let_go(message.pin_id, self._clock())
+        blocks, request_id, answers = self._pins.let_go(message.pin_id, self._clock())
         if request_id is not None:
             self._cancel(OURSELVES, request_id)
         self._clients.answer(answers)
@@ -233,12 +231,12 @@ class EngineCore:
     def _warm_pins(self) -> None:
         """Start to compute prefixes that are to be pinned and are not in the cache."""
         if not self._is_draining:
-            for request in self.components.pins.due(self._clock()):
+            for request in self._pins.due(self._clock()):
                 self._accept(OURSELVES, request)
 
     def _exchange_blocks(self) -> None:
         """Send blocks to engines that ask, and take those that have come from others."""
-        exchange, now = self.components.exchange, self._clock()
+        exchange, now = self._exchange, self._clock()
         exchange.turn(self._clients.find_of_any, now)
         for sequence, end, is_over in exchange.advance(now):
             is_only = is_over and sequence.fetches_only
@@ -248,7 +246,7 @@ class EngineCore:
                 self._clients.post([self._settler.end_fetched(sequence, now)])
                 if sequence.flow == PUBLISHED:
                     keys, ids = sequence.block_keys, sequence.token_ids
-                    self.components.pins.await_pin(sequence.path, ids, keys, now)
+                    self._pins.await_pin(sequence.path, ids, keys, now)
 
     def _take_constraints(self) -> None:
         """Let sequences start whose constraints are made, and end those whose cannot be."""
@@ -264,17 +262,15 @@ class EngineCore:
         copies within the device, since it may read blocks that were given to a load since; and
         where the device is idle and only copies down are planned: without overlap it ends first.
         """
-        device_waits = not self._launches and not self.components.cache.in_flight.plans_loads
-        launches_first = bool(scheduled.step.moves) or (
-            device_waits and self.components.overlap_scheduling
-        )
+        device_waits = not self._launches and not self._cache.in_flight.plans_loads
+        launches_first = bool(scheduled.step.moves) or (device_waits and self._overlaps)
         if not launches_first:
-            self.components.copies.start(self._clock())
+            self._copies.start(self._clock())
         is_ahead = bool(scheduled.rows) and self._launches.launch(scheduled)
         if scheduled.rows and not is_ahead:
             self._clients.post(self._launches.shrink_or_fail(scheduled))
         if launches_first:
-            self.components.copies.start(self._clock())
+            self._copies.start(self._clock())
         self._is_still = not self._launches
         return is_ahead
 
@@ -285,7 +281,7 @@ class EngineCore:
         """
         if not is_ahead:
             return max(len(self._launches) - 1, 0)
-        return max(self.components.stages - 1, int(self.components.overlap_scheduling))
+        return self._most_ahead
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the launched steps except the last `leaving`; all of them when idle."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from engine.config import EngineConfig
 from engine.config_argument import begun_with
+from engine.copies import LowerTiers
 from engine.core import EngineCore
 from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.link.codec import Codec
@@ -38,7 +39,7 @@ from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
-from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
+from engine.startup.lower_tiers import HostAhead, host_ahead, open_tiers
 from engine.startup.outline import outline_model
 from engine.startup.warm_up import warm_up
 from prefix_cache.eviction.expected_value import by_name
@@ -92,7 +93,7 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
     if key is not None and (few := few_connections()) is not None:
         _log.warning(few)
-    team = opened.enter_context(started_ranks(config, outline))
+    team = opened.enter_context(started_ranks(config, outline.grid, outline.stage, outline.device))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     with why_not_started(team):

@@ -22,7 +22,6 @@ from types import FrameType
 from typing import Protocol
 
 from engine.errors import EngineDied, EngineError, EngineUnavailable
-from engine.ranks.errors import AnotherRankIsGone
 
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
@@ -32,6 +31,13 @@ CHECK_EVERY_S = 60.0
 DRAIN_SIGNAL = signal.SIGUSR1
 
 _log = logging.getLogger(__name__)
+
+
+class AnotherRankIsGone(Exception):
+    """Another rank has died, or does not answer, and its part of the model with it.
+
+    It ends an engine of several ranks although nothing is wrong with this one.
+    """
 
 
 class Core(Protocol):

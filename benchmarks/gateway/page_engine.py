@@ -27,7 +27,6 @@ from engine.link.view_messages import OverviewQuery, PrefixesQuery, SequencesQue
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
-from engine.stats.views import view
 from engine.step import Forward, Sampled, Step
 from gateway.state.records import Tenant
 from gateway.state.sqlite.store import SqliteStore
@@ -113,7 +112,7 @@ def run_engine(socket: str, tenants: int, blocks: int) -> None:
 
 
 def _time_answers(core: EngineCore) -> None:
-    views, survey = core.components.tree_views, core.components.cache.survey
+    views, survey = core.queries.tree_views, core.components.cache.survey
     began = time.thread_time()
     core.components.cache.tree.depth  # noqa: B018  what the stats walked before each answer
     emit("engine: a walk over all nodes", ms=(time.thread_time() - began) * 1e3)
@@ -135,7 +134,7 @@ def _time_answers(core: EngineCore) -> None:
         times = []
         for _ in range(20):
             began = time.thread_time()
-            Codec().encode(view(core.components, query(), ()))
+            Codec().encode(core.queries.answer(query(), ()))
             times.append(time.thread_time() - began)
         emit(f"engine: {name}", **p50_and_p99(times))
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
 from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock
-from engine.cache_feed import CacheFeed
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.messages import Reused, Role, Timing
 from engine.link.stats_messages import TierTokens
+from engine.queries.cache_feed import CacheFeed
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.remote_prefill import RemotePrefillLimits, answering, computing
 from gateway.routing.route import RouteQuestion, decide, sent_by

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import Sharing
-from engine.execution.staging import HostArray, to_device
 from engine.step import DECODE, Row, count_decodes, samples_each
+from engine.transfers import HostArray, to_device
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.split_sizes import SplitSizes
 

@@ -21,8 +21,8 @@ from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
-from engine.startup.device import mark
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
+from engine.transfers import mark
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move

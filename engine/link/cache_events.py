@@ -10,7 +10,8 @@ A block is named by its key (`prefix_cache.hashing`), which is chained over secr
 says nothing of tenants, and no token travels. A gateway that does not take what it is sent is sent
 no more; once it has caught up, it gets a new snapshot. So does one that subscribes again.
 
-Knows: field names, types, order. Does not know: who listens (`engine.cache_feed`), or what for.
+Knows: field names, types, order. Does not know: who listens (`engine.queries.cache_feed`), or what
+for.
 """
 
 from __future__ import annotations

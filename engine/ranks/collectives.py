@@ -31,7 +31,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from engine.ranks.errors import AnotherRankIsGone
+from engine.process import AnotherRankIsGone
 from engine.ranks.peer_memory import (
     NoPeerMemory,
     PeerPlace,

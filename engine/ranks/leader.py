@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from engine.ranks.errors import AnotherRankIsGone
+from engine.process import AnotherRankIsGone
 from engine.ranks.groups import RankGroups
 from engine.ranks.messages import ENCODER, REPORTS, RankMessage, Report
 from engine.ranks.ring import RingWriter

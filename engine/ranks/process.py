@@ -45,7 +45,7 @@ class RankProcess:
         """Start it; it inherits `descriptors`. Raises OSError."""
         self.rank = rank
         self.socket, its_own = socket_pair()
-        command = ["engine.ranks", str(rank), str(os.getpid()), str(its_own.fileno())]
+        command = ["engine.follower", str(rank), str(os.getpid()), str(its_own.fileno())]
         with its_own:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", *command],

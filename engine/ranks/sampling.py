@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.execution.staging import HostArray
 from engine.models.rank_group import RankGroup
 from engine.sampling.plan import Randomness
-from engine.sampling.results import HostCopy, LaunchedSample, pack
+from engine.sampling.results import LaunchedSample, pack
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Row
+from engine.transfers import HostArray, HostCopy
 
 
 @dataclass(frozen=True, slots=True)

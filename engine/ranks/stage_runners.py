@@ -25,8 +25,8 @@ import torch
 
 from engine.execution.runner import LaunchedWithoutOutput
 from engine.ranks.groups import RankGroups
-from engine.startup.device import mark
 from engine.step import Bitmask, Forward, Launched, Row, Runner, Sampled, Step
+from engine.transfers import mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
              once, agreeing on counts | each says that it is ready
     end      `dismiss` tells the ranks to write what is left to their disks; else they are killed
 
-Knows: who is started and in which order it ends. Does not know: what a rank loads (`serving`).
+Knows: who is started and in which order it ends. Does not know: what a rank loads
+(`engine.follower`).
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
+import torch
+
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
+from engine.models.grid import RankGrid
 from engine.ranks.collectives import Meeting, RankLeft
 from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
 from engine.ranks.process import END_S, RankProcess, RanksWatch
 from engine.ranks.ring import RingWriter
-from engine.startup.outline import ModelOutline
 from storage.disk.wire import Channel
+from storage.stage import Stage
 
 START_PATIENCE_S = 600.0  # with a rank that is slower than this one
 
@@ -55,10 +59,10 @@ class Team:
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
-    def meet(self, place: Meeting, outline: ModelOutline) -> None:
+    def meet(self, place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> None:
         """Wait for all ranks. Raises ModelError where one could not start, RankGone."""
         with why_not_started(self):
-            self._groups = meet(place, outline.grid, outline.stage, outline.device)
+            self._groups = meet(place, grid, stage, device)
 
     def await_started(self) -> None:
         """Wait until all ranks are ready for steps. Raises ModelError, RankGone."""
@@ -88,13 +92,15 @@ class Team:
 @contextmanager
 def started_ranks(
     config: EngineConfig,
-    outline: ModelOutline,
+    grid: RankGrid,
+    stage: Stage,
+    device: torch.device,
     end: Callable[[int], None] = os._exit,
 ) -> Iterator[Team | None]:
     """Start the ranks from 1 on and meet them; None where there is one alone.
 
-    `end` ends this process, after the death of a rank, with a status. Raises ModelError where one
-    cannot start.
+    This rank computes `stage` of `grid` on `device`. `end` ends this process, after the death of a
+    rank, with a status. Raises ModelError where one cannot start.
     """
     if config.num_ranks == 1:
         yield None
@@ -102,7 +108,7 @@ def started_ranks(
     with ExitStack() as opened:
         file = opened.enter_context(_meeting_file())
         team = opened.enter_context(closing(_started(config, file, end)))
-        team.meet(Meeting(_path_of(file), 0, config.num_ranks), outline)
+        team.meet(Meeting(_path_of(file), 0, config.num_ranks), grid, stage, device)
         yield team
 
 

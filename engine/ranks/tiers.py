@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from engine.copies import BlockMover, Disk
+from engine.copies import BlockMover, Disk, LowerTiers
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import (
     DIGEST_BYTES,
@@ -37,7 +37,6 @@ from engine.ranks.messages import (
     Scanned,
 )
 from engine.ranks.runner import RanksRunner
-from engine.startup.lower_tiers import LowerTiers
 from engine.step import Runner
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan

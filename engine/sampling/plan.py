@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.execution.staging import HostArray, to_device
 from engine.step import NewRequest
+from engine.transfers import HostArray, to_device
 
 A = TypeVar("A")
 SAMPLED = -1

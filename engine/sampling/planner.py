@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from engine.execution.staging import HostArray
 from engine.sampling.plan import (
     SAMPLED,
     Edits,
@@ -40,6 +39,7 @@ from engine.sampling.slot_params import (
     Slots,
 )
 from engine.step import SCORE, Bitmask, NewRequest, Row
+from engine.transfers import HostArray
 
 Rows = npt.NDArray[np.int64]
 SEED_MASK = (1 << 64) - 1

@@ -10,29 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.execution.staging import HostArray, host_buffer
 from engine.link.messages import TokenLogprobs
 from engine.sampling.plan import SAMPLED, WantedLogprobs
-from engine.startup.device import mark
 from engine.step import Sampled
+from engine.transfers import HostArray, HostCopy
 
 Packed = npt.NDArray[np.int32]
 NOT_ALLOWED = 2  # in place of whether the logits were finite: they were, but no token is allowed
-
-
-class HostCopy:
-    """A copy of a device tensor to the host, as it is now; it may be written again at once."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
-        self._host.copy_(tensor, non_blocking=True)
-        self._arrived = mark(tensor.device)
-
-    def wait(self) -> Packed:
-        """The tensor's numbers, once everything launched before it is done."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return self._host.numpy()
 
 
 def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:

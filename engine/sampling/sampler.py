@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.execution.staging import HostArray, to_device
 from engine.sampling.plan import DevicePlan, Masks, Randomness, on_device
 from engine.sampling.planner import Planner
-from engine.sampling.results import NOT_ALLOWED, HostCopy, LaunchedSample, normalised, pack, report
+from engine.sampling.results import NOT_ALLOWED, LaunchedSample, normalised, pack, report
 from engine.sampling.tables import RULED_OUT, SlotTables
 from engine.step import Bitmask, Row
+from engine.transfers import HostArray, HostCopy, to_device
 from kernels.ops import Ops
 
 BITS = 8  # of a byte

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.execution.staging import HostArray, to_device
 from engine.link.messages import SamplingParams
 from engine.sampling.plan import Edits, Penalties
 from engine.sampling.slot_params import is_penalised
 from engine.step import NewRequest
+from engine.transfers import HostArray, to_device
 
 # What a token adds to its count, or sets it to; see `kernels.sampling.penalise`.
 IN_OUTPUT, IN_PROMPT = 2, 1

@@ -47,6 +47,7 @@ from engine.scheduling.active import ActiveSequences, who_gives
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.begun import in_turn, pass_over, without_row
 from engine.scheduling.costs import charge_decodes, charge_row
+from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue, Rank
@@ -60,7 +61,6 @@ from engine.scheduling.step_builder import (
     remaining_tokens,
 )
 from engine.scheduling.step_times import StepShape, StepTimes
-from engine.stats.counters import EngineCounters
 from engine.step import DECODE
 
 

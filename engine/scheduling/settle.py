@@ -48,11 +48,11 @@ from engine.link.messages import (
     Tokens,
     WrittenAndRead,
 )
+from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
-from engine.stats.counters import EngineCounters
 from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 

@@ -13,7 +13,7 @@ nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
 step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
-is decided (`launches.py`).
+is decided (`in_flight/launches.py`).
 """
 
 from __future__ import annotations

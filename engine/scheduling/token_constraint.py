@@ -2,8 +2,8 @@
 
 The answer depends on the tokens so far. So a step is launched without it, the values of the step
 before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
-sampling is launched (`engine.masked_step`). Until its constraint is ready, a sequence waits in the
-queue, without blocks.
+sampling is launched (`engine.in_flight.masked_step`). Until its constraint is ready, a sequence
+waits in the queue, without blocks.
 """
 
 from __future__ import annotations

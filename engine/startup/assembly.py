@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.components import Components
-from engine.copies import TierCopies
+from engine.copies import LowerTiers, TierCopies
 from engine.core import EngineCore
-from engine.done_flushes import DoneFlushes
 from engine.exchange.exchange import Exchange, ExchangeThreads
 from engine.exchange.fetch import Patience
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
-from engine.prefix_queries import PrefixQueries
+from engine.scheduling.counters import EngineCounters
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins, most_pinned
 from engine.scheduling.queue import FairQueue, QueueLimits
@@ -37,9 +36,6 @@ from engine.scheduling.token_constraint import (
     nothing_kept,
     unconstrained,
 )
-from engine.startup.lower_tiers import LowerTiers
-from engine.stats.counters import EngineCounters
-from engine.stats.tree_views import TreeViews
 from engine.step import Runner
 from engine.step_sizes import MOST_NEW
 from prefix_cache.cache import PrefixCache
@@ -105,8 +101,7 @@ def assemble(
     rates = LoadOrRecompute(
         times, block_size=welcome.block_size, block_bytes=parts.lower.block_bytes
     )
-    disk = parts.lower.disk
-    copies = TierCopies(cache, parts.lower.mover, disk, rates)
+    copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience)
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
@@ -114,7 +109,6 @@ def assemble(
         FairQueue(limits.queue), sequences, limits.step, times, counters, exchanged, clock
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
-    pins = Pins(cache, most)
     components = Components(
         link=link,
         intake=_intake(loaded_runner, cache),
@@ -123,10 +117,7 @@ def assemble(
         runner=loaded_runner.runner,
         masks=loaded_runner.masks,
         cache=cache,
-        pins=pins,
-        done_flushes=DoneFlushes(() if disk is None else disk.done_flushes()),
-        prefix_queries=PrefixQueries(cache, times, exchanged),
-        tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
+        pins=Pins(cache, most),
         copies=copies,
         exchange=exchanged,
         rates=rates,

@@ -118,12 +118,3 @@ def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
     free, _ = torch.cuda.mem_get_info(device)
     # What torch's allocator keeps of freed tensors may be allocated as well.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-
-
-def mark(device: torch.device) -> torch.cuda.Event | None:
-    """An event after what was launched on `device` so far; None on a CPU, which does not queue."""
-    if device.type != "cuda":
-        return None
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(device))
-    return event

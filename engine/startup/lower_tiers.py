@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import torch
 
 from engine.config import EngineConfig
-from engine.copies import BlockMover, Disk, NoTiers
+from engine.copies import LowerTiers
 from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
 from engine.startup.pool_size import ALL, blocks_ahead, host_blocks, host_free_beside_weights
@@ -80,16 +80,6 @@ def _made(
     new_pool: NewHostPool, num_blocks: int, block_bytes: int, device: torch.device, free: int
 ) -> HostPool | None:
     return new_pool(num_blocks, block_bytes, device, free) if num_blocks else None
-
-
-@dataclass(frozen=True, slots=True)
-class LowerTiers:
-    """The tiers below the device, and the mover between them; by default there are none."""
-
-    tiers: Tiers = field(default_factory=Tiers)
-    mover: BlockMover = field(default_factory=NoTiers)
-    disk: Disk | None = None
-    block_bytes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

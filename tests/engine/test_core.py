@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core import IDLE_WAIT_S
+from engine.core import IDLE_WAIT_S, EngineCore
 from engine.errors import EngineDied, EngineUnavailable
 from engine.link.messages import Failed, Hello, StepReply, Tokens, Welcome
 from engine.link.query_messages import Flush, Flushed, StatsQuery, StatsReply
@@ -46,7 +46,7 @@ class TestQueries:
         rig = Rig()
         forgotten: list[str | None] = []
         intake = replace(rig.core.components.intake, forget_grammars=forgotten.append)
-        rig.core.components = replace(rig.core.components, intake=intake)
+        rig.core = EngineCore(replace(rig.core.components, intake=intake))
         rig.link.say(Flush(query_id="1", flow="x"))
         rig.link.say(Flush(query_id="2", namespace=b"n" * 16))
         rig.link.say(Flush(query_id="3"))

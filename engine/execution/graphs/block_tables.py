@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.execution.block_tables import BlockRun, BlockTables
-from engine.execution.staging import host_buffer, to_device
+from engine.transfers import host_buffer, to_device
 
 
 class DeviceTables(BlockTables):

@@ -20,9 +20,9 @@ from torch import Tensor
 from engine.execution.batch import in_batch_order, sampled_after, splits_of, token_ids_of
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
-from engine.execution.staging import HostArray, host_buffer
 from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
+from engine.transfers import HostArray, host_buffer
 from kernels.attention.split_sizes import SplitSizes
 
 Ints = npt.NDArray[np.int32]

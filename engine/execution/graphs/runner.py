@@ -12,11 +12,9 @@ from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
 from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
-from engine.execution.staging import HostArray
 from engine.sampling.plan import Randomness
-from engine.sampling.results import HostCopy
-from engine.startup.device import mark
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
+from engine.transfers import HostArray, HostCopy, mark
 
 
 @dataclass(frozen=True, slots=True)

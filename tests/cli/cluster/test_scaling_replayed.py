@@ -24,7 +24,6 @@ from engine.link.messages import Event, Finished, Tokens
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import Sequences, SequencesQuery
 from engine.scheduling.step_builder import StepLimits
-from engine.stats.views import view
 from tests.doubles.fake_ray import FakeRay
 from tests.doubles.modelled.replay import VOCAB, Replay, request
 from tests.gateway.support.manual_clock import ManualClock
@@ -76,7 +75,7 @@ class Modelled:
     async def sequences(self, limit: int) -> Sequences:
         alive = self.replay.core._clients.alive
         query = SequencesQuery(query_id="", limit=limit)
-        found = view(self.replay.core.components, query, alive)
+        found = self.replay.core.queries.answer(query, alive)
         assert isinstance(found, Sequences)
         return found
 

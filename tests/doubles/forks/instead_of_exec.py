@@ -17,7 +17,7 @@ from tests.doubles.forks.becoming import BROKEN, become, end, open_descriptors, 
 
 MODULES = (
     *("gateway", "gateway.router_process", "engine", "storage.disk"),
-    "engine.ranks",
+    "engine.follower",
     "cli.serving.supervise",
 )
 

@@ -9,7 +9,7 @@ IMPORTED = (
     *("cli.main", "cli.serving.serve", "gateway.main", "engine.main", "storage.disk.serving"),
     "tests.doubles.forks.process",
     "gateway.router_process.main",
-    *("engine.ranks.serving", "tests.doubles.engine.engine_process"),
+    *("engine.follower.serving", "tests.doubles.engine.engine_process"),
 )
 # A process shows its command where the kernel has put that of its fork server, which so is long:
 # a module that is not there is left out.

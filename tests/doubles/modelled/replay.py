@@ -17,6 +17,7 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
+from engine.copies import LowerTiers
 from engine.link.messages import (
     Event,
     Failed,
@@ -38,7 +39,6 @@ from engine.startup.assembly import (
     LoadedRunner,
     assemble,
 )
-from engine.startup.lower_tiers import LowerTiers
 from prefix_cache.cache import DEVICE_ONLY
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath

@@ -13,13 +13,13 @@ from typing import Protocol, TypeVar
 import torch
 
 from engine.config import EngineConfig
+from engine.follower.follower import Follower, RankParts
+from engine.follower.serving import opened_rank
 from engine.ranks.collectives import Collectives, Meeting
-from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
-from engine.ranks.serving import opened_rank
 from engine.ranks.team import started_ranks
 from engine.startup.outline import outline_model
 from storage.disk.wire import Channel
@@ -79,7 +79,10 @@ class ProcessRanks:
         """`end` ends this process after the death of one. Raises ModelError, RankGone."""
         self.parts: list[RankParts] = []
         self._opened = ExitStack()
-        team = self._opened.enter_context(started_ranks(config, outline_model(config), end))
+        outline = outline_model(config)
+        team = self._opened.enter_context(
+            started_ranks(config, outline.grid, outline.stage, outline.device, end)
+        )
         assert team is not None
         self._team, self.others = team, team.others
 

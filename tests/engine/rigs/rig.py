@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from engine.copies import Disk
+from engine.copies import Disk, LowerTiers
 from engine.core import EngineCore
 from engine.link.messages import (
     Failed,
@@ -33,7 +33,6 @@ from engine.startup.assembly import (
     LoadedRunner,
     assemble,
 )
-from engine.startup.lower_tiers import LowerTiers
 from prefix_cache.eviction.expected_value import by_name
 from prefix_cache.hashing import block_keys
 from prefix_cache.names import PolicyName

@@ -10,7 +10,6 @@ from engine.startup.device import (
     check_fp8,
     dtype_name,
     free_bytes,
-    mark,
     resolve_device,
     resolve_dtype,
     usual_threads,
@@ -83,10 +82,6 @@ def test_a_named_dtype_is_taken_on_any_device() -> None:
     assert resolve_dtype("float16", CPU, "bfloat16") == torch.float16
     assert resolve_dtype("float32", CUDA, "bfloat16") == torch.float32
     assert [dtype_name(d) for d in (torch.float32, torch.bfloat16)] == ["float32", "bfloat16"]
-
-
-def test_the_cpu_needs_no_mark() -> None:
-    assert mark(CPU) is None
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 3), (16, 15)])

@@ -13,10 +13,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine import cache_feed
-from engine.cache_feed import CacheFeed
 from engine.link.cache_events import Added, CacheEvents, Cleared, Moved, Removed
 from engine.link.cache_subscription import CacheSubscription
+from engine.queries import cache_feed
+from engine.queries.cache_feed import CacheFeed
 from gateway.routing.index import NOTHING, TIERS, CacheIndex, FoundBlocks
 from gateway.routing.prompt import keys_of
 from prefix_cache.hashing import KEY_BYTES, TokenIds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from engine.done_flushes import DoneFlushes
+from engine.queries.done_flushes import DoneFlushes
 from gateway.sharing.flush_folding import APART_S, KEPT_S, MOST_KEPT, folding
 from gateway.sharing.flushing import Flushing
 from gateway.state.records import CacheFlush, Tenant

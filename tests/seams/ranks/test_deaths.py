@@ -57,7 +57,7 @@ def fill(running: Server) -> None:
 
 def rank_of(server: Server) -> int:
     """The process id of rank 1."""
-    found = children_of(server.children()["engine"], "engine.ranks")
+    found = children_of(server.children()["engine"], "engine.follower")
     assert len(found) == 1
     return found[0]
 

@@ -74,7 +74,7 @@ def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks
     with running_server(tmp_path / "data", SETTINGS | divided, is_executed=True) as server:
         assert ask_alone(server, 0)
         engine = server.children()["engine"]
-        ranks = children_of(engine, "engine.ranks")
+        ranks = children_of(engine, "engine.follower")
         assert len(ranks) == num_ranks - 1
         stream = Stream(server)
         stream.start()

@@ -135,7 +135,7 @@ def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
     shutil.rmtree(rank_1)
     shutil.copytree(before, rank_1)
     with engine_on(checkpoint, TWO, copy) as engine:
-        done = engine.core.components.done_flushes
+        done = engine.core.queries.orders.done_flushes
         assert done.due({"fl_1": None}), "rank 1 has not done it"
         assert warm_up(engine.core.components) == 0
         assert engine.ranks is not None

@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from engine.stats import node_ids
-from engine.stats.node_ids import NodeIds
+from engine.queries import node_ids
+from engine.queries.node_ids import NodeIds
 from prefix_cache.namespace import Namespace
 from tests.prefix_cache.tree.test_survey import Grove
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.link.stats_messages import TierTokens, WindowStats
-from engine.stats.counters import OTHER_FLOWS, EngineCounters, WindowCounter
+from engine.scheduling.counters import OTHER_FLOWS, EngineCounters, WindowCounter
 from prefix_cache.cache import PrefixCache
 from tests.engine.rigs.rig import Rig, generate
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from engine.link.view_messages import Prefixes, PrefixesQuery, PrefixOrder, TreeLevel, TreeQuery
-from engine.stats import tree_views
+from engine.queries import tree_views
 from tests.engine.rigs.rig import CLIENT, NAMESPACE, OTHER, Rig, generate
 
 
@@ -84,7 +84,7 @@ def test_a_large_tree_is_surveyed_between_steps_while_somebody_asks(
     monkeypatch.setattr(tree_views, "AT_ONCE", 2)
     monkeypatch.setattr(tree_views, "SLICE", 2)
     rig.step()
-    views = rig.core.components.tree_views
+    views = rig.core.queries.tree_views
     assert not views.is_surveying
     first = prefixes(rig, "hot")
     assert (first.surveyed, first.age_s) == (0, None)
@@ -108,7 +108,7 @@ def test_slices_keep_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes(rig, "hot")
     survey = rig.core.components.cache.survey
     for _ in range(9):
-        rig.core.components.tree_views.advance()  # the clock stands
+        rig.core.queries.tree_views.advance()  # the clock stands
     assert survey.known.nodes == 2
 
 

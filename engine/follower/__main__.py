@@ -1,13 +1,13 @@
-"""`python -m engine.ranks RANK PARENT FD`: one rank, on the socket that it inherits as FD."""
+"""`python -m engine.follower RANK PARENT FD`: one rank, on the socket that it inherits as FD."""
 
 from __future__ import annotations
 
 import socket
 import sys
 
+from engine.follower.child import tie_to
+from engine.follower.serving import serve
 from engine.process import EXIT_BROKEN
-from engine.ranks.child import tie_to
-from engine.ranks.serving import serve
 from storage.disk.wire import Channel
 
 

@@ -26,13 +26,16 @@ from engine.link.view_messages import (
     View,
     ViewReply,
 )
+from engine.queries.report import disk_stats, eviction_stats
+from engine.queries.tree_views import TreeViews
 from engine.scheduling.sequence import Sequence
-from engine.stats.report import disk_stats, eviction_stats
 from prefix_cache.cache import PrefixCache
 from storage.move import Tier
 
 
-def view(components: Components, query: View, alive: Collection[Sequence]) -> ViewReply:
+def view(
+    components: Components, tree_views: TreeViews, query: View, alive: Collection[Sequence]
+) -> ViewReply:
     """The reply to one query; `alive` are all sequences, the oldest first."""
     match query:
         case OverviewQuery():
@@ -42,9 +45,9 @@ def view(components: Components, query: View, alive: Collection[Sequence]) -> Vi
             listed = [_sequence(one, now) for one in islice(alive, query.limit)]
             return Sequences(query_id=query.query_id, total=len(alive), sequences=listed)
         case TreeQuery():
-            return components.tree_views.level(query)
+            return tree_views.level(query)
         case PrefixesQuery():
-            return components.tree_views.prefixes(query)
+            return tree_views.prefixes(query)
     raise AssertionError(query)
 
 

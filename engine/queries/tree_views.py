@@ -19,8 +19,8 @@ from engine.link.view_messages import (
     TreeLevel,
     TreeQuery,
 )
+from engine.queries.node_ids import NodeIds
 from engine.scheduling.pins import Pins
-from engine.stats.node_ids import NodeIds
 from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
 from prefix_cache.tree.node import Node

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 
+from engine.follower.follower import Follower, RankParts
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.ranks.collectives import Meeting, RankLeft
-from engine.ranks.follower import Follower, RankParts
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader

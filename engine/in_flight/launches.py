@@ -13,7 +13,7 @@ from statistics import median
 
 from engine.components import Components
 from engine.errors import EngineFailure
-from engine.masked_step import MaskedStep
+from engine.in_flight.masked_step import MaskedStep
 from engine.scheduling.sequence_cache import lease_of
 from engine.scheduling.settle import AddressedEvent
 from engine.scheduling.step_builder import Scheduled, unsent
@@ -35,7 +35,17 @@ class Launches:
 
     def __init__(self, components: Components) -> None:
         self.budget: int | None = None  # tokens of a step; lowered when the device had no memory
-        self._components = components
+        self._runner = components.runner
+        self._masks = components.masks
+        self._settler = components.settler
+        self._active = components.scheduler.active
+        self._copies = components.copies
+        self._times = components.times
+        self._counters = components.counters
+        self._clock = components.clock
+        self._out_of_memory = components.out_of_memory
+        self._overlaps = components.overlap_scheduling
+        self._stages = components.stages
         self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with its launch time
         self._masked: MaskedStep | None = None  # the last of them, until its sampling is launched
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds
@@ -49,24 +59,23 @@ class Launches:
 
     def launch(self, scheduled: Scheduled) -> bool:
         """Launch the step; False when the device had no memory for it."""
-        launched_at = self._components.clock()
+        launched_at = self._clock()
         try:
             launched = self._launched(scheduled)
-        except self._components.out_of_memory:
+        except self._out_of_memory:
             return False
-        took = self._components.clock() - launched_at
-        self._components.times.launched(StepShape.of(scheduled.step.rows), took)
+        took = self._clock() - launched_at
+        self._times.launched(StepShape.of(scheduled.step.rows), took)
         self._num_refused = 0
-        self._components.settler.begin(scheduled)
+        self._settler.begin(scheduled)
         self._under_way.append((scheduled, launched, launched_at))
         return True
 
     def _launched(self, scheduled: Scheduled) -> Launched:
-        runner = self._components.runner
         if not any(row.is_masked for row in scheduled.rows):
-            return runner.launch(scheduled.step)
-        forward = runner.launch_forward(scheduled.step)
-        self._masked = MaskedStep(scheduled, forward, self._components.masks)
+            return self._runner.launch(scheduled.step)
+        forward = self._runner.launch_forward(scheduled.step)
+        self._masked = MaskedStep(scheduled, forward, self._masks)
         return self._masked
 
     def ask_for_masks(self) -> None:
@@ -83,18 +92,18 @@ class Launches:
         masked, self._masked = self._masked, None
         if masked is None:
             return []
-        settler, failing = self._components.settler, None
+        failing = None
         try:
             left_out = masked.sample(*self._patience())
-        except self._components.out_of_memory:
+        except self._out_of_memory:
             left_out, failing = masked.refuse()
         for row in left_out:
-            settler.leave_out(row)
-        self._components.counters.rows_left_out += len(left_out)
+            self._settler.leave_out(row)
+        self._counters.rows_left_out += len(left_out)
         if failing is None or failing.is_over:
             return []
         error = EngineFailure("the device has no memory left for this request's grammar")
-        return [settler.fail(failing.sequence, error, self._components.clock())]
+        return [self._settler.fail(failing.sequence, error, self._clock())]
 
     def decided(self, seconds: float) -> None:
         """Note how long the host took to decide and launch a step."""
@@ -109,11 +118,11 @@ class Launches:
             host    | decide, launch n+1 |  messages ........... | decide, launch n+2 |
             device  |  step n ...............| step n+1 .............................| step n+2
         """
-        if len(self._under_way) != 1 or not self._launches or self._components.stages > 1:
+        if len(self._under_way) != 1 or not self._launches or self._stages > 1:
             return None
         scheduled, _, launched_at = self._under_way[0]
         started_at = self._started_at(launched_at)
-        takes = self._components.times.least(StepShape.of(scheduled.step.rows))
+        takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
         # As any of the last took: a step that is not captured takes the host many times as long.
@@ -125,13 +134,13 @@ class Launches:
         refused = self.sample() if len(self._under_way) == 1 else []
         scheduled, launched, launched_at = self._under_way.popleft()
         step = scheduled.step
-        looked = self._components.clock()
+        looked = self._clock()
         sampled = launched.collect()
-        now = self._components.clock()
-        self._components.copies.complete_released(now)
+        now = self._clock()
+        self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
         # Without a step ahead the host did nothing else since the launch.
-        is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
+        is_end_seen = now - looked >= OVER_S or not self._overlaps
         # What a step took that was held up says nothing of the device, and would hold up the next.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
         began_at = self._predicted_start(launched_at) if started_at is None else started_at
@@ -140,8 +149,8 @@ class Launches:
         )
         seconds = now - max(launched_at, self._settled_at)
         self._settled_at, self._ended_at = now, now if is_end_seen else None
-        self._components.counters.steps += 1
-        return refused + self._components.settler.settle(scheduled, sampled, now, seconds)
+        self._counters.steps += 1
+        return refused + self._settler.settle(scheduled, sampled, now, seconds)
 
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
         """After a launch for which the device had no memory: lower the budget, then fail a request.
@@ -150,18 +159,18 @@ class Launches:
         Sequences that started in this step start over, since their first block may be a half-made
         copy. The other rows write again what they wrote.
         """
-        now = self._components.clock()
+        now = self._clock()
         self._num_refused += 1
         unsent(scheduled)
         largest = max(scheduled.rows, key=lambda row: row.num_new).sequence
         for row in scheduled.rows:
             if row.start == lease_of(row.sequence).cached_tokens:
-                self._components.scheduler.active.preempt(row.sequence, now)
+                self._active.preempt(row.sequence, now)
         if self._num_refused == 1:
             self.budget = scheduled.step.num_tokens // 2
             return []
         error = EngineFailure("the device has no memory left for this request")
-        return [self._components.settler.fail(largest, error, now)]
+        return [self._settler.fail(largest, error, now)]
 
     def _predicted_start(self, launched_at: float) -> float | None:
         return None if self._began_at is None else max(self._began_at, launched_at)
@@ -176,7 +185,7 @@ class Launches:
         is_held: bool,
     ) -> None:
         """Learn what a step took, and predict when the next began if this one's end is unseen."""
-        times = self._components.times
+        times = self._times
         self._began_at = None
         if began_at is None:
             return
@@ -189,11 +198,11 @@ class Launches:
     def _patience(self) -> tuple[float, float]:
         """Of the step launched last: seconds until the device needs the host, and what it takes."""
         scheduled, _, launched_at = self._under_way[-1]
-        times, shape = self._components.times, StepShape.of(scheduled.step.rows)
+        times, shape = self._times, StepShape.of(scheduled.step.rows)
         takes = times.least(shape) or times.seconds(shape)
         if not takes:
             return UNKNOWN_S, 0.0
-        started_at, now = self._started_at(launched_at), self._components.clock()
+        started_at, now = self._started_at(launched_at), self._clock()
         idle_at = takes + (launched_at if started_at is None else started_at)
         return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.execution.staging import ALIGNMENT, HostArray, byte_offsets, to_device
+from engine.transfers import ALIGNMENT, HostArray, byte_offsets, mark, to_device
 
 ARRAYS: list[HostArray] = [
     np.arange(5, dtype=np.int64),
@@ -39,3 +39,7 @@ def test_offsets_are_aligned_and_do_not_overlap() -> None:
     assert all(offset % ALIGNMENT == 0 for offset in offsets)
     for array, start, end in zip(ARRAYS, offsets, offsets[1:], strict=False):
         assert start + array.nbytes <= end
+
+
+def test_the_cpu_needs_no_mark() -> None:
+    assert mark(torch.device("cpu")) is None

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineFailure
-from engine.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
+from engine.in_flight.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
+from engine.in_flight.masked_step import LONGEST_PART, LOST_STEPS
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
-from engine.masked_step import LONGEST_PART, LOST_STEPS
 from engine.scheduling.step_times import StepShape
 from engine.scheduling.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of

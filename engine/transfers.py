@@ -1,4 +1,4 @@
-"""Carries many small host arrays to the device in one copy.
+"""Carries small host arrays to the device in one copy, and results back, waiting for neither.
 
 On CUDA the arrays are put into one pinned buffer, which is copied without waiting and sliced on the
 device. The buffer comes from torch's pinned allocator, which does not hand it out again before the
@@ -56,3 +56,27 @@ def _fill(staging: npt.NDArray[np.uint8], arrays: Sequence[HostArray], offsets: 
 def _cut(on_device: Tensor, offset: int, array: HostArray) -> Tensor:
     dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
     return on_device[offset : offset + array.nbytes].view(dtype).view(array.shape)
+
+
+class HostCopy:
+    """A copy of a device tensor to the host, as it is now; it may be written again at once."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
+        self._host.copy_(tensor, non_blocking=True)
+        self._arrived = mark(tensor.device)
+
+    def wait(self) -> HostArray:
+        """The tensor's numbers, once everything launched before it is done."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host.numpy()
+
+
+def mark(device: torch.device) -> torch.cuda.Event | None:
+    """An event after what was launched on `device` so far; None on a CPU, which does not queue."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event

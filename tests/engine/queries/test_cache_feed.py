@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from engine import cache_feed
-from engine.cache_feed import MOST_UNDER_WAY, CacheFeed
 from engine.link.cache_events import CacheEvents, EventsTaken, Removed, Subscribe, TierName
 from engine.link.query_messages import Flush
+from engine.queries import cache_feed
+from engine.queries.cache_feed import MOST_UNDER_WAY, CacheFeed
 from prefix_cache.cache import PrefixCache
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.changes import MOST_KEYS

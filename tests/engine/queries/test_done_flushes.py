@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.done_flushes import MOST_KNOWN, DoneFlushes
+from engine.queries.done_flushes import MOST_KNOWN, DoneFlushes
 
 
 def test_what_is_done_is_not_due_and_says_what_it_dropped() -> None:

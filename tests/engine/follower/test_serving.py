@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.follower.serving import serve
 from engine.process import EXIT_BROKEN
 from engine.ranks.collectives import Meeting
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, Start
 from engine.ranks.ring import RingWriter
-from engine.ranks.serving import serve
 from engine.startup.outline import outline_model
 from storage.disk.wire import Channel
 from tests.engine.rigs.ranks import CPU, PATIENCE

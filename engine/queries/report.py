@@ -29,7 +29,7 @@ from prefix_cache.tiers.quotas import Evictions
 from storage.move import Tier
 
 
-def report(components: Components, evictions: int) -> EngineStats:
+def report(components: Components, tree_depth: int, evictions: int) -> EngineStats:
     """All counters as they are now, and at most `evictions` of the last ones between flows."""
     cache, now = components.cache, components.clock()
     flows = components.counters.flows(cache, now)
@@ -45,7 +45,7 @@ def report(components: Components, evictions: int) -> EngineStats:
         windows=components.counters.windows(now),
         pool=PoolStats(block_size=cache.block_size, **asdict(cache.capacity.pool())),
         tree_nodes=cache.tree.num_nodes,
-        tree_depth=components.tree_views.depth(),
+        tree_depth=tree_depth,
         flows=flows,
         loading=len(components.scheduler.loading),
         failed_loads=components.scheduler.active.num_failed_loads,

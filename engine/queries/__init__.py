@@ -1,0 +1,1 @@
+"""What gateways and operators ask and order of the whole cache, and the engine's reports."""

@@ -1,0 +1,88 @@
+"""What operators and gateways order of the whole cache: dividing it anew, dropping parts of it.
+
+Knows: whose blocks are dropped, and where else traces of them are. Does not know: prefixes of a
+single tenant (`prefix_queries.py`), pins, or who sent an order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from engine.components import Components
+from engine.errors import InvalidRequest
+from engine.exchange.recent_flushes import FlushScope
+from engine.link.messages import Partition, RecordedFlushes
+from engine.link.query_messages import UNRECORDED, Flush, Flushed
+from engine.queries.done_flushes import DoneFlushes
+from engine.scheduling.intake import partition_of
+from engine.scheduling.sequence import Sequence
+from prefix_cache.namespace import Namespace
+
+_log = logging.getLogger(__name__)
+
+
+class CacheOrders:
+    """Carries them out in one engine. One owner thread."""
+
+    def __init__(self, components: Components) -> None:
+        disk = components.copies.disk
+        self._cache = components.cache
+        self._copies = components.copies
+        self._exchange = components.exchange
+        self._sequences = components.scheduler.sequence_cache
+        self._forget_grammars = components.intake.forget_grammars
+        self._max_model_len = components.welcome.max_model_len
+        self._clock = components.clock
+        self.done_flushes = DoneFlushes(() if disk is None else disk.done_flushes())
+
+    def divide(self, message: Partition) -> None:
+        """Divide the cache among flows; what cannot be divided so stays as it was."""
+        longest = self._cache.blocks_for(self._max_model_len)
+        most = min(longest, self._cache.capacity.pool().total // 2)
+        try:
+            self._cache.quotas.partition(partition_of(message), most)
+        except InvalidRequest as error:
+            _log.error("the cache is not divided anew: %s", error.message)
+
+    def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
+        """Drop a flow's blocks, or a namespace's, or all; what is in use stays until its end."""
+        if message.namespace is not None:
+            namespace = Namespace(message.namespace)
+            blocks = self._cache.flush(namespace=namespace, owner=message.flow)
+            self._exchange.flush(FlushScope(message.flow, namespace), self._clock())
+        elif message.flush_id == UNRECORDED:
+            blocks = self._flush(message.flow, alive)
+        else:
+            self._flush_all({message.flush_id: message.flow}, alive)
+            blocks = self.done_flushes.blocks(message.flush_id)
+        return Flushed(query_id=message.query_id, blocks=blocks)
+
+    def flush_recorded(self, message: RecordedFlushes, alive: Iterable[Sequence]) -> None:
+        """Do the recorded flushes that this cache has not done."""
+        self._flush_all(message.flushes, list(alive))
+
+    def _flush_all(self, flushes: Mapping[str, str | None], alive: Iterable[Sequence]) -> None:
+        due = self.done_flushes.due(flushes)
+        for flush_id, flow in due.items():
+            self.done_flushes.note(flush_id, self._flush(flow, alive))
+        self._copies.flushed(due)
+
+    def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> int:
+        """Drop a flow's blocks, or all; returns how many."""
+        blocks = self._cache.flush(owner=flow)
+        self._exchange.flush(FlushScope(flow, None), self._clock())
+        if flow is None:
+            self._copies.erase_unlisted()
+        else:
+            self._forget_flow(flow, alive)
+        self._forget_grammars(flow)
+        return blocks
+
+    def _forget_flow(self, flow: str, alive: Iterable[Sequence]) -> None:
+        """Make its records on disk unreadable, and keep what still runs of it out of the cache."""
+        for sequence in alive:
+            if sequence.flow == flow:
+                self._sequences.keep_out(sequence)
+        self._copies.forget_owner(flow)
+        self._cache.quotas.forget(flow)

@@ -1,0 +1,57 @@
+"""One engine's answers to all that is asked and ordered of its cache, each within a turn.
+
+Knows: who answers which query. Does not know: who asked, or which requests are alive (`core`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from engine.components import Components
+from engine.link.query_messages import (
+    Flush,
+    ForgetMarked,
+    ListMarked,
+    Probe,
+    Reply,
+    StatsQuery,
+    StatsReply,
+)
+from engine.link.stats_messages import EngineStats
+from engine.link.view_messages import View
+from engine.queries.cache_orders import CacheOrders
+from engine.queries.prefix_queries import PrefixQueries
+from engine.queries.report import report
+from engine.queries.tree_views import TreeViews
+from engine.queries.views import view
+from engine.scheduling.sequence import Sequence
+
+Answered = Flush | Probe | ListMarked | ForgetMarked | StatsQuery | View
+
+
+class Queries:
+    """The answers of one engine. One owner thread."""
+
+    def __init__(self, components: Components) -> None:
+        cache, clock = components.cache, components.clock
+        self._components = components
+        self._clock = clock
+        self._prefixes = PrefixQueries(cache, components.times, components.exchange)
+        self.orders = CacheOrders(components)
+        self.tree_views = TreeViews(cache, components.pins, components.welcome.engine_id, clock)
+
+    def answer(self, query: Answered, alive: Collection[Sequence]) -> Reply:
+        """Answer one query; `alive` are all sequences, the oldest first."""
+        match query:
+            case Flush():
+                return self.orders.flush(query, alive)
+            case Probe() | ListMarked() | ForgetMarked():
+                return self._prefixes.answer(query, self._clock())
+            case StatsQuery():
+                return StatsReply(query_id=query.query_id, stats=self.stats(query.evictions))
+            case View():
+                return view(self._components, self.tree_views, query, alive)
+
+    def stats(self, evictions: int = 0) -> EngineStats:
+        """Gather all counters, and at most `evictions` of the last evictions between flows."""
+        return report(self._components, self.tree_views.depth(), evictions)

@@ -1,1 +1,0 @@
-"""The engine's counters, and the report that it sends of them."""
