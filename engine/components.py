@@ -10,12 +10,12 @@ from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.scheduling.counters import EngineCounters
-from engine.scheduling.intake import Intake
-from engine.scheduling.pins import Pins
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
-from engine.scheduling.token_constraint import MaskMaker
+from engine.sequences.intake import Intake
+from engine.sequences.pins import Pins
+from engine.sequences.token_constraint import MaskMaker
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute

@@ -47,9 +47,9 @@ from engine.link.view_messages import View
 from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.queries.queries import Queries
 from engine.queries.tree_views import PACE_S
-from engine.scheduling.intake import quota_of
-from engine.scheduling.pins import OURSELVES
 from engine.scheduling.step_builder import Scheduled
+from engine.sequences.intake import quota_of
+from engine.sequences.pins import OURSELVES
 from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1

@@ -40,7 +40,7 @@ from engine.exchange.wire import PoolHandle
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.tcp.curve import LinkKey, read_link_key
 from engine.link.waker import Waker
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath

@@ -23,7 +23,7 @@ from engine.exchange.wire import PoolHandle
 from engine.link.stats_messages import ExchangeStats
 from engine.link.tcp.curve import LinkKey
 from engine.link.waker import Waker
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import PrefillTimes
 from storage.device_pool import DevicePool

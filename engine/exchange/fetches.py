@@ -23,7 +23,7 @@ from engine.exchange.rates import FetchRates
 from engine.exchange.recent_flushes import FlushScope, RecentFlushes
 from engine.link.messages import FetchSource
 from engine.link.stats_messages import FetchStats
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease

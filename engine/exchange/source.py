@@ -24,7 +24,7 @@ from engine.exchange.names import NamespaceNames
 from engine.exchange.sending import BlocksToSend
 from engine.exchange.server import BUSY, Asked, Asker, Gone
 from engine.exchange.wire import SALT_BYTES, Ask
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease

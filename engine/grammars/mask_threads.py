@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from engine.grammars.limits import COMPILE_STACK_BYTES
-from engine.scheduling.token_constraint import TokenConstraint
+from engine.sequences.token_constraint import TokenConstraint
 
 MOST_THREADS = 8
 WOKEN = 2  # threads; to wake one takes longer than most masks

@@ -17,7 +17,7 @@ from engine.errors import ConstraintUnsatisfied, EngineError
 from engine.grammars.compilation import Compilation, first_line
 from engine.grammars.limits import MASK_S
 from engine.grammars.vocabulary import WORD_BITS
-from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, TokenConstraint
 
 
 class GrammarConstraint(TokenConstraint):

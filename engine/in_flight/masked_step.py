@@ -14,7 +14,7 @@ a sequence (`settle`).
 from __future__ import annotations
 
 from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
-from engine.scheduling.token_constraint import Making, MaskMaker
+from engine.sequences.token_constraint import Making, MaskMaker
 from engine.step import Bitmask, Forward, Launched, Sampled
 
 LOST_STEPS = 2  # by a row that is left out: it has no row in the next, and then the same one again

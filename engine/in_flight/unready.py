@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.errors import EngineError
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 
 
 class Unready:

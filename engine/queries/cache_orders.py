@@ -15,8 +15,8 @@ from engine.exchange.recent_flushes import FlushScope
 from engine.link.messages import Partition, RecordedFlushes
 from engine.link.query_messages import UNRECORDED, Flush, Flushed
 from engine.queries.done_flushes import DoneFlushes
-from engine.scheduling.intake import partition_of
-from engine.scheduling.sequence import Sequence
+from engine.sequences.intake import partition_of
+from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
 
 _log = logging.getLogger(__name__)

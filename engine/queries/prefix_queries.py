@@ -19,8 +19,8 @@ from engine.link.query_messages import (
     Probed,
 )
 from engine.link.stats_messages import TierTokens
-from engine.scheduling.intake import path_of
 from engine.scheduling.step_times import StepTimes
+from engine.sequences.intake import path_of
 from prefix_cache.cache import PrefixCache
 from storage.move import Tier
 

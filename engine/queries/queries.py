@@ -24,7 +24,7 @@ from engine.queries.prefix_queries import PrefixQueries
 from engine.queries.report import report
 from engine.queries.tree_views import TreeViews
 from engine.queries.views import view
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 
 Answered = Flush | Probe | ListMarked | ForgetMarked | StatsQuery | View
 

@@ -20,7 +20,7 @@ from engine.link.view_messages import (
     TreeQuery,
 )
 from engine.queries.node_ids import NodeIds
-from engine.scheduling.pins import Pins
+from engine.sequences.pins import Pins
 from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
 from prefix_cache.tree.node import Node

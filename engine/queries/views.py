@@ -28,7 +28,7 @@ from engine.link.view_messages import (
 )
 from engine.queries.report import disk_stats, eviction_stats
 from engine.queries.tree_views import TreeViews
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from storage.move import Tier
 

@@ -25,9 +25,9 @@ from engine.scheduling.costs import charge_cached, charge_row
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.queue import FairQueue
-from engine.scheduling.sequence import Sequence
-from engine.scheduling.sequence_cache import SequenceCache, lease_of
 from engine.scheduling.step_builder import StepBuilder, remaining_tokens
+from engine.sequences.sequence import Sequence
+from engine.sequences.sequence_cache import SequenceCache, lease_of
 
 
 class ActiveSequences:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import remaining_tokens
+from engine.sequences.sequence import Sequence
 
 AWAY_S = 0.02  # a flow that was away for less has been there all the time
 LATELY_S = 30.0  # a reader of an answer asks again within this time

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from engine.link.messages import Priority
 from engine.scheduling.queue import FairQueue
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import ScheduledRow
+from engine.sequences.sequence import Sequence
 
 CACHED_TOKEN_COST = 1 / 16
 OUTPUT_TOKEN_COST = 2.0

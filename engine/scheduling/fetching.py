@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.scheduling.sequence import Sequence
+    from engine.sequences.sequence import Sequence
 
 
 class Fetcher(Protocol):

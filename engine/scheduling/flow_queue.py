@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from engine.link.messages import Priority
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 
 MIN_RETRY_S = 1.0  # also the answer before anything was measured
 MAX_RETRY_S = 60.0

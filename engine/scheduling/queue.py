@@ -42,7 +42,7 @@ from engine.errors import QueueFull
 from engine.link.messages import Priority
 from engine.scheduling.flow_queue import AdmissionRate, FlowQueue
 from engine.scheduling.priority_classes import PriorityClasses
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 
 Rank = Callable[[Sequence], int | None]
 """Cached tokens of a waiting sequence, or None while it may not start."""

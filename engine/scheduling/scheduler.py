@@ -51,8 +51,6 @@ from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue, Rank
-from engine.scheduling.sequence import Sequence
-from engine.scheduling.sequence_cache import SequenceCache, lease_of
 from engine.scheduling.step_builder import (
     Scheduled,
     StepBuilder,
@@ -61,6 +59,8 @@ from engine.scheduling.step_builder import (
     remaining_tokens,
 )
 from engine.scheduling.step_times import StepShape, StepTimes
+from engine.sequences.sequence import Sequence
+from engine.sequences.sequence_cache import SequenceCache, lease_of
 from engine.step import DECODE
 
 

@@ -50,9 +50,9 @@ from engine.link.messages import (
 )
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
+from engine.sequences.sequence import Sequence
 from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 

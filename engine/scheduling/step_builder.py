@@ -19,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from engine.sampling.slot_params import is_penalised
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import (
     DECODE,
     SCORE,

@@ -20,15 +20,15 @@ from engine.exchange.fetch import Patience
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.scheduling.counters import EngineCounters
-from engine.scheduling.intake import Intake
-from engine.scheduling.pins import Pins, most_pinned
 from engine.scheduling.queue import FairQueue, QueueLimits
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sequence_cache import SequenceCache
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
-from engine.scheduling.token_constraint import (
+from engine.sequences.intake import Intake
+from engine.sequences.pins import Pins, most_pinned
+from engine.sequences.sequence_cache import SequenceCache
+from engine.sequences.token_constraint import (
     ConstraintOf,
     ForgetGrammars,
     MadeOnDemand,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.link.messages import SamplingParams
-from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, TokenConstraint
 
 WORD = 32
 

@@ -10,7 +10,7 @@ from engine.core import IDLE_WAIT_S, EngineCore
 from engine.errors import EngineDied, EngineUnavailable
 from engine.link.messages import Failed, Hello, StepReply, Tokens, Welcome
 from engine.link.query_messages import Flush, Flushed, StatsQuery, StatsReply
-from engine.scheduling.sequence_cache import lease_of
+from engine.sequences.sequence_cache import lease_of
 from prefix_cache.errors import InvariantBroken
 from prefix_cache.namespace import Namespace
 from tests.doubles.engine.fake_runner import expected_output

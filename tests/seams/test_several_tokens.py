@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from engine.link.messages import Failed, Finished, Tokens
-from engine.scheduling.sequence import Sequence
-from engine.scheduling.sequence_cache import lease_of
 from engine.scheduling.settle import AddressedEvent
 from engine.scheduling.step_builder import remaining_tokens, row_of, step_of, verify_row
+from engine.sequences.sequence import Sequence
+from engine.sequences.sequence_cache import lease_of
 from engine.step import Sampled
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.engine.rigs.checkpoints import Checkpoint

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from engine.link.messages import SamplingParams
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import Bitmask, Row, Sampled, Step, is_prefill
 from storage.move import Tier
 from tests.doubles.engine.logprobs import pack_logprobs

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import Forward, Sampled, Step, count_decodes
 from tests.doubles.modelled.clock import Time
 from tests.doubles.row_owners import Running, owners_of

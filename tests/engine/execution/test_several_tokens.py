@@ -9,8 +9,8 @@ from engine.execution.batch import more_samples, samples_of
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.link.messages import SamplingParams
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
+from engine.sequences.sequence import Sequence
 from engine.step import DECODE, PREFILL, VERIFY, Sampled, Step
 from tests.doubles.constraints import Allows
 from tests.doubles.engine.rerun import Rerun

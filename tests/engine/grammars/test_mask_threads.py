@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from engine.grammars.mask_threads import MaskThreads
-from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, TokenConstraint
 from tests.doubles.constraints import bitmask
 
 LONG_S = 30.0  # nothing takes that long, unless it hangs

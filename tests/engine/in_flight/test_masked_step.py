@@ -12,7 +12,7 @@ from engine.in_flight.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
 from engine.in_flight.masked_step import LONGEST_PART, LOST_STEPS
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
 from engine.scheduling.step_times import StepShape
-from engine.scheduling.token_constraint import TokenConstraint
+from engine.sequences.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
 from tests.engine.rigs.rig import EOS, Rig, generate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.errors import EngineError, InvalidGrammar
 from engine.in_flight.unready import Unready
-from engine.scheduling.sequence import Sequence
-from engine.scheduling.token_constraint import TokenConstraint
+from engine.sequences.sequence import Sequence
+from engine.sequences.token_constraint import TokenConstraint
 from engine.step import Bitmask
 from tests.doubles.constraints import bitmask
 from tests.engine.rigs.sequences import waiting

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import Row
 from kernels.attention.batch_layout import BatchLayout
 from kernels.norms.gate import Gate

@@ -16,7 +16,7 @@ from prefix_cache.tree.changes import MOST_KEYS
 from storage.move import Tier
 from tests.doubles.engine.cache_listener import CacheListener, split_keys
 from tests.engine.rigs.rig import Rig, generate
-from tests.engine.scheduling.test_pins import pin
+from tests.engine.sequences.test_pins import pin
 from tests.prefix_cache.scene import Scene, path, tokens
 
 GATEWAY = b"gateway"

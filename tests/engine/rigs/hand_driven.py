@@ -26,8 +26,8 @@ from engine.models.decoder import build_decoder
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import row_of, sent, step_of
+from engine.sequences.sequence import Sequence
 from engine.startup.device import dtype_name
 from engine.step import Row, Runner, Sampled
 from kernels.attention.split_sizes import split_sizes

@@ -21,7 +21,7 @@ from engine.link.messages import (
 )
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
-from engine.scheduling.token_constraint import (
+from engine.sequences.token_constraint import (
     ConstraintOf,
     MadeOnDemand,
     MaskMaker,

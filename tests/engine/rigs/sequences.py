@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.link.messages import SamplingParams
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import NamespacePath
 from tests.engine.rigs.rig import NAMESPACE
 

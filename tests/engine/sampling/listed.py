@@ -11,7 +11,7 @@ from collections.abc import Sequence as SequenceOf
 import torch
 from torch import Tensor
 
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 
 
 def adjusted(

@@ -18,7 +18,7 @@ import torch
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from kernels.ops import torch_ops
 from tests.engine.rigs.hand_driven import CountedSeeds, last_rows, sampling, sequence_of
 

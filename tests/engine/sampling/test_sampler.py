@@ -17,7 +17,7 @@ from engine.sampling.planner import Planner
 from engine.sampling.results import LaunchedSample
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import Sampled
 from kernels.ops import torch_ops
 from tests.doubles.constraints import Allows

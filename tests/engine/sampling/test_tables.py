@@ -15,7 +15,7 @@ from engine.link.messages import SamplingParams
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import NewRequest
 from kernels.ops import torch_ops
 from tests.engine.rigs.hand_driven import CountedSeeds, hold, last_rows, sampling, sequence_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.scheduling.active import ActiveSequences, who_gives
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import Tier
 from tests.engine.rigs.rig import Rig, generate

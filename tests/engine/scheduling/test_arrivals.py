@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from engine.scheduling.arrivals import AWAY_S, LATELY_S, MAX_LEFT, Arrivals
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.leases.lease import Lease
 from tests.engine.rigs.sequences import waiting
 

@@ -14,8 +14,8 @@ from engine.scheduling.costs import (
     charge_row,
 )
 from engine.scheduling.queue import FairQueue, QueueLimits
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import ScheduledRow, row_of
+from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 

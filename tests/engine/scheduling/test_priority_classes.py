@@ -10,7 +10,7 @@ from engine.errors import QueueFull
 from engine.link.messages import Priority
 from engine.scheduling.priority_classes import PriorityClasses
 from engine.scheduling.queue import FairQueue, QueueLimits
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 

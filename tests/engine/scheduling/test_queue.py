@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import QueueFull
 from engine.scheduling.queue import FairQueue, QueueLimits
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 QUANTUM = 100

@@ -12,7 +12,7 @@ import random
 import pytest
 
 from engine.scheduling.queue import FairQueue, QueueLimits
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 VICTIM, SPY, OTHER = "victim", "spy", "bystander"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.scheduling.sequence import Sequence
 from engine.scheduling.step_builder import StepBuilder, StepLimits, remaining_tokens
+from engine.sequences.sequence import Sequence
 from engine.step import count_decodes
 from tests.doubles.constraints import Allows
 from tests.engine.rigs.hand_driven import hold

@@ -18,7 +18,7 @@ from engine.exchange.fetch import Patience
 from engine.link.messages import Cancel, FetchSource
 from engine.link.stats_messages import FetchStats
 from engine.link.tcp.curve import LinkKey
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from tests.doubles.forks.process import ForkedProcess
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.exchange.apart import apart

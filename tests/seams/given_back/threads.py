@@ -17,7 +17,7 @@ from engine.grammars.compilation import Compilation
 from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.mask_threads import MaskThreads
 from engine.link.messages import Grammar
-from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, TokenConstraint
 from storage.disk.file.read_write_lock import _PLACES, ReadWriteLock
 from tests.doubles.constraints import bitmask
 from tests.doubles.waiting import wait_for

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams, Tokens
 from engine.ranks.runner import RanksRunner
-from engine.scheduling.token_constraint import ConstraintOf
+from engine.sequences.token_constraint import ConstraintOf
 from tests.doubles.constraints import Allows
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
 from tests.engine.rigs.hand_driven import EVERY_WISH

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import ConstraintUnsatisfied
 from engine.link.messages import Failed, SamplingParams
-from engine.scheduling.token_constraint import MadeOnDemand, MaskMaker
+from engine.sequences.token_constraint import MadeOnDemand, MaskMaker
 from prefix_cache.namespace import Namespace
 from tests.doubles.constraints import Allows, all_but
 from tests.engine.rigs.checkpoints import VOCAB_SIZE, Checkpoint

@@ -29,7 +29,7 @@ from engine.models.architectures.registry import SERVED, ServedModels
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
-from engine.scheduling.token_constraint import ConstraintOf, MaskMaker
+from engine.sequences.token_constraint import ConstraintOf, MaskMaker
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import GIB, open_tiers

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.execution.graphs.block_tables import DeviceTables
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step import Row
 from tests.engine.rigs.hand_driven import data_row, hold, sequence_of
 

@@ -16,7 +16,7 @@ from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.execution.shared_prefixes import SharedPrefixes, SharingRule
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from engine.step_sizes import NEW_TOKENS, TOTALS
 from kernels.attention.batch_layout import BatchLayout
 from kernels.ops import Ops, torch_ops, triton_ops

@@ -16,7 +16,7 @@ from engine.link.messages import (
     pack_logit_bias,
     pack_token_ids,
 )
-from engine.scheduling.intake import MAX_TOP_K, Intake
+from engine.sequences.intake import MAX_TOP_K, Intake
 from tests.engine.rigs.rig import generate
 
 INTAKE = Intake(vocab_size=64, block_size=4, max_model_len=40, fits=lambda tokens: tokens <= 32)

@@ -24,7 +24,7 @@ from engine.link.messages import (
     TokenLogprobs,
 )
 from engine.link.stats_messages import TierTokens
-from engine.scheduling.token_constraint import TokenConstraint
+from engine.sequences.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.link.messages import Cancel
-from engine.scheduling.sequence_cache import LeaseMissing, lease_of
+from engine.sequences.sequence_cache import LeaseMissing, lease_of
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.rig import Rig, generate
 from tests.engine.rigs.sequences import waiting

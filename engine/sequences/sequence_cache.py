@@ -20,7 +20,7 @@ from itertools import count
 
 from engine.copies import TierCopies
 from engine.link.stats_messages import TierTokens
-from engine.scheduling.sequence import Sequence
+from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease

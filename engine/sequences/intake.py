@@ -17,8 +17,8 @@ import numpy as np
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.messages import Generate, LogitBias, Mark, Partition, SamplingParams
-from engine.scheduling.sequence import Sequence
-from engine.scheduling.token_constraint import (
+from engine.sequences.sequence import Sequence
+from engine.sequences.token_constraint import (
     ConstraintOf,
     ForgetGrammars,
     nothing_kept,
