@@ -19,7 +19,7 @@ from engine.models.architectures.registry import (
 )
 from engine.models.config import kv_layout
 from engine.models.errors import ModelError, UnsupportedModel
-from engine.models.layers import LayerConfig
+from engine.models.layers.layer import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
 from engine.models.stages import layer_bytes

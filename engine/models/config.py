@@ -16,13 +16,13 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from engine.models.attention import AttentionConfig
-from engine.models.checkpoints.lfs_pointers import WHAT, is_pointer
-from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers import LayerConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.lfs_pointers import WHAT, is_pointer
 from engine.models.modules import WeightFormat
-from engine.models.norms import RmsNormConfig
+from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES
 from storage.kv_layout import FP8, KvGroup, KvLayout

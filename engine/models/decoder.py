@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.layers.rope import rope_table
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
-from engine.models.rope import rope_table
 from engine.models.shards import vocabulary_rows
 from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout

@@ -4,7 +4,7 @@ A module is a frozen dataclass; the modules within a layer are found in its fiel
 is imported for types alone, so that an architecture's sizes can be read where torch is not.
 
 Knows: what loading, sharding, warm-up and the forward pass ask of a module. Does not know: which
-modules there are (`layers`, `formats`).
+modules there are (`layers`, `weight_formats`).
 """
 
 from __future__ import annotations

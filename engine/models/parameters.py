@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from engine.models.config import ModelConfig
-from engine.models.layers import DecoderLayer
+from engine.models.layers.layer import DecoderLayer
+from engine.models.layers.norms import RmsNorm
 from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, Module, walk
-from engine.models.norms import RmsNorm
 from engine.models.rank_group import RankGroup
 from engine.models.shards import shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import LayerConfig
-from engine.models.mixture import MixtureConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixture import MixtureConfig
 from engine.models.modules import LinearConfig, WeightFormat
 
 MOST_RANKS = 8

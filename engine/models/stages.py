@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import LayerConfig
+from engine.models.layers.layer import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import matrix_bytes
 from storage.kv_layout import ITEM_BYTES

@@ -15,9 +15,9 @@ import torch
 
 from engine.execution.batch import Batch
 from engine.execution.shared_prefixes import most_groups
-from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
+from engine.models.layers.attention import AttentionConfig
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
 from storage.device_pool import empty_blocks, layer_views

@@ -29,7 +29,7 @@ from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_of
 from engine.models.decoder import Decoder, shortened
-from engine.models.mixture import Mixture, MixtureConfig
+from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.modules import Linear, LinearConfig, walk
 from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.int4 import Int4Linear

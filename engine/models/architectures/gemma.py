@@ -29,8 +29,6 @@ from engine.models.architectures.windows import (
     in_use,
     windows_of,
 )
-from engine.models.attention import AttentionConfig
-from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.config import (
     TEXT,
     ModelConfig,
@@ -41,11 +39,13 @@ from engine.models.config import (
     served_dtype,
 )
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import LayerConfig
-from engine.models.mlp import MlpConfig
-from engine.models.norms import RmsNormConfig
-from engine.models.rope import RopeConfig
-from engine.models.sandwich import SandwichLayerConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.rope import RopeConfig
+from engine.models.layers.sandwich import SandwichLayerConfig
+from engine.models.names import PLAIN_NAMES, CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
 ACTIVATION = "gelu_pytorch_tanh"

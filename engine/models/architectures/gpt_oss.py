@@ -27,7 +27,6 @@ from engine.models.architectures.windows import (
     in_use,
     windows_of,
 )
-from engine.models.attention import AttentionConfig
 from engine.models.config import (
     ModelConfig,
     ModelSizes,
@@ -37,10 +36,11 @@ from engine.models.config import (
     served_dtype,
 )
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import LayerConfig
-from engine.models.mixture import MixtureConfig
-from engine.models.norms import RmsNormConfig
-from engine.models.rope import RopeConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixture import MixtureConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.rope import RopeConfig
 from kernels.norms.gate import Gate
 
 USUAL_YARN = {

@@ -22,8 +22,6 @@ from engine.models.architectures.windows import (
     in_use,
     no_window,
 )
-from engine.models.attention import AttentionConfig
-from engine.models.checkpoints.names import PLAIN_NAMES, CheckpointNames
 from engine.models.config import (
     ModelConfig,
     ModelSizes,
@@ -35,10 +33,12 @@ from engine.models.config import (
     text_field,
 )
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import LayerConfig
-from engine.models.mlp import MlpConfig
-from engine.models.norms import RmsNormConfig
-from engine.models.rope import RopeConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.rope import RopeConfig
+from engine.models.names import PLAIN_NAMES, CheckpointNames
 
 
 class _DualChunk(msgspec.Struct):

@@ -12,8 +12,8 @@ from engine.models.architectures.llama import Llama
 from engine.models.architectures.windows import in_every_layer, in_every_layer_by_flag
 from engine.models.config import ModelConfig, ModelSizes, Positive, read_json
 from engine.models.errors import BadConfig
-from engine.models.layers import LayerConfig
-from engine.models.mixture import MixtureConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixture import MixtureConfig
 
 InLayer = Callable[[int], MixtureConfig | None]  # None: the layer's MLP is that of the relative
 

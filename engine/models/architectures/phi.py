@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.models.architectures.llama import Llama, LlamaFields, usual_rope
 from engine.models.architectures.windows import in_every_layer
-from engine.models.checkpoints.names import CheckpointNames
+from engine.models.names import CheckpointNames
 
 ORIGINAL, USUAL_CONTEXT = "original_max_position_embeddings", 4096
 OLDER_NAMES = ("su", "yarn")  # of what is LongRoPE here

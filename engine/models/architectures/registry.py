@@ -23,8 +23,8 @@ from engine.models.architectures.phi import PHI3
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
-from engine.models.layers import LayerConfig
-from engine.models.mixture import MixtureConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.fp8_checkpoints import (
     ONLINE_FP8,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.rope import (
+from engine.models.layers.rope import (
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,

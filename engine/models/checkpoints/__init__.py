@@ -1,1 +1,1 @@
-"""What checkpoints have: tensors in files, their names, and which part of each a rank reads."""
+"""The tensors in a checkpoint's files, and which part of each a rank reads."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.models.checkpoints.lfs_pointers import WHAT, is_pointer
 from engine.models.errors import CheckpointError, ModelError, UnsupportedModel
+from engine.models.lfs_pointers import WHAT, is_pointer
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

@@ -15,12 +15,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.models.checkpoints.names import CheckpointNames, Surplus
 from engine.models.checkpoints.shard_slices import ShardSlices
 from engine.models.checkpoints.weight_files import tensor_bytes, weight_files
 from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.modules import CheckpointTensor
+from engine.models.names import CheckpointNames, Surplus
 from engine.models.parameters import (
     LayerHomes,
     Parameters,

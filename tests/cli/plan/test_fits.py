@@ -18,7 +18,7 @@ from cli.plan.fits import WeightsFit, kv_fits, tier_rows, weights_fits
 from cli.plan.gpus import GPUS, on_gpu
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
-from engine.models.mlp import MlpConfig
+from engine.models.layers.mlp import MlpConfig
 from engine.models.modules import LinearConfig
 from storage.kv_layout import FP8
 from tests.cli.console import Console

@@ -22,12 +22,12 @@ from safetensors.torch import save_file
 from engine.models.architectures.llama import QWEN3
 from engine.models.architectures.registry import ServedModels, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
-from engine.models.layers import LayerConfig
-from engine.models.mixture import MixtureConfig
-from engine.models.mlp import MlpConfig
-from engine.models.norms import RmsNormConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixture import MixtureConfig
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.sandwich import SandwichLayerConfig
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
-from engine.models.sandwich import SandwichLayerConfig
 from kernels.norms.gate import GELU_TANH, Gate
 
 NAME = "AlternatingForCausalLM"

@@ -18,13 +18,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.models.architectures.registry import ServedModels
-from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig, ModelSizes, read_json, served_dtype
-from engine.models.mlp import GatedMlp, MlpConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.mlp import GatedMlp, MlpConfig
+from engine.models.layers.norms import RmsNorm, RmsNormConfig
+from engine.models.layers.rope import RopeConfig
+from engine.models.layers.sandwich import SandwichLayerConfig
 from engine.models.modules import Allocator
-from engine.models.norms import RmsNorm, RmsNormConfig
-from engine.models.rope import RopeConfig
-from engine.models.sandwich import SandwichLayerConfig
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows

@@ -14,8 +14,8 @@ import pytest
 from engine.models.architectures.registry import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.mlp import MlpConfig
-from engine.models.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 

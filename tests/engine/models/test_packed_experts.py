@@ -10,7 +10,7 @@ from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
 
 from engine.models.errors import UnsupportedModel
-from engine.models.mixture import Mixture, MixtureConfig
+from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.modules import Allocator, Module, WeightFormat, walk
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PLAIN

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import is_dataclass, replace
 from typing import Any
 
-from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
-from engine.models.layers import LayerConfig
-from engine.models.mlp import MlpConfig
-from engine.models.norms import RmsNormConfig
-from engine.models.rope import RopeConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.rope import RopeConfig
 from engine.models.weight_formats.plain import PlainFormat
 from engine.startup.fingerprint import BlockOrigin
 from storage.kv_layout import KvLayout

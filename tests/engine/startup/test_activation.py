@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.execution.shared_prefixes import Sharing, most_groups
-from engine.models.attention import AttentionConfig
 from engine.models.config import ModelConfig
+from engine.models.layers.attention import AttentionConfig
 from engine.startup.activation import partial_bytes
 from kernels.attention import decode_attention
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix

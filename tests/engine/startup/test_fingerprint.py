@@ -12,8 +12,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from engine.config import EngineConfig
-from engine.models.checkpoints.names import CheckpointNames
 from engine.models.config import ModelConfig
+from engine.models.names import CheckpointNames
 from engine.startup.fingerprint import (
     BlockOrigin,
     dummy_digest,

@@ -17,12 +17,12 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from engine.models import weight_formats
-from engine.models.attention import AttentionConfig
-from engine.models.checkpoints.names import PLAIN_NAMES
-from engine.models.mixture import MixtureConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.mixture import MixtureConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.rope import RopeConfig
 from engine.models.modules import WeightFormat
-from engine.models.norms import RmsNormConfig
-from engine.models.rope import RopeConfig
+from engine.models.names import PLAIN_NAMES
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.int4 import Int4Format

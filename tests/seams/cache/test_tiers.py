@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.link.messages import Loads, SamplingParams
 from engine.link.stats_messages import EngineStats
-from engine.models.rope import RopeConfig
+from engine.models.layers.rope import RopeConfig
 from engine.startup.fingerprint import BlockOrigin
 from engine.startup.warm_up import warm_up
 from storage.disk.config import DiskConfig

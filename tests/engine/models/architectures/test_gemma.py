@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from engine.models.architectures.registry import planned_layers, planned_sizes, read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.mlp import MlpConfig
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.rope import LinearScaling, RopeConfig
 from engine.models.parameters import Parameters
-from engine.models.rope import LinearScaling, RopeConfig
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 from tests.engine.rigs.published import GEMMA_3_4B

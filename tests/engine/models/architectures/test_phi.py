@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
-from engine.models.rope import LongRopeScaling, PairScaling, RopeConfig
+from engine.models.layers.rope import LongRopeScaling, PairScaling, RopeConfig
 from engine.startup.loading import open_model
 from engine.startup.outline import ModelOutline, outline_model
 from tests.engine.models.test_config import LLAMA

@@ -14,7 +14,7 @@ from engine.config import EngineConfig
 from engine.models.architectures.registry import planned_layers, read_model_config
 from engine.models.decoder import unlike_layers
 from engine.models.errors import UnsupportedModel
-from engine.models.sandwich import SandwichLayer
+from engine.models.layers.sandwich import SandwichLayer
 from engine.startup.kernel_warm_up import compute_each_once
 from engine.startup.outline import outline_model
 from engine.step import Row

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from engine.models.attention import AttentionConfig, Sinks
-from engine.models.mixture import Mixture, MixtureConfig
-from engine.models.mlp import GatedMlp, MlpConfig
+from engine.models.layers.attention import AttentionConfig, Sinks
+from engine.models.layers.mixture import Mixture, MixtureConfig
+from engine.models.layers.mlp import GatedMlp, MlpConfig
+from engine.models.layers.norms import RmsNorm, RmsNormConfig
 from engine.models.modules import Allocator, Linear, LinearConfig
-from engine.models.norms import RmsNorm, RmsNormConfig
 from kernels.attention.variant import AttentionVariant
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.models.layers.rope import RopeConfig
 from engine.models.modules import Allocator, CheckpointTensor, LinearConfig, Module, side_by_side
-from engine.models.rope import RopeConfig
 from kernels.attention.variant import AttentionVariant
 
 if TYPE_CHECKING:

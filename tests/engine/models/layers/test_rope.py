@@ -12,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from engine.models.architectures.rope_fields import parse_rope, stretched_positions
 from engine.models.errors import BadConfig
-from engine.models.rope import (
+from engine.models.layers.rope import (
     LinearScaling,
     Llama3Scaling,
     RopeConfig,

@@ -1,7 +1,7 @@
 """RMS norms: what they are as data, and with their weights.
 
 Torch is imported for types alone, as in `modules`. Knows: names in checkpoints, and when the result
-is rounded. Does not know: where in a layer a norm stands (`layers`).
+is rounded. Does not know: where in a layer a norm stands (`layer`).
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from engine.models.layers import DecoderLayer, LayerConfig
-from engine.models.mlp import GatedMlp, MlpConfig
+from engine.models.layers.layer import DecoderLayer, LayerConfig
+from engine.models.layers.mlp import GatedMlp, MlpConfig
+from engine.models.layers.norms import RmsNorm
 from engine.models.modules import Allocator, Linear
-from engine.models.norms import RmsNorm
 
 if TYPE_CHECKING:
     from torch import Tensor

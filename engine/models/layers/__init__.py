@@ -1,0 +1,1 @@
+"""The layers of decoders: what they are as data, and what they compute."""
