@@ -30,7 +30,7 @@ import typer
 from benchmarks.record import emit
 from benchmarks.running import Running, running
 from cli.load.percentiles import percentile
-from cli.load.sending.sender import Sender, stream_body
+from cli.load.sender import Sender, stream_body
 from cli.options.flags import flattened
 from tests.doubles.engine.shapes import EMBEDDED
 

@@ -27,7 +27,7 @@ import typer
 
 from benchmarks.record import emit
 from cli.load.percentiles import percentile
-from cli.load.requests.phases import (
+from cli.load.phases import (
     Chain,
     LoadPhase,
     WorkloadName,

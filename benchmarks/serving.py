@@ -20,7 +20,7 @@ import typer
 
 from benchmarks.record import emit, progress
 from benchmarks.running import RATOON, Running, running
-from cli.load.requests.phases import WORKLOADS
+from cli.load.phases import WORKLOADS
 from tests.doubles.engine.shapes import model_directory
 
 START_S = 180.0

@@ -1,1 +1,12 @@
-"""The `ratoon` command: flags and environment, configs, processes, and a server's clients."""
+"""The `ratoon` command: flags and environment, configs, processes, and a server's clients.
+
+    main          the commands, listed and explained (`listing`, `help_page`)
+    simulation    what a cache would find of a trace
+    asking, cluster, isolation, lint, load, plan, watching    a folder for each kind of command
+    operating     commands for a running server, by its admin routes
+    serving       configs, models and processes of a server
+    options, output, progress, charts, request_file    flags and files in, lines and plots out
+    commands, tables, errors
+
+Each imports only from those below it. `main` finds a command's module by its name in `commands`.
+"""

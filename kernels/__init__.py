@@ -1,1 +1,11 @@
-"""Tensors in, tensors out: Triton kernels, each with its plain PyTorch reference beside it."""
+"""Tensors in, tensors out: Triton kernels, each with its plain PyTorch reference beside it.
+
+    ops            all of them, as a model calls them; `mxfp4`, a format's numbers
+    attention, experts, sampling
+    norms          norms and gates, some of which quantise for a product or add up what ranks have
+    collectives, linear    sums over GPUs' memory; products
+    launch         how kernels are compiled and launched
+    limits, e4m3, errors
+
+Each imports only from those below it.
+"""

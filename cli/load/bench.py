@@ -19,7 +19,7 @@ from cli.load.requests.dataset import FLAG as DATASET
 from cli.load.requests.dataset import RequestSize, read_sizes
 from cli.load.requests.token_counts import token_counter
 from cli.load.runs import SizedLoad, run_batchings, run_closed, run_search
-from cli.load.sending.sender import LoadTarget
+from cli.load.sender import LoadTarget
 from cli.load.slo import parse_slo
 from cli.load.workload import run_workload
 from cli.operating.admin_client import AdminClient, load_target

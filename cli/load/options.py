@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from cli.load.requests.phases import WorkloadName
+from cli.load.phases import WorkloadName
 from cli.options.flags import field
 from cli.options.options import Json
 

@@ -9,7 +9,7 @@ from cli.charts import Curve, draw_curves, write_chart
 from cli.errors import CliError
 from cli.load.percentiles import percentile
 from cli.load.rate_search import RateProbe
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 
 MOST_DOTS = 1000  # of a curve over time; a browser draws more only slowly
 Runs = Mapping[str, Sequence[RequestOutcome]]

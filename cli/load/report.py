@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from cli.load.percentiles import Summary, summarise
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 from cli.load.slo import Goodput, Slo, goodput
 from cli.output import print_table
 

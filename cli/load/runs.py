@@ -15,12 +15,12 @@ from cli.load.rate_search import FoundRate, ProbePlan, RateProbe, find_rate
 from cli.load.report import LoadReport, make_report
 from cli.load.requests.dataset import RequestSize
 from cli.load.requests.prompts import draw_bodies
+from cli.load.sender import PATHS, Body, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.sending.arrivals import POISSON, arrival_times
 from cli.load.sending.batching import Batching, ContinuousBatching, parse_batchings
 from cli.load.sending.closed_loop import closed_loop
 from cli.load.sending.open_loop import Arrival, GiveUp, OpenLoad, drive_open
 from cli.load.sending.processes import LoadProcesses, wall_seconds
-from cli.load.sending.sender import PATHS, Body, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.slo import Slo
 from cli.progress import Advance, progress_bar
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from cli.errors import BadSetting
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 
 FLAG = "--slo"
 _UNITS = {"s": 1.0, "ms": 1e-3}

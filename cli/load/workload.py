@@ -7,11 +7,11 @@ import typer
 
 from cli.errors import BadSetting, CliError
 from cli.load.options import LoadFlags
+from cli.load.phases import SMALL, WorkloadName, WorkloadSizes, draw_phases, longest
 from cli.load.report import LoadReport, make_report, show
-from cli.load.requests.phases import SMALL, WorkloadName, WorkloadSizes, draw_phases, longest
+from cli.load.sender import LoadTarget
 from cli.load.sending.closed_loop import drive
 from cli.load.sending.processes import LoadProcesses
-from cli.load.sending.sender import LoadTarget
 
 
 class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ import msgspec
 
 from cli.errors import BadSetting
 from cli.load.options import EndpointName, LoadFlags
+from cli.load.phases import SPECIAL_IDS
 from cli.load.requests.dataset import RequestSize
-from cli.load.requests.phases import SPECIAL_IDS
-from cli.load.sending.sender import Body, stream_body
+from cli.load.sender import Body, stream_body
 
 WORDS = (
     "all", "and", "any", "but", "can", "day", "for", "how", "new", "not", "now", "old", "see",

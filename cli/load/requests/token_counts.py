@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli.errors import BadSetting
 from cli.load.requests.dataset import CountTokens
-from cli.load.sending.sender import LoadTarget
+from cli.load.sender import LoadTarget
 from cli.operating.admin_client import AdminClient
 from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
 

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cli.load.requests.phases import Chain, LoadPhase, prompts_of
-from cli.load.sending.processes import LoadProcesses, wall_seconds
-from cli.load.sending.sender import (
+from cli.load.phases import Chain, LoadPhase, prompts_of
+from cli.load.sender import (
     PATHS,
     Body,
     LoadTarget,
@@ -18,6 +17,7 @@ from cli.load.sending.sender import (
     load_session,
     stream_body,
 )
+from cli.load.sending.processes import LoadProcesses, wall_seconds
 
 
 async def closed_loop(

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from cli.load.sender import Body, Clock, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.sending.batching import Batching, ContinuousBatching, Waiting
 from cli.load.sending.processes import LoadProcesses
-from cli.load.sending.sender import Body, Clock, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.slo import Slo
 
 Ask = Callable[[Body], Awaitable[RequestOutcome]]

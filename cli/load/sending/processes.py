@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import chain as joined
 from typing import TypeVar
 
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 
 START_S = 60.0  # within which all processes have to be there
 Part = TypeVar("Part")

@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from cli.load.runs import Counted
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 from tests.cli.console import Console
 from tests.cli.http_double import served
 from tests.cli.openai_double import OpenAIDouble, Script, usage

@@ -4,7 +4,7 @@ import pytest
 
 from cli.errors import CliError
 from cli.load.plots import MOST_DOTS, plot_runs
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 
 
 def outcomes(count: int) -> list[RequestOutcome]:

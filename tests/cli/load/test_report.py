@@ -1,7 +1,7 @@
 import pytest
 
 from cli.load.report import make_report, show
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 
 
 def outcome(number: int, cached: int | None = 6) -> RequestOutcome:

@@ -1,7 +1,7 @@
 import pytest
 
 from cli.errors import BadSetting
-from cli.load.sending.sender import RequestOutcome
+from cli.load.sender import RequestOutcome
 from cli.load.slo import Slo, goodput, parse_slo
 
 SLO = Slo(ttft=1.0, tpot=0.1)

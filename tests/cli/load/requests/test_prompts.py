@@ -5,10 +5,10 @@ import pytest
 
 from cli.errors import BadSetting
 from cli.load.options import LoadFlags
+from cli.load.phases import SPECIAL_IDS
 from cli.load.requests.dataset import RequestSize
-from cli.load.requests.phases import SPECIAL_IDS
 from cli.load.requests.prompts import WORDS, draw_bodies
-from cli.load.sending.sender import Body
+from cli.load.sender import Body
 
 LOAD = LoadFlags(requests=6, prompt_tokens=40, shared_tokens=24, output_tokens=7, vocab=300)
 

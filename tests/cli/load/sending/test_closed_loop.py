@@ -1,7 +1,7 @@
 import asyncio
 
+from cli.load.sender import RequestOutcome
 from cli.load.sending.closed_loop import closed_loop
-from cli.load.sending.sender import RequestOutcome
 
 
 class SlowTeller:

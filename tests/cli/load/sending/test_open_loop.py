@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from cli.load.sender import Body, RequestOutcome
 from cli.load.sending.batching import (
     Batching,
     ContinuousBatching,
@@ -13,7 +14,6 @@ from cli.load.sending.batching import (
     StaticBatching,
 )
 from cli.load.sending.open_loop import Arrival, GiveUp, OpenLoop
-from cli.load.sending.sender import Body, RequestOutcome
 from cli.load.slo import Slo
 from tests.doubles.virtual_time import now, run_virtually
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestServer
 
-from cli.load.sending.sender import RequestOutcome, Sender, Transcript, refusal_code
+from cli.load.sender import RequestOutcome, Sender, Transcript, refusal_code
 from tests.cli.openai_double import OpenAIDouble, Script, usage
 
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n'

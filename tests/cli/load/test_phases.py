@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from cli.load.requests.phases import (
+from cli.load.phases import (
     SMALL,
     SPECIAL_IDS,
     WORKLOADS,
