@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from gateway.startup.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")

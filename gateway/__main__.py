@@ -7,7 +7,7 @@ import sys
 
 if __name__ == "__main__":
     gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
-    from gateway.main import main
+    from gateway.startup.main import main
 
     gc.freeze()
     gc.enable()

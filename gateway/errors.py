@@ -28,6 +28,9 @@ Messages never quote prompt text or keys, and codes are the gateway's own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from engine.errors import (
     EngineError,
     EngineUnavailable,
@@ -246,3 +249,12 @@ def from_engine(error: EngineError) -> GatewayError:
     if isinstance(error, EngineUnavailable):
         return Unavailable(error.message, retry_after_s=error.retry_after_s or 2.0)
     return Unavailable(error.message, code=error.code, retry_after_s=2.0)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Raise the engine's errors as the gateway's, so that they are answered and counted as such."""
+    try:
+        yield
+    except EngineError as error:
+        raise from_engine(error) from error

@@ -30,7 +30,7 @@ import typer
 
 from benchmarks.record import emit, p50_and_p99
 from benchmarks.running import Running, running
-from gateway.auth.first_start import DEMO2_KEY, KEYS_FILE, read_keys
+from gateway.startup.first_start import DEMO2_KEY, KEYS_FILE, read_keys
 from tests.doubles.engine.shapes import EMBEDDED
 from tests.doubles.gateway.attacks import ATTACKS, Attack, Target, ask, long_text, unfinished_body
 from tests.doubles.gateway.floods import FLOODS

@@ -21,15 +21,15 @@ from benchmarks.record import emit, p50_and_p99
 from engine.link.messages import Generate, SamplingParams
 from gateway.auth.keyring import Keyring
 from gateway.config import Bounds
-from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Limiter
-from gateway.limits.permits import Permits
+from gateway.limits.open_streams import OpenStreams
 from gateway.limits.redis import RedisLimiter
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
+from gateway.requests.permits import Permits
 from gateway.state.records import Tenant
 from gateway.state.redis.link import RedisLink, connect
 from gateway.state.sqlite.store import SqliteStore

@@ -33,13 +33,13 @@ from benchmarks.gateway.page_engine import make_tenants
 from benchmarks.gateway.started import first_started
 from benchmarks.record import emit
 from cli.options.flags import flattened
-from gateway.auth.first_start import ADMIN_KEY, KEYS_FILE, read_keys
-from gateway.composition import composed
 from gateway.config import GatewayConfig
 from gateway.http.server import make_server, serve
-from gateway.main import freeze_startup_objects
-from gateway.replicas.connecting import connected
 from gateway.replicas.flushes import FlushReader
+from gateway.startup.composition import composed
+from gateway.startup.engine_links import connected
+from gateway.startup.first_start import ADMIN_KEY, KEYS_FILE, read_keys
+from gateway.startup.main import freeze_startup_objects
 from tests.doubles.gateway.gateway_process import until_up
 
 FAST_S, SLOW_S = 2.0, 5.0  # how often the page asks

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.auth.first_start import ensure_first_start
 from gateway.config import GatewayConfig
+from gateway.startup.first_start import ensure_first_start
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.gateway.served import MODEL, config_of
 

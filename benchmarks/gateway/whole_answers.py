@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.record import emit, p50_and_p99
 from benchmarks.running import running
-from gateway.auth.first_start import DEMO2_KEY, KEYS_FILE, read_keys
+from gateway.startup.first_start import DEMO2_KEY, KEYS_FILE, read_keys
 from tests.doubles.engine.shapes import EMBEDDED
 from tests.doubles.processes import descendants, resident_mib
 

@@ -30,7 +30,7 @@ from cli.serving import parent_death
 from cli.serving.child import hub_tokens, python_environment
 from cli.serving.installation import check_port_free
 from gateway.config import GatewayConfig
-from gateway.main import EXIT_CANNOT_START
+from gateway.startup.main import EXIT_CANNOT_START
 
 _RATOON = "from cli.main import main; main()"
 

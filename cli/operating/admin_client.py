@@ -22,7 +22,7 @@ from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.output import print_answer
 from cli.serving.address import ServerAddress, running_server
 from cli.serving.compose import admin_url, base_url
-from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from gateway.startup.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from gateway.state.private_file import PrivateFileError
 
 _TIMEOUT_S = 30.0

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from cli.errors import BadSetting
 from cli.serving.compose import MAX_SOCKET_BYTES
-from gateway.auth.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
 from gateway.config import Shared
 from gateway.errors import StateDiskFull, StateLost, Unavailable
 from gateway.processes.temp_directory import temp_directory
+from gateway.startup.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
 from gateway.state.identity import WrongState
 from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.file import DatabaseFault

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.admin.routes import admin_router
-from gateway.composition import DIALECTS
 from gateway.config import Bounds
 from gateway.dialects.dialect import RouteParts
 from gateway.http.app import build_app as build_web_app
 from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
 from gateway.prefixes.routes import prefixes_router
+from gateway.startup.composition import DIALECTS
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.routes import own_usage_router
 

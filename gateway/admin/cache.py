@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Response
 
-from engine.errors import EngineError
 from gateway.admin.audit import AuditTrail
 from gateway.admin.cache_stats import cache_stats, eviction
 from gateway.admin.cache_views import CacheStats, EvictionList
 from gateway.bounded_engine import BoundedEngine
-from gateway.errors import Unavailable, from_engine
+from gateway.errors import Unavailable, refusing
 from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
 from gateway.sharing.flushing import Flushing
@@ -97,12 +95,3 @@ async def _names(store: Store) -> dict[str, str]:
     except Unavailable:
         tenants = []
     return {tenant.id: tenant.name for tenant in tenants} | {PUBLISHED: "(published prefixes)"}
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Raise the engine's errors as the gateway's, so that they are answered and counted as such."""
-    try:
-        yield
-    except EngineError as error:
-        raise from_engine(error) from error

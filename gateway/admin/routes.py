@@ -14,6 +14,7 @@ from engine.link.stats_messages import EngineStats
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.cache import cache_router
 from gateway.admin.engines import engines_router
+from gateway.admin.isolation import isolation_router
 from gateway.admin.keys import keys_router
 from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import groups_router, tenants_router
@@ -22,7 +23,6 @@ from gateway.auth.keyring import Keyring
 from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
-from gateway.overview.isolation import isolation_router
 from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.tree_routes import tree_router

@@ -16,10 +16,10 @@ from engine.link.interface import Engine
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import NotFound
-from gateway.generation.answering import Answering
 from gateway.http.error_dialect import ErrorDialect
-from gateway.limits.permits import Permit, Permits
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
+from gateway.requests.answering import Answering
+from gateway.requests.permits import Permit, Permits
 from gateway.state.store import ResponseStore
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
@@ -79,7 +79,7 @@ class RouteParts:
 
 
 class Dialect(ErrorDialect, Protocol):
-    """A folder here, as `gateway/composition.py` sees it."""
+    """A folder here, as `gateway/startup/composition.py` sees it."""
 
     def router(self, parts: RouteParts) -> APIRouter:
         """Its routes, all of them below its `prefixes`, unless it is the default."""

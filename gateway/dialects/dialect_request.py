@@ -19,18 +19,18 @@ from gateway.dialects.finished_choice import FinishedChoice, gather
 from gateway.dialects.keep_alive import KeepAlive, with_pauses
 from gateway.dialects.lazy_json import Fragments, fragments, piece
 from gateway.errors import GatewayError
-from gateway.generation.answering import Answer, Answering
 from gateway.generation.choice import Delta, Event
 from gateway.http.body import Body, Part, is_flat, parse_steps, read_body
 from gateway.http.event_stream import EventStream
 from gateway.http.request_head import running_request, until_gone
 from gateway.http.whole_answer import answer_of, gathered
-from gateway.limits.permits import Permit
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.generation_request import GenerationRequest
+from gateway.requests.answering import Answer, Answering
+from gateway.requests.permits import Permit
+from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
-from gateway.usage.request_metrics import Usage
 
 T = TypeVar("T", bound=msgspec.Struct)
 

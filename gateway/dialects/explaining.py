@@ -16,7 +16,7 @@ from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.prompts.offered_tools import PassedOver
-from gateway.usage.request_metrics import Usage
+from gateway.requests.request_metrics import Usage
 
 AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 

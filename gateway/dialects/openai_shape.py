@@ -13,8 +13,8 @@ from msgspec import UNSET, UnsetType
 
 from gateway.errors import BudgetSpent, GatewayError, LimitReached
 from gateway.http.error_dialect import RenderedError
+from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import Allowance, RateStatus
-from gateway.usage.request_metrics import Usage
 from gateway.views import TokensByTier
 
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]

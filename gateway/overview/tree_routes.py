@@ -7,9 +7,8 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from engine.link.view_messages import PrefixOrder
-from gateway.admin.cache import refusing
 from gateway.bounded_engine import BoundedEngine
-from gateway.errors import BadRequest, NotFound
+from gateway.errors import BadRequest, NotFound, refusing
 from gateway.http.admin_json import json_response
 from gateway.http.openapi import described
 from gateway.overview.tree_rows import TreeRow, TreeRows

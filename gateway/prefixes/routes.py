@@ -21,7 +21,6 @@ from gateway.dialects.openai_shape import limit_headers
 from gateway.errors import NotFound
 from gateway.http.openapi import described
 from gateway.http.request_head import running_request, until_gone
-from gateway.limits.permits import Permit
 from gateway.prefixes.reader import RequestReader
 from gateway.prefixes.views import (
     CachePrefix,
@@ -32,6 +31,7 @@ from gateway.prefixes.views import (
     RequestOf,
     prefix_id,
 )
+from gateway.requests.permits import Permit
 from gateway.views import TokensByTier
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,26 +13,12 @@ from engine.link.tcp.curve import LinkKey, read_link_key
 from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.flushes import FlushReader
-from gateway.router_process.client import RouterClient
-from gateway.routing.by_name import router_by_name
-from gateway.routing.route import OwnRouting, Routing
+from gateway.routing.route import Routing
 
 
 @asynccontextmanager
-async def connected(
-    config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
-) -> AsyncIterator[Engine]:
-    """The engine, or all replicas as one; they may come later, and first do missed `flushes`.
-
-    The router process at `router_socket` chooses among replicas; without one, this process does.
-    """
-    if config.has_replicas:
-        async with (
-            _routing(config, router_socket) as routing,
-            replicas(config, routing, flushes) as engines,
-        ):
-            yield engines
-        return
+async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
+    """The only engine of the config; it may come later, and first does missed `flushes`."""
     [engine] = config.engines
     async with AsyncExitStack() as stack:
         client = EngineClient(
@@ -83,16 +68,6 @@ async def replicas(
             engines.join(str(number), client)
         await stack.enter_async_context(engines.kept())
         yield engines
-
-
-@asynccontextmanager
-async def _routing(config: GatewayConfig, router_socket: Path | None) -> AsyncIterator[Routing]:
-    if router_socket is None:
-        yield OwnRouting(router_by_name(config.router, time.monotonic))
-        return
-    client = RouterClient(router_socket)
-    async with client.kept():
-        yield client
 
 
 def _key(config: GatewayConfig, engine: str) -> LinkKey | None:

@@ -23,8 +23,8 @@ import numpy as np
 
 from engine.link.messages import pack_token_ids
 from gateway.caller import Caller
-from gateway.prompts.tokenizer import TokenIds
 from gateway.state.records import EVERYONE
+from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 _TOKEN_BYTES = 4

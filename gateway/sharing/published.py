@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,13 +22,11 @@ from engine.link.interface import Engine, PinnedPrefix
 from engine.link.messages import Welcome, pack_token_ids
 from gateway.errors import BadRequest, Unavailable
 from gateway.processes.periodic import repeated
-from gateway.prompts.tokenizer import TokenIds
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.pinning import Pinning
-from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.state.records import PrefixSource, PublishedPrefix
 from gateway.state.store import Records
-from prefix_cache.hashing import block_keys
+from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
@@ -44,7 +42,8 @@ class PublishedParts:
     """The parts of the gateway that `Published` works with."""
 
     store: Records
-    tokens: PrefixTokens
+    tokens_of: Callable[[PrefixSource], TokenIds]  # BadRequest where the model refuses it
+    text_of: Callable[[TokenIds], str]
     namespaces: Namespaces
     index: PublishedIndex
     engine: Engine
@@ -80,7 +79,7 @@ class Published:
     async def tokens_of(self, source: PrefixSource) -> TokenIds:
         """The tokens of a source; BadRequest if the model's template refuses it."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._parts.pool, self._parts.tokens.of, source)
+        return await loop.run_in_executor(self._parts.pool, self._parts.tokens_of, source)
 
     @property
     def namespaces(self) -> Namespaces:
@@ -93,7 +92,7 @@ class Published:
 
     def text(self, prefix_id: str, start: int, end: int) -> str:
         """What the tokens [start, end) of a published prefix say; "" where there are none."""
-        return self._parts.tokens.text(self._tokens.get(prefix_id, _NONE)[start:end])
+        return self._parts.text_of(self._tokens.get(prefix_id, _NONE)[start:end])
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

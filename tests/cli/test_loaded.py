@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.serving.installation import first_start
-from gateway.auth.first_start import KEYS_FILE
+from gateway.startup.first_start import KEYS_FILE
 from gateway.state.home import STATE_FILE
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model

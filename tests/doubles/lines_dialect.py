@@ -20,10 +20,10 @@ from gateway.generation.choice import Delta, Event
 from gateway.http.error_dialect import RenderedError
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
-from gateway.limits.permits import Permit
 from gateway.prompts.generation_request import GenerationRequest, TextRules
+from gateway.requests.permits import Permit
+from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
-from gateway.usage.request_metrics import Usage
 
 OVERLOADED = 529  # as Anthropic says it: a status that HTTP has no phrase for
 

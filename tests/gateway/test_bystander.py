@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.auth.first_start import ensure_first_start
 from gateway.config import Bounds
+from gateway.startup.first_start import ensure_first_start
 from tests.doubles.gateway.attacks import ATTACKS, Target, ask
 from tests.doubles.gateway.gateway_process import gateways, until_up
 from tests.doubles.gateway.served import MODEL, config_of

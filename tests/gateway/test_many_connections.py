@@ -17,14 +17,14 @@ import httpx
 import pytest
 
 from gateway.config import GatewayConfig
-from gateway.max_connections import max_connections
+from gateway.startup.max_connections import max_connections
 from tests.doubles.engine.fake_engine import FakeEngine, saying
 from tests.doubles.gateway.served import MODEL, Served, serving
 from tests.doubles.ports import free_port
 from tests.doubles.processes import descendants
 from tests.doubles.waiting import wait_for
+from tests.gateway.startup.test_main import first_start, get_when_up, process
 from tests.gateway.support.raw_http import Answer, connected, post, read_answer
-from tests.gateway.test_main import first_start, get_when_up, process
 
 IDLE, ACTIVE = 300, 60
 OPEN_FILES = 192  # of a gateway that has room for few connections

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.first_start import (
+from gateway.auth.keyring import Keyring
+from gateway.config import Shared
+from gateway.errors import Unavailable
+from gateway.startup.first_start import (
     BadAdminKey,
     FirstStart,
     ensure_first_start,
     find_secrets,
     load_admin_key,
 )
-from gateway.auth.keyring import Keyring
-from gateway.config import Shared
-from gateway.errors import Unavailable
 from gateway.state.home import STATE_FILE, open_home
 from gateway.state.private_file import FileExposed, FileMissing, PrivateFileDamaged
 from gateway.state.records import ApiKey, Tenant

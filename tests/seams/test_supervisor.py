@@ -13,8 +13,8 @@ import pytest
 import zmq
 
 from cli.serving.link_key import LINK_KEY_NAME
-from gateway.auth.first_start import KEYS_FILE, read_keys
 from gateway.auth.secrets import load_secrets
+from gateway.startup.first_start import KEYS_FILE, read_keys
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.processes import memory_of
 from tests.seams.support.canaries import finds, forms

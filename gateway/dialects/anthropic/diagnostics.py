@@ -33,7 +33,7 @@ from gateway.dialects.anthropic.replies import CacheMissReason, Diagnostics
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.prompts.offered_tools import PassedOver
-from gateway.usage.request_metrics import Usage
+from gateway.requests.request_metrics import Usage
 
 
 @dataclass(frozen=True, slots=True)

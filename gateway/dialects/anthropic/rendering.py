@@ -47,9 +47,9 @@ from gateway.dialects.cache_control import AN_HOUR, FIVE_MINUTES
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.offered_tools import PassedOver
+from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
-from gateway.usage.request_metrics import Usage
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 

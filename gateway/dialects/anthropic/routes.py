@@ -18,9 +18,9 @@ from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
 from gateway.http.direct import direct
 from gateway.http.openapi import described
-from gateway.limits.permits import Permit
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.tokenizer import TokenIds
+from gateway.requests.permits import Permit
 
 
 def messages_router(parts: RouteParts) -> APIRouter:

@@ -1,6 +1,6 @@
 """`/v1/chat/completions`: from the request to a `GenerationRequest`.
 
-Knows: OpenAI's chats. Does not know: how an answer is produced (`gateway/generation/answering.py`)
+Knows: OpenAI's chats. Does not know: how an answer is produced (`gateway/requests/answering.py`)
 or rendered (`chat_reply.py`).
 Fields with an effect on the answer that Ratoon lacks are refused, never silently ignored.
 """

@@ -37,8 +37,8 @@ from gateway.dialects.openai.replies import (
 )
 from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.prompts.offered_tools import FreeInput, free_input
+from gateway.requests.request_metrics import Usage
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
-from gateway.usage.request_metrics import Usage
 
 
 @dataclass(slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from gateway.generation.choice import Delta, Event
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import GenerationRequest, Prompt
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
-from gateway.usage.request_metrics import Usage
+from gateway.requests.request_metrics import Usage
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's own
 

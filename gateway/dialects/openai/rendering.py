@@ -21,8 +21,8 @@ from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_hea
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.offered_tools import PassedOver
 from gateway.prompts.tokenizer import Tokenizer
+from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
-from gateway.usage.request_metrics import Usage
 
 
 @dataclass(slots=True, kw_only=True)

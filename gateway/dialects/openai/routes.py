@@ -52,16 +52,16 @@ from gateway.dialects.openai.schema import (
 )
 from gateway.dialects.openai.tokenize import detokenize, tokenize, tokens_in
 from gateway.dialects.openai_shape import limit_headers
-from gateway.generation.answering import Answering
 from gateway.http.body import Body, Part
 from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
-from gateway.limits.permits import Permit
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.chat_tools import SentTools
 from gateway.prompts.generation_request import GenerationRequest, size_of
+from gateway.requests.answering import Answering
+from gateway.requests.permits import Permit
 
 Understood = TypeVar("Understood")
 T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)

@@ -20,7 +20,7 @@ from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.dialects.responses.schema import ResponsesRequest
-from gateway.usage.request_metrics import Usage
+from gateway.requests.request_metrics import Usage
 
 MissReason = Literal["model_changed", "tools_changed", "input_changed", "reasoning_effort_changed"]
 

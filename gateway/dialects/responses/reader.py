@@ -14,8 +14,8 @@ from gateway.dialects.responses.items import input_items
 from gateway.dialects.responses.reading import Understood, check_fields, understood
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import StoredResponses, items_of, resolved
-from gateway.limits.permits import Permit
 from gateway.processes.fair_executor import Steps
+from gateway.requests.permits import Permit
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ from gateway.dialects.responses.replies import (
 from gateway.dialects.responses.tool_entries import Called
 from gateway.errors import GatewayError
 from gateway.generation.choice import ChoiceEnded, Event
+from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
-from gateway.usage.request_metrics import Usage
 
 
 class ResponseRendering:

@@ -50,11 +50,11 @@ from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.http.whole_answer import answer_of, gathered, in_pieces
-from gateway.limits.permits import Permit
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.admission import Admission
 from gateway.prompts.tokenizer import TokenIds
-from gateway.usage.request_metrics import Usage
+from gateway.requests.permits import Permit
+from gateway.requests.request_metrics import Usage
 
 _REQUEST = msgspec.json.Decoder(ResponsesRequest)
 

@@ -19,7 +19,7 @@ from cli.operating.admin_client import (
 from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.serving.address import ADDRESS_FILE, ServerAddress, address_told
 from cli.serving.installation import first_start
-from gateway.auth.first_start import KEYS_FILE
+from gateway.startup.first_start import KEYS_FILE
 from tests.cli.console import Console
 from tests.cli.http_double import served
 

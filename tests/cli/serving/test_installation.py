@@ -14,8 +14,8 @@ from cli.serving.installation import (
     first_start,
     runtime_directory,
 )
-from gateway.auth.first_start import KEYS_FILE, read_keys
 from gateway.config import Shared
+from gateway.startup.first_start import KEYS_FILE, read_keys
 from tests.doubles.gateway.redis_server import redis_server
 
 ADMIN_KEY = "an-admin-key-of-some-length"

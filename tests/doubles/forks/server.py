@@ -6,7 +6,13 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
 
 IMPORTED = (
-    *("cli.main", "cli.serving.serve", "gateway.main", "engine.main", "storage.disk.serving"),
+    *(
+        "cli.main",
+        "cli.serving.serve",
+        "gateway.startup.main",
+        "engine.main",
+        "storage.disk.serving",
+    ),
     "tests.doubles.forks.process",
     "gateway.router_process.main",
     *("engine.follower.serving", "tests.doubles.engine.engine_process"),

@@ -17,10 +17,10 @@ import msgspec
 import uvloop
 
 from engine.link.messages import Generate
-from gateway.composition import composed
 from gateway.config import GatewayConfig
 from gateway.http.server import make_server, serve
-from gateway.main import freeze_startup_objects
+from gateway.startup.composition import composed
+from gateway.startup.main import freeze_startup_objects
 from tests.doubles.engine.fake_engine import FakeEngine
 
 GAP_S = 0.01  # between two tokens

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from gateway.config import Bounds
-from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.limiter import Limiter
-from gateway.limits.permits import Permits
+from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.requests.permits import Permits
 from gateway.tenant_limits import Prices
 
 

@@ -27,12 +27,12 @@ from gateway.overview.known import Known, ToldWorker
 from gateway.overview.routes import Watched
 from gateway.overview.siblings import Siblings
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
-from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.sharing.published import Published, PublishedParts
 from gateway.state.faults import FaultWatch
 from gateway.state.sqlite.store import SqliteStore
@@ -87,10 +87,9 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     guard = AdminAuthenticator(PEPPER, key_digest(PEPPER, admin_key))
     pool = ThreadPoolExecutor(1)
     index = PublishedIndex()
+    tokens, namespaces = read_tiny(data_dir), Namespaces(PEPPER, published=index)
     published = Published(
-        PublishedParts(
-            store, read_tiny(data_dir), Namespaces(PEPPER, published=index), index, engine, pool
-        )
+        PublishedParts(store, tokens.of, tokens.text, namespaces, index, engine, pool)
     )
     turns = TurnMemory(Bounds(), clock)
     known = Known(

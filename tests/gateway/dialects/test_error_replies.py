@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.composition import DIALECTS
 from gateway.dialects.dialect import Dialect
 from gateway.errors import (
     BadRequest,
@@ -16,6 +15,7 @@ from gateway.errors import (
     StateLost,
     shutting_down,
 )
+from gateway.startup.composition import DIALECTS
 from gateway.tenant_limits import RateStatus
 
 ERRORS = [

@@ -21,11 +21,11 @@ from gateway.dialects.openai.chat_reply import ChatReply
 from gateway.dialects.openai.completions import CompletionReply
 from gateway.dialects.openai.rendering import ReplyFormat
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
-from gateway.limits.permits import Permit
 from gateway.processes.fair_executor import INLINE_SIZE, Steps, at_once
 from gateway.prompts.admission import Admission
 from gateway.prompts.tokenizer import Tokenizer
-from gateway.usage.request_metrics import Usage
+from gateway.requests.permits import Permit
+from gateway.requests.request_metrics import Usage
 
 USAGE = Usage(3, 0, 5)
 PROMPT = np.array([104, 105, 33], "<i4").tobytes()

@@ -17,9 +17,9 @@ import pytest
 
 from engine.errors import EngineDied
 from engine.link.messages import Generate
-from gateway.composition import DIALECTS
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import Dialects
+from gateway.startup.composition import DIALECTS
 from tests.doubles.engine.fake_engine import EOS, FakeEngine, failing_at, hanging_at, saying
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.doubles.lines_dialect import OVERLOADED, Lines

@@ -15,9 +15,9 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from starlette.routing import BaseRoute, Route
 
-from gateway.auth.first_start import ensure_first_start
-from gateway.composition import composed
 from gateway.http.app import GatewayApp, build_app
+from gateway.startup.composition import composed
+from gateway.startup.first_start import ensure_first_start
 from gateway.telemetry.logs import QuietFormatter
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.doubles.engine.fake_engine import FakeEngine, hanging_at

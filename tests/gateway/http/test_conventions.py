@@ -226,8 +226,8 @@ def test_the_operators_own_port_is_for_no_origin(tiny_model: Path, tmp_path: Pat
     import asyncio
     import time
 
-    from gateway.auth.first_start import ensure_first_start
-    from gateway.composition import composed
+    from gateway.startup.composition import composed
+    from gateway.startup.first_start import ensure_first_start
 
     async def allowed() -> list[bool]:
         await ensure_first_start(tmp_path, clock=time.time)

@@ -15,17 +15,17 @@ from gateway.auth import running_requests
 from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import RunningRequests
 from gateway.caller import Caller
-from gateway.limits import permits
 from gateway.limits.limiter import Hold
 from gateway.limits.memory import MemoryLimiter
 from gateway.processes import periodic
 from gateway.processes.periodic import repeated
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.tokenizer import Tokenizer
+from gateway.requests import permits
 from gateway.sharing import renewed
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
-from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.sharing.published import Published, PublishedParts
 from gateway.state.faults import FaultWatch
 from gateway.state.records import Counters, UsageRow
@@ -179,13 +179,13 @@ def renewing_limits(luck: Luck, _: Path) -> AbstractAsyncContextManager[object]:
 
 @asynccontextmanager
 async def publishing(luck: Luck, model: Path) -> AsyncIterator[None]:
-    index = PublishedIndex()
+    index, tokenizer = PublishedIndex(), Tokenizer.load(model)
+    tokens = PrefixTokens(tokenizer, ChatTemplate.load(model, tokenizer.control))
     with ThreadPoolExecutor(1) as pool:
         parts = PublishedParts(
             UnluckyStore(luck),
-            PrefixTokens(
-                Tokenizer.load(model), ChatTemplate.load(model, Tokenizer.load(model).control)
-            ),
+            tokens.of,
+            tokens.text,
             Namespaces(b"s" * 32, published=index),
             index,
             FakeEngine(),

@@ -12,19 +12,19 @@ from msgspec.structs import replace
 
 from cli.serving.child import python_environment
 from gateway.config import GatewayConfig
-from gateway.main import router_command
 from gateway.processes.workers import WorkerConfig
-from gateway.replicas.connecting import connected
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import replica_name
 from gateway.router_process.main import listening, routed
+from gateway.startup.engine_links import connected
+from gateway.startup.main import router_command
 from gateway.state.home import open_home
 from gateway.state.records import RegisteredEngine
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import collect
 from tests.gateway.replicas.rig import until
-from tests.gateway.replicas.test_connecting import none_recorded
+from tests.gateway.startup.test_engine_links import none_recorded
 
 PROMPT = list(range(40))
 

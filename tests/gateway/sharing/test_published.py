@@ -14,11 +14,11 @@ from engine.errors import NoRoomToPin
 from engine.link.interface import PinnedPrefix
 from gateway.errors import Unavailable
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.sharing import published
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.pinning import RETRY_S, Pinning
-from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.sharing.published import Published, PublishedParts, in_force
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
 from gateway.state.store import R
@@ -66,7 +66,9 @@ class Gateway:
         self.store, self.engine, self.index = store, engine, PublishedIndex()
         namespaces = Namespaces(b"s" * 32, published=self.index)
         self.published = Published(
-            PublishedParts(store, self.reader, namespaces, self.index, engine, pool)
+            PublishedParts(
+                store, self.reader.of, self.reader.text, namespaces, self.index, engine, pool
+            )
         )
 
     def blocks(self, text: str = TEXT, group_id: str | None = None) -> int:

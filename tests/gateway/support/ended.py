@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.link.messages import Finished, Reused
 from gateway.generation.choice import ChoiceEnded, EndReason
-from gateway.usage.request_metrics import RequestMetrics
+from gateway.requests.request_metrics import RequestMetrics
 
 
 def engine_end(

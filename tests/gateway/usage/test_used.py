@@ -5,9 +5,9 @@ from __future__ import annotations
 from engine.link.messages import Failed, Reused
 from engine.link.stats_messages import TierTokens
 from gateway.generation.choice import ChoiceEnded, Delta
+from gateway.requests.request_metrics import RequestMetrics
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
-from gateway.usage.request_metrics import RequestMetrics
 from tests.gateway.support.admitted import admitted
 from tests.gateway.support.ended import end_choice, engine_end
 from tests.gateway.support.manual_clock import ManualClock

@@ -15,16 +15,16 @@ from gateway.dialects.keep_alive import with_pauses
 from gateway.errors import AnswerTooLarge, LimitReached, TooManyRequests, Unavailable
 from gateway.generation.choice import Delta, Event
 from gateway.generation.generation import _merged
-from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
 from gateway.http.request_head import ClientGone, RunningRequest, until_gone
 from gateway.http.whole_answer import GatheredAnswers, gathered_by
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Denied, Granted, Hold, Verdict
-from gateway.limits.permits import Permits
+from gateway.limits.open_streams import OpenStreams
 from gateway.limits.redis import Owed, RedisLimiter, _member, as_begun
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
+from gateway.requests.permits import Permits
 from gateway.state.redis.link import RedisLink
 from gateway.tenant_limits import Limits, Prices, RateStatus
 from tests.seams.given_back.gateway_resources import KIB, TENANTS, link_to_nobody

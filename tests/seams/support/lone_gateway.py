@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.auth.first_start import KEYS_FILE, read_keys
+from gateway.startup.first_start import KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
 from tests.seams.support.ratoon import Process, forked

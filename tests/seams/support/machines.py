@@ -16,7 +16,7 @@ from pathlib import Path
 
 import zmq
 
-from gateway.auth.first_start import KEYS_FILE
+from gateway.startup.first_start import KEYS_FILE
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.gateway.redis_server import RedisServer
 from tests.doubles.ports import free_port, two_free_ports

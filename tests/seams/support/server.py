@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
-from gateway.auth.first_start import ADMIN_KEY, DEMO2_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from gateway.startup.first_start import ADMIN_KEY, DEMO2_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 from tests.doubles.processes import children
 from tests.doubles.waiting import wait_for

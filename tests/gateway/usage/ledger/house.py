@@ -16,8 +16,6 @@ import msgspec
 import uvicorn
 
 from engine.link.interface import Engine
-from gateway.auth.first_start import ensure_first_start
-from gateway.composition import DIALECTS
 from gateway.config import Bounds, GatewayConfig
 from gateway.http.app import build_app
 from gateway.http.error_dialect import Dialects
@@ -25,7 +23,9 @@ from gateway.http.protocol.connection import BoundedConnection, connection_withi
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.token_bucket import ONE, Account, Moment, Spending
 from gateway.replicas.flushes import FlushReader
-from gateway.serving_parts import Kept, open_answers, open_entry, open_kept
+from gateway.startup.composition import DIALECTS
+from gateway.startup.first_start import ensure_first_start
+from gateway.startup.serving_parts import Kept, open_answers, open_entry, open_kept
 from gateway.state.records import Tenant
 from gateway.tenant_limits import MAX_RATE, MAX_UNITS, Budget, Limits, Prices, TokenCounts
 from tests.doubles.gateway.served import config_of

@@ -17,10 +17,10 @@ from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import TooManyRequests
 from gateway.generation.choice import Delta, EndReason
+from gateway.requests.request_metrics import RequestMetrics, Usage
+from gateway.requests.tracing import RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.tracing import RequestTracing, TracedUse
 from gateway.tenant_limits import TokenCounts
-from gateway.usage.request_metrics import RequestMetrics, Usage
 from tests.gateway.support.admitted import admitted
 from tests.gateway.support.ended import end_choice
 from tests.gateway.support.manual_clock import ManualClock

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.first_start import (
+from gateway.auth.keyring import Keyring, key_digest
+from gateway.auth.secrets import SECRETS_FILE, load_or_create_secrets, load_secrets
+from gateway.startup.first_start import (
     KEYS_FILE,
     BadAdminKey,
     FirstStart,
@@ -17,8 +19,6 @@ from gateway.auth.first_start import (
     metrics_key,
     read_keys,
 )
-from gateway.auth.keyring import Keyring, key_digest
-from gateway.auth.secrets import SECRETS_FILE, load_or_create_secrets, load_secrets
 from gateway.state.home import STATE_FILE
 from gateway.state.private_file import (
     FileExposed,

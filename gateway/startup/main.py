@@ -18,14 +18,14 @@ import msgspec
 import uvloop
 
 from engine.core_dumps import prevent_core_dumps
-from gateway.composition import composed
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
 from gateway.processes.temp_directory import has_room, temp_directory
 from gateway.processes.workers import WorkerConfig, Workers, attached_to_parent
-from gateway.replicas.connecting import connected
 from gateway.replicas.flushes import FlushReader
-from gateway.start_files import CannotStart
+from gateway.startup.composition import composed
+from gateway.startup.engine_links import connected
+from gateway.startup.start_files import CannotStart
 from gateway.telemetry.logs import set_up_logging
 
 EXIT_CANNOT_START = 2

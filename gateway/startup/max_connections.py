@@ -11,7 +11,7 @@ import resource
 import sys
 
 from gateway.config import GatewayConfig
-from gateway.start_files import CannotStart
+from gateway.startup.start_files import CannotStart
 
 # Without connections 32 are open, 44 in a worker. More are for the engine's link when it connects
 # anew, for files that are open for a moment, and for connections about to be refused.

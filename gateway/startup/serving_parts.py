@@ -26,11 +26,8 @@ from gateway.config import GatewayConfig, cores
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.dialect import ModelCard, RouteParts
-from gateway.generation.answering import Answering
-from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
-from gateway.kept_state import KeptState, SharedCache, open_sharing, open_state
-from gateway.limits.permits import Permits
+from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.overview.history import History
 from gateway.overview.known import Known, ToldWorker
@@ -46,13 +43,16 @@ from gateway.replicas.connecting import replica_client
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import FoundEngines
 from gateway.replicas.flushes import FlushReader
+from gateway.requests.answering import Answering
+from gateway.requests.permits import Permits
+from gateway.requests.tracing import Tracing
 from gateway.sharing.remembered_turns import cleaned
-from gateway.start_files import StartFiles
+from gateway.startup.kept_state import KeptState, SharedCache, open_sharing, open_state
+from gateway.startup.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
 from gateway.state.faults import FaultWatch
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.refusals import LastRefusals
-from gateway.telemetry.tracing import Tracing
 from gateway.tenant_memory import TenantMemory
 from gateway.usage.aggregator import UsageAggregator
 

@@ -9,8 +9,8 @@ import pytest
 from gateway.errors import BadRequest
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.messages import stored_message
+from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.tokenizer import Tokenizer
-from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.state.records import PrefixSource
 
 HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"

@@ -11,10 +11,10 @@ import pytest
 from engine.link.messages import Generate, SamplingParams
 from gateway.caller import Caller
 from gateway.errors import StateDiskFull, StateLost, TooManyRequests, Unavailable
-from gateway.limits import permits as permits_module
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Granted, Hold, Verdict
-from gateway.limits.permits import RENEW_EVERY_S, Permits
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
+from gateway.requests import permits as permits_module
+from gateway.requests.permits import RENEW_EVERY_S, Permits
 from gateway.tenant_limits import Limits, Prices, RateStatus, TokenCounts
 from tests.doubles.gateway.permits import some_permits
 

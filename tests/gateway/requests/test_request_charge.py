@@ -8,12 +8,12 @@ from engine.link.messages import Failed, Reused, WrittenAndRead
 from engine.link.stats_messages import TierTokens
 from gateway.caller import Caller
 from gateway.generation.choice import Delta
+from gateway.requests.request_charge import RequestCharge
+from gateway.requests.request_metrics import RequestMetrics
 from gateway.state.records import Counters
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
 from gateway.usage.aggregator import UsageAggregator
-from gateway.usage.request_charge import RequestCharge
-from gateway.usage.request_metrics import RequestMetrics
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.admitted import admitted
 from tests.gateway.support.ended import engine_end

@@ -11,9 +11,9 @@ import zmq
 from engine.errors import EngineUnavailable
 from engine.link.cache_events import Added, CacheEvents, Cleared
 from gateway.config import GatewayConfig
-from gateway.replicas.connecting import connected
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.flushes import FlushReader
+from gateway.startup.engine_links import connected
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.rig import generate

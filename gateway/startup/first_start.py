@@ -33,7 +33,8 @@ from gateway.auth.secrets import (
 )
 from gateway.config import Shared
 from gateway.errors import Conflict
-from gateway.state.home import STATE_FILE, accept_new_state, open_home
+from gateway.startup.new_state import accept_new_state
+from gateway.state.home import STATE_FILE, open_home
 from gateway.state.identity import KEYS_FILE as KEYS_FILE
 from gateway.state.identity import WrongState
 from gateway.state.private_file import (

@@ -12,7 +12,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from engine.errors import EngineFailure
-from gateway.telemetry import tracing
+from gateway.requests import tracing
 from tests.doubles.engine.fake_engine import TIMING, failing_at, hanging_at
 from tests.doubles.gateway.collector import attributes, collecting
 from tests.doubles.gateway.served import MODEL, Served

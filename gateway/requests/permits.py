@@ -27,11 +27,11 @@ from gateway.errors import (
     TooManyRequests,
     Unavailable,
 )
-from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyLease, BodyMemory
 from gateway.limits.answer_lengths import AnswerLengths
 from gateway.limits.fitting import advice, of_the_rate, within_budget, within_rate
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
+from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.processes.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest

@@ -15,14 +15,14 @@ from gateway.generation.choice import Event
 from gateway.generation.generation import generating
 from gateway.generation.turn_recorder import TurnRecorder
 from gateway.http.request_head import RunningRequest
-from gateway.limits.permits import Permit
 from gateway.prompts.admission import Admission
 from gateway.prompts.generation_request import AdmittedRequest, GenerationRequest
+from gateway.requests.permits import Permit
+from gateway.requests.request_charge import RequestCharge
+from gateway.requests.request_metrics import RequestMetrics
+from gateway.requests.tracing import UNTRACED, Tracing
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.tracing import UNTRACED, Tracing
 from gateway.usage.aggregator import UsageAggregator
-from gateway.usage.request_charge import RequestCharge
-from gateway.usage.request_metrics import RequestMetrics
 
 
 @dataclass(frozen=True, slots=True)

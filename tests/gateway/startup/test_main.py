@@ -15,10 +15,10 @@ import httpx
 import msgspec
 import pytest
 
-from gateway.auth.first_start import FirstStart, ensure_first_start
-from gateway.composition import composed
 from gateway.config import GatewayConfig
-from gateway.start_files import CannotStart
+from gateway.startup.composition import composed
+from gateway.startup.first_start import FirstStart, ensure_first_start
+from gateway.startup.start_files import CannotStart
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.ports import free_port
@@ -178,7 +178,7 @@ def test_a_start_that_cannot_be_ends_with_one_line(tmp_path: Path, workers: int)
 
 def test_importing_the_gateway_loads_nothing_heavy() -> None:
     script = (
-        "import sys, gateway.main;"
+        "import sys, gateway.startup.main;"
         "print(*{'torch', 'triton', 'transformers', 'lmdb', 'fastapi'} & sys.modules.keys())"
     )
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)

@@ -15,8 +15,8 @@ from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.http.request_head import RequestUse
 from gateway.prompts.generation_request import AdmittedRequest
+from gateway.requests.tracing import UNTRACED, RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.tracing import UNTRACED, RequestTracing, TracedUse
 from gateway.tenant_limits import TokenCounts
 
 _CANCELLED = "cancelled"

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.auth.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.auth.keyring import key_digest
 from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
@@ -26,6 +25,7 @@ from gateway.prompts.sampling_defaults import (
 )
 from gateway.prompts.template_variables import ChatSettings
 from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+from gateway.startup.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.state.identity import WrongState
 from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.file import DatabaseFault

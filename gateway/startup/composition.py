@@ -27,7 +27,6 @@ from gateway.dialects.anthropic.dialect import Anthropic
 from gateway.dialects.dialect import Dialect
 from gateway.dialects.openai.dialect import OpenAI
 from gateway.dialects.responses.dialect import Responses
-from gateway.generation.open_streams import OpenStreams
 from gateway.http.about import about_router
 from gateway.http.app import GatewayApp, build_app
 from gateway.http.cors import Cors, origins_in
@@ -35,7 +34,7 @@ from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
 from gateway.http.request_head import UNKNOWN_ROUTE
 from gateway.http.server import Bind
-from gateway.max_connections import OPERATOR, max_connections, open_files_limit
+from gateway.limits.open_streams import OpenStreams
 from gateway.overview.routes import Watched
 from gateway.page.api_docs import api_docs_router
 from gateway.page.files import API, PageFiles
@@ -43,7 +42,8 @@ from gateway.page.routes import operator_page_router, usage_page_router
 from gateway.page.signing_in import SignInParts
 from gateway.prefixes.routes import prefixes_router
 from gateway.replicas.flushes import FlushReader
-from gateway.serving_parts import (
+from gateway.startup.max_connections import OPERATOR, max_connections, open_files_limit
+from gateway.startup.serving_parts import (
     Entry,
     Kept,
     TenantRouteParts,

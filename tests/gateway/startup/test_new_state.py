@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.first_start import KEYS_FILE, FirstStart, ensure_first_start, read_keys
 from gateway.auth.keyring import Keyring
 from gateway.auth.secrets import load_secrets
 from gateway.limits.home import LIMITS_FILE
 from gateway.limits.limiter import Amount, Demand
 from gateway.limits.sqlite import SqliteLimiter
+from gateway.startup.first_start import KEYS_FILE, FirstStart, ensure_first_start, read_keys
 from gateway.state.home import STATE_FILE
 from gateway.state.identity import WrongState
 from gateway.state.sqlite.store import SqliteStore

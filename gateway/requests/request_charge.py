@@ -3,17 +3,17 @@
 The engine ends a choice before its request is over, unless it stands still just then. Such an end
 is added when it comes.
 
-Knows: ends and counts. Does not know: when a request is over (`gateway.generation.answering`).
+Knows: ends and counts. Does not know: when a request is over (`gateway.requests.answering`).
 """
 
 from __future__ import annotations
 
 from engine.link.messages import Failed, Finished
 from gateway.caller import Caller
+from gateway.requests.request_metrics import RequestMetrics
 from gateway.state.records import Counters
 from gateway.tenant_limits import TokenCounts
 from gateway.usage.aggregator import UsageAggregator
-from gateway.usage.request_metrics import RequestMetrics
 
 
 class RequestCharge:

@@ -12,12 +12,12 @@ from engine.link.interface import Engine
 from gateway.auth.keyring import Keyring
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.limits.home import LimitsHome, open_limits
+from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
-from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.sharing.published import Published, PublishedParts
-from gateway.start_files import StartFiles, needed_to_start, read_start_files
+from gateway.startup.start_files import StartFiles, needed_to_start, read_start_files
 from gateway.state.home import Home, open_home
 from gateway.state.reserved_room import ReservedRoom
 
@@ -68,7 +68,9 @@ async def open_sharing(
         files.secrets.server_secret, share_all=config.share_all, published=index
     )
     reader = PrefixTokens(files.tokenizer, files.template)
-    published = Published(PublishedParts(store, reader, namespaces, index, engine, publishing))
+    published = Published(
+        PublishedParts(store, reader.of, reader.text, namespaces, index, engine, publishing)
+    )
     are_apart = config.cache_sharing == "partitioned" and not config.share_all
     partitions = Partitions(store, engine, are_wanted=are_apart)
     flushing = Flushing(store, engine, time.time)

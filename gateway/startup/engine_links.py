@@ -1,0 +1,45 @@
+"""Connects this process to its engines, and decides who chooses among several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from engine.link.interface import Engine
+from gateway.config import GatewayConfig
+from gateway.replicas.connecting import one_engine, replicas
+from gateway.replicas.flushes import FlushReader
+from gateway.router_process.client import RouterClient
+from gateway.routing.by_name import router_by_name
+from gateway.routing.route import OwnRouting, Routing
+
+
+@asynccontextmanager
+async def connected(
+    config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
+) -> AsyncIterator[Engine]:
+    """The engine, or all replicas as one; they may come later, and first do missed `flushes`.
+
+    The router process at `router_socket` chooses among replicas; without one, this process does.
+    """
+    if not config.has_replicas:
+        async with one_engine(config, flushes) as engine:
+            yield engine
+        return
+    async with (
+        _routing(config, router_socket) as routing,
+        replicas(config, routing, flushes) as engines,
+    ):
+        yield engines
+
+
+@asynccontextmanager
+async def _routing(config: GatewayConfig, router_socket: Path | None) -> AsyncIterator[Routing]:
+    if router_socket is None:
+        yield OwnRouting(router_by_name(config.router, time.monotonic))
+        return
+    client = RouterClient(router_socket)
+    async with client.kept():
+        yield client
