@@ -1,1 +1,24 @@
-"""The gateway: HTTP, keys, limits, prompts, streams. asyncio; runs where torch is not installed."""
+"""The gateway: HTTP, keys, limits, prompts, streams. asyncio; runs where torch is not installed.
+
+    startup         a process from its start to its end: opens, composes and closes all below
+    prefixes        a tenant's own prefixes, in the bodies of every dialect
+    dialects        OpenAI's chats and Responses, Anthropic's Messages: bodies in, streams out
+    admin, page     what the operator sends; the operator's and the tenants' pages
+    overview        what these show of a running server
+    requests        one request: admitted, permitted, answered, measured, charged
+    generation      from the engine's events to text
+    prompts         from messages to token ids
+    auth, limits, sharing, usage     a tenant: its keys, limits, namespaces, tokens
+    http            connections, bodies, errors; knows no dialect
+    router_process  one router for all workers
+    telemetry       metrics, logs, the last refusals
+    replicas        several engines as one
+    state           what is kept, in SQLite or in Redis
+    diagnosis       why a prompt missed the cache
+    processes       workers, threads that tenants share, repeated tasks
+    caller, errors, config, tenant_limits, ...     small values that all of them use
+    routing, turn_formats            which engine; how models write. Neither knows the gateway
+
+Each imports only from those below it. A new route of tenants is a dialect's, a new limit stands in
+`tenant_limits.py` and `limits/`, a new flag's setting in `config.py`, a new metric in `telemetry/`.
+"""
