@@ -22,7 +22,7 @@ from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.invariants import check
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.leasing import Leasing
-from prefix_cache.leases.loader import Loader, Whereabouts, probed, whereabouts
+from prefix_cache.leases.loader import Loader
 from prefix_cache.leases.retained_prefixes import RetainedPrefix, RetainedPrefixes
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -32,6 +32,7 @@ from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome, InFlight
 from prefix_cache.tiers.quotas import Quotas
 from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.match import PrefixMatch, Whereabouts
 from prefix_cache.tree.survey import Survey
 from prefix_cache.tree.tree import RadixTree
 from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan
@@ -80,13 +81,23 @@ class PrefixCache:
         """Whether `owner` keeps to its partitions, if there are any; False: not yet, it copies."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
-    def locate(self, path: NamespacePath, token_ids: TokenIds) -> Whereabouts:
-        """Where the whole blocks lie that are in the tree. Changes nothing."""
-        return whereabouts(self.tree.walk(path, token_ids))
+    def match(
+        self, path: NamespacePath, token_ids: TokenIds, before: PrefixMatch | None = None
+    ) -> PrefixMatch:
+        """Find the leading whole blocks that are in the tree, and where they lie. Changes nothing.
+
+        `before`, an earlier match of tokens that begin alike, is followed on as far as it holds.
+        """
+        return self.tree.match(path, token_ids, before)
 
     def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
         """Blocks that a lease would find, and tokens that it would copy of the one after them."""
-        return probed(self.tree, path, token_ids[:-1])
+        known = token_ids[:-1]
+        match = self.tree.match(path, known)
+        if match.found.device < match.at.num_blocks:
+            return match.found, 0
+        partial = self.tree.partial(match.at, path, known)
+        return match.found, 0 if partial is None else partial.num_tokens
 
     def acquire(
         self,
@@ -98,6 +109,7 @@ class PrefixCache:
         shares: bool = True,
         load_blocks: int | None = None,
         writer: str = "",
+        match: PrefixMatch | None = None,
     ) -> Lease | None:
         """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
 
@@ -113,12 +125,15 @@ class PrefixCache:
 
         `writer` is a label, never interpreted: the lease counts the blocks that are written under
         it, and a later lease that is the first to find such blocks reports their labels.
+
+        `match` is what these tokens were found to have in the tree, if they were looked up.
         """
         self._at(now)
         if not self.is_kept(owner):
             return None
         known = token_ids[:-1] if shares else token_ids[:0]
-        lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks)
+        match = match if shares else None
+        lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks, match)
         if lease is not None:
             lease.shares, lease.writer = shares, writer
             self.quotas.keep(owner)

@@ -20,11 +20,11 @@ from __future__ import annotations
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
-from prefix_cache.leases.loader import blocks_before_coming
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.namespace import Namespace
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tree.edge import Edge
+from prefix_cache.tree.match import blocks_before_coming
 from prefix_cache.tree.node import Position
 from prefix_cache.tree.residency import PLACE
 from storage.move import Tier
@@ -65,7 +65,7 @@ class Committer:
         completed = blocks_before_coming(at)
         if completed < at.num_blocks:
             tokens = tokens[: completed * self._tree.block_size]
-            at = self._tree.walk(lease.path, tokens, lease.node)
+            at = at.cut(completed)
         keys = self._keys(lease, tokens, prompt_keys)
         self._follow(lease, at)
         keys = keys[(lease.num_shared - first) * KEY_BYTES :]

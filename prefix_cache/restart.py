@@ -19,11 +19,12 @@ import numpy as np
 from prefix_cache.errors import RestoreError
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import ROOT_KEY, Digest
-from prefix_cache.leases.loader import Loader, reachable, to_load
+from prefix_cache.leases.loader import Loader
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tree.edge import Edge
+from prefix_cache.tree.match import reachable, to_load
 from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import DISK, IN_FLIGHT
 from storage.move import BlockRecord, Tier
@@ -85,8 +86,8 @@ class Restart:
         left = room = min(blocks, self._capacity.allocator.num_free)
         lower = [node for node in self._tree.nodes() if not node.edge.is_on_device]
         for node in sorted(lower, key=lambda n: (-n.hits - n.seen, -n.last_used, n.start)):
-            end = reachable(Position.after(node), left)
-            at = _position(node, end)
+            whole = Position.after(node)
+            at = whole.cut(reachable(whole, left))
             loads = to_load(at)
             if loads:
                 top = self._ref_counts.split_at(at)
@@ -175,13 +176,6 @@ def _alike(one: BlockRecord, other: BlockRecord) -> bool:
 
 def _content(record: BlockRecord) -> tuple[bytes, bytes, bytes]:
     return record.parent_key, record.namespace, record.token_ids
-
-
-def _position(node: Node, end: int) -> Position:
-    """The position on the way to `node` that has `end` blocks before it."""
-    while node.start >= end and node.parent is not None:
-        node = node.parent
-    return Position(node, min(end, node.end) - node.start, end)
 
 
 def _is_saved(node: Node) -> bool:

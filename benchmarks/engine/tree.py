@@ -26,9 +26,11 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.names import PolicyName
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.match import PrefixMatch
 
 BLOCK_SIZE = 16
 EVICTIONS = 20
+WAITING, TURNS = 16, 64
 FILLING = 16  # requests after which the tiers are full
 PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
 Times = list[float]
@@ -41,7 +43,7 @@ class Bench:
         self.random = np.random.default_rng(7)
         self.num_tokens = num_tokens
         self.evicted_at_once = min(1000, 4 * prefixes // EVICTIONS)
-        room = 2 * num_tokens // BLOCK_SIZE + repeats
+        room = (WAITING + 4) * num_tokens // BLOCK_SIZE + repeats
         self.cache = PrefixCache(num_blocks=64 + 4 * prefixes + room, block_size=BLOCK_SIZE)
         self.now = 0.0
         self.system = self.draw(64 * BLOCK_SIZE)  # published, in front of half of the prompts
@@ -96,7 +98,28 @@ def match(bench: Bench, repeats: int) -> Times:
     """Find all of a prompt that is there."""
     ids = bench.prompt()
     bench.put(ids)
-    return [micros(bench.cache.locate, PATH, ids) for _ in range(repeats)]
+    return [micros(bench.cache.match, PATH, ids) for _ in range(repeats)]
+
+
+def admit(bench: Bench, repeats: int) -> Times:
+    """Find 16 prompts that wait, each of 64 turns that are there, and hold the first of them."""
+    prompts = [bench.prompt() for _ in range(WAITING)]
+    for ids in prompts:
+        for end in np.linspace(len(bench.system), len(ids), TURNS, dtype=int)[1:]:
+            bench.put(np.concatenate([ids[:end], bench.draw(BLOCK_SIZE)]))
+    matches: list[PrefixMatch | None] = [None] * WAITING
+    known = (bench.num_tokens - 1) // BLOCK_SIZE
+
+    def admit_one() -> None:
+        for index, ids in enumerate(prompts):
+            matches[index] = bench.cache.match(PATH, ids, matches[index])
+        match = bench.cache.match(PATH, prompts[0], matches[0]).first(known)
+        lease = bench.cache.acquire(PATH, prompts[0], owner="bench", now=bench.now, match=match)
+        if lease is None:
+            raise RuntimeError("the pool is too small for this benchmark")
+        bench.cache.release(lease, now=bench.now)
+
+    return [micros(admit_one) for _ in range(repeats)]
 
 
 def acquire_and_release(bench: Bench, repeats: int) -> Times:
@@ -178,6 +201,7 @@ def under_pressure(
 MEASUREMENTS: dict[str, tuple[Callable[[Bench, int], Times], int]] = {
     "match, hot": (match, 500),
     "acquire + release, hot": (acquire_and_release, 500),
+    "16 found again, one acquired and released": (admit, 200),
     "block_keys": (hash_prompt, 100),
     "insert (commit of the whole prompt)": (insert, 100),
     "commit of one block": (commit_one_block, 500),

@@ -28,6 +28,7 @@ from engine.sequences.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
+from prefix_cache.tree.match import PrefixMatch
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +60,7 @@ class Sequence:
     passed_over: int = 0  # times that a later one of its flow went first, see `queue.py`
     # It cannot start: its constraint is being made. Changes between steps alone (`core`).
     awaits_constraint: bool = field(init=False)
+    match: PrefixMatch | None = None  # what was last found of it in the cache, while it waits
     lease: Lease | None = None  # None while waiting
     lease_id: int = 0  # another one with each lease; 0: none
     num_sent: int = 0  # blocks of the lease that the runner was sent
@@ -143,7 +145,7 @@ class Sequence:
 
     def hold(self, lease: Lease, lease_id: int) -> None:
         """It has these blocks, of which the runner knows nothing yet."""
-        self.lease, self.lease_id = lease, lease_id
+        self.lease, self.lease_id, self.match = lease, lease_id, None
         self.num_sent, self.is_asked = 0, False
 
     def let_go(self) -> None:

@@ -25,8 +25,8 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
-from prefix_cache.leases.loader import Whereabouts
 from prefix_cache.leases.single_flight import SingleFlight
+from prefix_cache.tree.match import PrefixMatch, Whereabouts
 
 
 class LeaseMissing(RuntimeError):
@@ -65,7 +65,7 @@ class SequenceCache:
             return None
         if not sequence.use_cache:
             return 0
-        found = self._cache.locate(sequence.path, sequence.token_ids)
+        found = self._match(sequence).found
         loads = self._loads(sequence, found, before)
         cached = (found.device + found.coming + loads) * self._cache.block_size
         if self._is_held_back(sequence, cached, now):
@@ -79,8 +79,9 @@ class SequenceCache:
         """
         if not self._cache.is_kept(sequence.flow):
             return False
-        found = self._cache.locate(sequence.path, sequence.token_ids[:-1])
-        loads = self._loads(sequence, found, before)
+        size = self._cache.block_size
+        match = self._match(sequence).first((sequence.num_tokens - 1) // size)
+        found, loads = match.found, self._loads(sequence, match.found, before)
         lease = self._cache.acquire(
             sequence.path,
             sequence.token_ids,
@@ -89,6 +90,7 @@ class SequenceCache:
             shares=sequence.use_cache,
             load_blocks=loads,
             writer=sequence.writer,
+            match=match,
         )
         if lease is None:
             return False
@@ -96,7 +98,7 @@ class SequenceCache:
         sequence.hold(lease, next(self._lease_ids))
         sequence.num_computed = lease.cached_tokens
         if sequence.use_cache:
-            first = lease.cached_tokens // self._cache.block_size
+            first = lease.cached_tokens // size
             self._single_flight.begin(sequence, _prompt_keys(sequence, first))
         return True
 
@@ -174,6 +176,11 @@ class SequenceCache:
         """Release the lease, and forget every block that the sequence put in the tree."""
         self._cache.discard(lease_of(sequence), now=now)
         self._leave(sequence)
+
+    def _match(self, sequence: Sequence) -> PrefixMatch:
+        """What the tree has of a waiting sequence's tokens: looked up once, then followed on."""
+        sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
+        return sequence.match
 
     def _loads(self, sequence: Sequence, found: Whereabouts, before: int) -> int:
         if not sequence.use_cache or not found.host + found.disk:

@@ -170,6 +170,7 @@ class RefCounts:
         edge = node.edge
         before = edge.num_device
         keys = edge.trim(count)
+        node.trims += 1
         self.policy_of(node.owner).left(node, keys)
         if self.tree.changes is not None:
             self.tree.changes.removed(keys)

@@ -19,11 +19,12 @@ from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
-from prefix_cache.leases.loader import Loader, loads_by_owner, reachable, to_load, whereabouts
+from prefix_cache.leases.loader import Loader, loads_by_owner
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tree.edge import NO_SLOTS, BlockIds
+from prefix_cache.tree.match import PrefixMatch, reachable, to_load, whereabouts
 from prefix_cache.tree.node import Node, Partial, Position
 from storage.move import Move, Tier
 
@@ -55,12 +56,15 @@ class Leasing:
         owner: str,
         now: float,
         load_blocks: int | None,
+        match: PrefixMatch | None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`, of which `known` may be found; None: not now."""
-        at = self._tree.walk(path, known)
+        """Lease blocks for all of `token_ids`, of which `known` may be found; None: not now.
+
+        `match` is an earlier one of these tokens.
+        """
+        at = self._tree.match(path, known, match).at
+        at = at.cut(reachable(at, load_blocks))
         is_here = at.inside <= at.node.edge.num_device
-        if not is_here:
-            at, is_here = self._within_reach(at, path, known, load_blocks)
         missing = -(-len(token_ids) // self._block_size) - at.num_blocks
         wanted = missing if is_here else missing + to_load(at)
         capacity = self._capacity
@@ -107,10 +111,8 @@ class Leasing:
     ) -> Lease | None:
         """Lease the whole blocks that are on the device, to read them; None: there are none."""
         at = self._tree.walk(path, token_ids)
-        on_device = whereabouts(at).device
-        if on_device < at.num_blocks:
-            at = self._tree.walk(path, token_ids[: on_device * self._block_size])
-        if not on_device:
+        at = at.cut(whereabouts(at).device)
+        if not at.num_blocks:
             return None
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
@@ -163,15 +165,6 @@ class Leasing:
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False
         return all(one is lease or one.owner == PUBLISHED for one in self.leases)
-
-    def _within_reach(
-        self, at: Position, path: NamespacePath, known: TokenIds, load_blocks: int | None
-    ) -> tuple[Position, bool]:
-        """How far a lease may count on the tree, and whether all of that is on the device."""
-        blocks = reachable(at, load_blocks)
-        if blocks < at.num_blocks:
-            at = self._tree.walk(path, known[: blocks * self._block_size])
-        return at, at.inside <= at.node.edge.num_device
 
     def _open(self, path: NamespacePath, owner: str, node: Node, now: float) -> Lease:
         """A lease of all blocks up to the end of `node`, which is held already."""

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prefix_cache.leases.loader import Whereabouts
 from prefix_cache.leases.refusals import Refusals
 from prefix_cache.names import Loads
+from prefix_cache.tree.match import Whereabouts
 from storage.move import Tier
 
 LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix

@@ -23,18 +23,14 @@ from itertools import takewhile
 import numpy as np
 
 from prefix_cache.eviction.ref_counts import RefCounts
-from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
-from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tree.edge import Places
-from prefix_cache.tree.node import Node, Position, Transfer
-from prefix_cache.tree.residency import DEVICE, FAIL, HOST, IN_FLIGHT, LAND, MOVING, WITHOUT
-from prefix_cache.tree.tree import RadixTree
+from prefix_cache.tree.match import COMING
+from prefix_cache.tree.node import Node, Transfer
+from prefix_cache.tree.residency import DEVICE, FAIL, HOST, LAND
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER
-
-COMING = IN_FLIGHT * DEVICE
 
 
 @dataclass(slots=True, eq=False)
@@ -48,82 +44,6 @@ class PlannedLoad:
     leases: list[Lease] = field(default_factory=list)
     after: PlannedLoad | None = None  # the load whose blocks come right before, until it has closed
     followers: list[PlannedLoad] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """A prefix in the tree, in blocks from position 0 and in this order."""
-
-    device: int  # on the device
-    coming: int  # being copied there
-    host: int  # no higher than in the host
-    disk: int  # on disk alone
-
-    @property
-    def total(self) -> int:
-        """Blocks in the tree."""
-        return self.device + self.coming + self.host + self.disk
-
-
-def whereabouts(at: Position) -> Whereabouts:
-    """Where the blocks up to `at` lie."""
-    if at.inside <= at.node.edge.num_device:
-        return Whereabouts(at.num_blocks, 0, 0, 0)
-    states = np.frombuffer(_states_to(at), np.uint8)
-    device, coming = states & DEVICE != 0, states & COMING != 0
-    host = (states & HOST != 0) & ~device & ~coming
-    on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
-    return Whereabouts(on_device, on_way, in_host, len(states) - on_device - on_way - in_host)
-
-
-def probed(tree: RadixTree, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
-    """What a lease for one token more would find, if it loaded all. Changes nothing.
-
-    Blocks by tier, and how many tokens of the block after them it would copy.
-    """
-    at = tree.walk(path, token_ids)
-    found = whereabouts(at)
-    if found.device < at.num_blocks:
-        return found, 0
-    partial = tree.partial(at, path, token_ids)
-    return found, 0 if partial is None else partial.num_tokens
-
-
-def reachable(at: Position, load_blocks: int | None) -> int:
-    """How many blocks up to `at` a lease may count on, with at most `load_blocks` loads.
-
-    None: with any number of loads.
-    """
-    if at.inside <= at.node.edge.num_device:
-        return at.num_blocks
-    in_order = _states_to(at)
-    if not in_order.translate(None, WITHOUT[MOVING]):  # as a rule: what is there comes first
-        most = at.num_blocks if load_blocks is None else load_blocks + _there(in_order)
-        return min(most, at.num_blocks)
-    states = np.frombuffer(in_order, np.uint8)
-    there = states & (DEVICE | COMING) != 0
-    loadable = ~there & (states & MOVING == 0)
-    if load_blocks is not None:
-        loadable &= np.cumsum(loadable) <= load_blocks
-    # Blocks being loaded after a block that is not will not arrive: it should have come first.
-    gap = there & ~np.logical_and.accumulate(there)
-    wrong = np.flatnonzero(~(there | loadable) | gap)
-    return int(wrong[0]) if len(wrong) else len(states)
-
-
-def blocks_before_coming(at: Position) -> int:
-    """How many blocks up to `at` come before the first that is being loaded."""
-    if at.inside <= at.node.edge.num_device:
-        return at.num_blocks
-    coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
-    return int(coming[0]) if len(coming) else at.num_blocks
-
-
-def to_load(at: Position) -> int:
-    """How many blocks up to `at` are neither on the device nor coming."""
-    if at.inside <= at.node.edge.num_device:
-        return 0
-    return at.num_blocks - _there(_states_to(at))
 
 
 def loads_by_owner(node: Node) -> dict[str, int]:
@@ -260,17 +180,6 @@ class Loader:
             self._ref_counts.evictable_blocks += landed
         self._capacity.landed(node)
         return landed
-
-
-def _there(states: bytes) -> int:
-    """How many blocks are on the device or coming."""
-    return len(states.translate(None, WITHOUT[DEVICE | COMING]))
-
-
-def _states_to(at: Position) -> bytes:
-    """The states of the blocks up to `at`, in order."""
-    before = [node.edge.states_of(0, node.edge.num_blocks) for node in at.node.way_up()][1:]
-    return b"".join([*reversed(before), at.node.edge.states_of(0, at.inside)])
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:

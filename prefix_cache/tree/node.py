@@ -103,6 +103,7 @@ class Node:
     held_children: int = 0  # held nodes whose parent this is, detached ones too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
     hits: int = 0  # requests that found it since it was put in
+    trims: int = 0  # times that blocks were taken off its end
     num_read: int = 0  # of its first blocks: found by a request since they were put in
     writer: str = ""  # the label of the request that wrote its blocks; "": it had none
     seen: int = 0  # uses of its blocks before that, as far as the policy remembers
@@ -151,7 +152,7 @@ class Node:
         return self.edge.last_key if self.edge.num_blocks else ROOT_KEY
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Position:
     """How far a walk came."""
 
@@ -168,6 +169,15 @@ class Position:
     def within(self) -> bool:
         """Whether the walk ended inside the node's edge, and not at its end."""
         return self.inside < self.node.edge.num_blocks
+
+    def cut(self, num_blocks: int) -> Position:
+        """The position on the way here that has at most `num_blocks` blocks before it."""
+        if num_blocks >= self.num_blocks:
+            return self
+        node = self.node
+        while node.start >= num_blocks and node.parent is not None:
+            node = node.parent
+        return Position(node, num_blocks - node.start, num_blocks)
 
 
 @dataclass(frozen=True, slots=True)

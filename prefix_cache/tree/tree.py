@@ -25,6 +25,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.changes import ChangeLog
 from prefix_cache.tree.edge import TOKEN_BYTES, Edge, common_prefix
+from prefix_cache.tree.match import PrefixMatch
 from prefix_cache.tree.node import NO_TIERS, Children, Node, Partial, Position
 from prefix_cache.tree.residency import MOVING
 
@@ -91,6 +92,24 @@ class RadixTree:
             if same < child.edge.num_blocks:
                 break
         return Position(node, same, block)
+
+    def match(
+        self, path: NamespacePath, tokens: TokenIds, before: PrefixMatch | None = None
+    ) -> PrefixMatch:
+        """Return the leading whole blocks of `tokens` that are here.
+
+        `before` is an earlier match of the same path, of as many tokens or of others that begin
+        alike: where it holds, the walk goes on from there.
+        """
+        if before is None or not before.holds:
+            return PrefixMatch.of(self.walk(path, tokens))
+        most = len(tokens) // self.block_size
+        if before.is_in_place and most <= before.at.num_blocks:
+            return PrefixMatch.of(before.at.cut(most))
+        node, most = before.at.node, min(most, before.at.num_blocks)
+        while node.end > most and node.parent is not None:
+            node = node.parent
+        return PrefixMatch.of(self.walk(path, tokens, node))
 
     def partial(
         self, at: Position, path: NamespacePath, tokens: TokenIds, *, stays: bool = False

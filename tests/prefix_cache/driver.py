@@ -11,6 +11,7 @@ from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.node import Node
+from tests.prefix_cache.followed import FollowedPrompts
 from tests.prefix_cache.oracle import Chain, Held, Oracle
 from tests.prefix_cache.scene import Scene, namespace, path
 
@@ -56,6 +57,7 @@ class Driver:
         self.hits = self.partial_hits = self.refused = self.duplicates = self.detached = 0
         self.marked: dict[str, dict[bytes, Chain]] = {owner: {} for owner in OWNERS}
         self.lapsed = 0
+        self.waiting = FollowedPrompts(Random(seed))
 
     def run(self, operations: int) -> None:
         for count in range(operations):
@@ -63,6 +65,7 @@ class Driver:
             self.check()
             if count % self.check_every == 0:
                 self.scene.cache.check_invariants()
+                self.waiting.check(self.scene.cache)
             if count % 16 == 0:
                 self.check_contents()
                 self.check_marked()
@@ -95,6 +98,7 @@ class Driver:
 
     def acquire(self) -> None:
         where, ids = self.draw()
+        self.waiting.add(self.scene.cache, where, ids)
         owner, shares = self.random.choice(OWNERS), self.random.random() < 0.95
         oracle, known = self.oracle, ids[:-1] if shares else ids[:0]
         matched = oracle.match(where, known)

@@ -139,4 +139,4 @@ class Scene:
         self.cache.discard(lease, now=self.tick())
 
     def matches(self, where: NamespacePath, ids: TokenIds) -> int:
-        return self.cache.locate(where, ids).total * self.cache.block_size
+        return self.cache.match(where, ids).found.total * self.cache.block_size

@@ -34,6 +34,8 @@ def test_the_cache_does_what_the_plain_model_says(
     seen = (driver.hits, driver.partial_hits, driver.duplicates, driver.detached)
     assert min(*seen, driver.lapsed) > operations // 500
     assert sum(driver.oracle.caused.values()) > operations // 50
+    followed = driver.waiting.seen
+    assert min(followed[what] for what in ("gone", "held", "split", "went on")) > 20
 
 
 @pytest.mark.parametrize("shape", SHAPES)

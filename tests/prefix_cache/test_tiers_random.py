@@ -40,6 +40,8 @@ def test_a_ready_lease_always_holds_the_right_content(
     often = ("hits", "loading", "waited", "refused", "moves", "warmed")
     assert min(seen[what] for what in often) > 30
     assert seen["failed"] > 3
+    followed = driver.waiting.seen
+    assert min(followed[what] for what in ("gone", "held", "split", "went on")) > 20
     if driver.scene.tiers.disk_blocks:
         assert min(seen["restored"], seen["erased"], seen["saved"]) > 10
         assert seen["lost disk to device"] > 3

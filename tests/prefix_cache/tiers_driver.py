@@ -17,6 +17,7 @@ from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.in_flight import CopyOutcome
 from storage.move import Move, Tier
 from tests.prefix_cache.driver import OWNERS, PATHS
+from tests.prefix_cache.followed import FollowedPrompts
 from tests.prefix_cache.scene import namespace
 from tests.prefix_cache.tiers_scene import TierScene
 
@@ -59,6 +60,7 @@ class TiersDriver:
         self.seen: Counter[str] = Counter()
         self.history: list[tuple[NamespacePath, TokenIds]] = []
         self.released: set[Move] = set()
+        self.waiting = FollowedPrompts(Random(seed))
         self._acts = {
             self.acquire: 24,
             self.advance: 30,
@@ -82,6 +84,7 @@ class TiersDriver:
             self.random.choices(acts, weights)[0]()
             if count % self.check_every == 0:
                 self.scene.cache.check_invariants()
+                self.waiting.check(self.scene.cache)
             if count % (16 * self.check_every) == 0:
                 self.scene.check_contents()
         self.finish()
@@ -100,7 +103,8 @@ class TiersDriver:
             return
         where, ids = self.draw()
         loads = self.random.choice((None, None, None, 0, 1, 3))
-        found = self.scene.cache.locate(where, ids[:-1])
+        self.waiting.add(self.scene.cache, where, ids)
+        found = self.scene.cache.match(where, ids[:-1]).found
         matched = self.scene.matches(where, ids[:-1]) // self.scene.block_size
         assert found.total == matched
         lease = self.scene.acquire_loading(where, ids, loads, self.random.choice(OWNERS))

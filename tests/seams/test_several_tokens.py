@@ -60,7 +60,7 @@ class House:
     def committed(self) -> int:
         """Blocks of the prompt and what follows it that are in the tree."""
         tokens = np.array([*PROMPT, *self.plain], np.int32)
-        return self.engine.cache.locate(NamespacePath.single(NAMESPACE), tokens).device
+        return self.engine.cache.match(NamespacePath.single(NAMESPACE), tokens).found.device
 
 
 def said(replies: list[AddressedEvent]) -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from prefix_cache.leases.load_or_recompute import CopyRate, LoadOrRecompute, Queue
-from prefix_cache.leases.loader import Whereabouts
 from prefix_cache.leases.refusals import RETRY
 from prefix_cache.names import Loads
+from prefix_cache.tree.match import Whereabouts
 from storage.move import Tier
 from tests.doubles.constant_rate import NOTHING_MEASURED, ConstantRate
 

@@ -19,7 +19,7 @@ THIRD = tokens(*range(41, 50))
 
 def places(scene: TierScene, ids: TokenIds = PROMPT) -> tuple[int, int, int]:
     """How many of a prompt's blocks lie on the device, else in the host, else on disk."""
-    found = scene.cache.locate(A, ids)
+    found = scene.cache.match(A, ids).found
     return found.device, found.host, found.disk
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from prefix_cache.hashing import KEY_BYTES
-from prefix_cache.leases.loader import COMING, blocks_before_coming, reachable, to_load
 from prefix_cache.namespace import Namespace
 from prefix_cache.tree.edge import Edge
+from prefix_cache.tree.match import COMING, blocks_before_coming, reachable, to_load
 from prefix_cache.tree.node import Position
 from prefix_cache.tree.residency import DEVICE, DISK, HOST, IN_FLIGHT, MOVING
 from prefix_cache.tree.tree import RadixTree

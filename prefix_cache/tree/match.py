@@ -1,0 +1,119 @@
+"""What a prompt finds in the tree: how far it matches, and in which tiers that lies.
+
+A match is made once and followed on: while its last node is attached and as long as it was, every
+node before it is too (a node with children is neither evicted nor trimmed), so only what comes
+after has to be walked. Where that does not hold, the walk begins at the root again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefix_cache.tree.node import Position
+from prefix_cache.tree.residency import DEVICE, HOST, IN_FLIGHT, MOVING, WITHOUT
+
+COMING = IN_FLIGHT * DEVICE
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """A prefix in the tree, in blocks from position 0 and in this order."""
+
+    device: int  # on the device
+    coming: int  # being copied there
+    host: int  # no higher than in the host
+    disk: int  # on disk alone
+
+    @property
+    def total(self) -> int:
+        """Blocks in the tree."""
+        return self.device + self.coming + self.host + self.disk
+
+
+def whereabouts(at: Position) -> Whereabouts:
+    """Where the blocks up to `at` lie."""
+    if at.inside <= at.node.edge.num_device:
+        return Whereabouts(at.num_blocks, 0, 0, 0)
+    states = np.frombuffer(_states_to(at), np.uint8)
+    device, coming = states & DEVICE != 0, states & COMING != 0
+    host = (states & HOST != 0) & ~device & ~coming
+    on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
+    return Whereabouts(on_device, on_way, in_host, len(states) - on_device - on_way - in_host)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixMatch:
+    """The leading whole blocks of a prompt that are in the tree, as it was when this was made."""
+
+    at: Position
+    found: Whereabouts
+    trims: int  # of the last node
+
+    @classmethod
+    def of(cls, at: Position) -> PrefixMatch:
+        """What lies before `at`."""
+        return cls(at, whereabouts(at), at.node.trims)
+
+    def first(self, num_blocks: int) -> PrefixMatch:
+        """The first `num_blocks` blocks of it, or all."""
+        return self if num_blocks >= self.at.num_blocks else PrefixMatch.of(self.at.cut(num_blocks))
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that it matched is still in the tree."""
+        return self.at.node.attached and self.at.node.trims == self.trims
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it holds, and its last node has not been split since."""
+        return self.holds and self.at.node.start + self.at.inside == self.at.num_blocks
+
+
+def reachable(at: Position, load_blocks: int | None) -> int:
+    """How many blocks up to `at` a lease may count on, with at most `load_blocks` loads.
+
+    None: with any number of loads.
+    """
+    if at.inside <= at.node.edge.num_device:
+        return at.num_blocks
+    in_order = _states_to(at)
+    if not in_order.translate(None, WITHOUT[MOVING]):  # as a rule: what is there comes first
+        most = at.num_blocks if load_blocks is None else load_blocks + _there(in_order)
+        return min(most, at.num_blocks)
+    states = np.frombuffer(in_order, np.uint8)
+    there = states & (DEVICE | COMING) != 0
+    loadable = ~there & (states & MOVING == 0)
+    if load_blocks is not None:
+        loadable &= np.cumsum(loadable) <= load_blocks
+    # Blocks being loaded after a block that is not will not arrive: it should have come first.
+    gap = there & ~np.logical_and.accumulate(there)
+    wrong = np.flatnonzero(~(there | loadable) | gap)
+    return int(wrong[0]) if len(wrong) else len(states)
+
+
+def blocks_before_coming(at: Position) -> int:
+    """How many blocks up to `at` come before the first that is being loaded."""
+    if at.inside <= at.node.edge.num_device:
+        return at.num_blocks
+    coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
+    return int(coming[0]) if len(coming) else at.num_blocks
+
+
+def to_load(at: Position) -> int:
+    """How many blocks up to `at` are neither on the device nor coming."""
+    if at.inside <= at.node.edge.num_device:
+        return 0
+    return at.num_blocks - _there(_states_to(at))
+
+
+def _there(states: bytes) -> int:
+    """How many blocks are on the device or coming."""
+    return len(states.translate(None, WITHOUT[DEVICE | COMING]))
+
+
+def _states_to(at: Position) -> bytes:
+    """The states of the blocks up to `at`, in order."""
+    before = [node.edge.states_of(0, node.edge.num_blocks) for node in at.node.way_up()][1:]
+    return b"".join([*reversed(before), at.node.edge.states_of(0, at.inside)])
