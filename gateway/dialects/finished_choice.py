@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import BadRequest
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.generation.packed_logprobs import PackedLogprobs
 from gateway.turn_formats.pieces import (
@@ -32,11 +33,16 @@ class FinishedCall:
     arguments: str
 
     def object(self) -> dict[str, Any]:
-        """The arguments as an object; an empty one where the answer was cut off in them."""
+        """The arguments as an object; an empty one where the answer was cut off in them.
+
+        BadRequest where they are nested too deep.
+        """
         try:
             value = msgspec.json.decode(self.arguments)
         except msgspec.DecodeError:
             return {}
+        except RecursionError:
+            raise BadRequest("the arguments of a call are nested too deep to be read") from None
         return value if isinstance(value, dict) else {}
 
 

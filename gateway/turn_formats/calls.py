@@ -160,9 +160,10 @@ class CallReader(TurnReader):
 class _CallObject:
     """The members of a call object that were read."""
 
-    def __init__(self, reader: CallReader, ends: Markers) -> None:
+    def __init__(self, reader: CallReader, ends: Markers, *, is_inner: bool = False) -> None:
         self._reader = reader
         self._ends = ends
+        self._is_inner = is_inner
         self._name: str | None = None
         self._early: str | None = None  # arguments that came before the name
 
@@ -180,7 +181,8 @@ class _CallObject:
             yield from self._reader.spaces()
             if key in _ARGUMENTS and self._name is not None:
                 return (yield from self._arguments())
-            if key == "function" and (yield from self._reader.literal(_OPEN)):
+            may_open = key == "function" and not self._is_inner
+            if may_open and (yield from self._reader.literal(_OPEN)):
                 return (yield from self._inner())
             if not (yield from self._value(key)):
                 return self._none()
@@ -197,7 +199,7 @@ class _CallObject:
 
     def _inner(self) -> Read[bool]:
         """The name and the arguments are in an object of their own."""
-        if not (yield from _CallObject(self._reader, self._ends).read()):
+        if not (yield from _CallObject(self._reader, self._ends, is_inner=True).read()):
             return False
         yield from self._rest()
         return True

@@ -158,6 +158,7 @@ AS_TEXT = {
     "a list": "<tool_call>[]</tool_call>",
     "an empty object": "a <tool_call> {} </tool_call> b",
     "other members": '<tool_call>{"a": 1, "name": "clock"}</tool_call>',
+    "a function within a function": "<tool_call>" + '{"function": ' * 3,
     "a name that is none": '<tool_call>{"name": 1, "arguments": {}}</tool_call>',
     "arguments that are none": '<tool_call>{"name": "clock", "arguments": [1]}</tool_call>',
     "a string that is no object": '<tool_call>{"name": "clock", "arguments": "now"}</tool_call>',
@@ -202,6 +203,12 @@ def test_calls_are_read(turn: Turn) -> None:
 @pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
 def test_what_is_no_call_is_text(written: str) -> None:
     check(lambda: HermesFormat().parser(TOOLS), (written, [text(written)]))
+
+
+def test_functions_within_functions_are_text_however_many() -> None:
+    written = "<tool_call>" + '{"function": ' * 2000
+    parser = HermesFormat().parser(TOOLS)
+    assert [*parser.feed(written), *parser.end()] == [text(written)]
 
 
 def test_a_call_after_what_is_none_is_read() -> None:

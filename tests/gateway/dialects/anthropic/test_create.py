@@ -67,6 +67,20 @@ def test_blocks_come_in_the_order_in_which_they_were_written(
     assert 0 < details.thinking_tokens < answer.usage.output_tokens
 
 
+@pytest.mark.parametrize("depth", [50, 2000])
+def test_arguments_that_nest_too_deep_are_an_error(
+    claude: anthropic.Anthropic, engine: FakeEngine, depth: int
+) -> None:
+    deep = "[" * depth + "]" * depth
+    engine.script = saying(CALL.replace('"UTC"', deep))
+    if depth == 50:
+        [call] = blocks_of(ask(claude, tools=[CLOCK], max_tokens=5000))
+        assert call.input["zone"][0][0] is not None
+    else:
+        with pytest.raises(anthropic.BadRequestError, match="nested too deep"):
+            ask(claude, tools=[CLOCK], max_tokens=5000)
+
+
 def test_thinking_that_is_not_wanted_is_not_shown(
     claude: anthropic.Anthropic, engine: FakeEngine
 ) -> None:
