@@ -10,6 +10,7 @@ What a record keeps as a Struct of msgspec is that Struct in a body, too (`http/
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
@@ -47,7 +48,8 @@ def left_out() -> Any:
 
 
 def _clean(name: str) -> str:
-    """`name`, if a terminal can show it as it is."""
+    """`name` in its composed form (NFC), if a terminal can show it as it is."""
+    name = unicodedata.normalize("NFC", name)
     if not name.isprintable() or name != name.strip():
         raise PydanticCustomError(
             "name", "a name must be printable and must not begin or end with a blank"

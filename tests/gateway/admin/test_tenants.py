@@ -68,6 +68,14 @@ async def test_a_taken_name_is_a_conflict(office: Office) -> None:
     assert error_of(answer)[:2] == (409, "conflict")
 
 
+async def test_a_name_has_one_spelling(office: Office) -> None:
+    made = await office.tenant("cafe\u0301")
+    assert made["name"] == "caf\u00e9"
+    answer = await office.operator.post("/admin/tenants", json={"name": "caf\u00e9"})
+    assert error_of(answer)[:2] == (409, "conflict")
+    assert (await office.tenant("cafe"))["name"] == "cafe", "the control"
+
+
 @pytest.mark.parametrize(
     "change",
     [{}, {"name": "new"}, {"weight": 3.0}, {"disabled": True}, {"name": "b", "weight": 0.5}],
