@@ -51,12 +51,12 @@ class VerifyFlags:
 
     service_url: str | None = server_field(
         None,
-        "URL of the tenants' routes, if the admin routes have a port of their own. "
-        "[dim]\\[default: --url, or http://RATOON_HOST:RATOON_PORT][/dim]",
+        "URL of the tenants' routes, if the admin routes have another port. [dim]\\[default: "
+        "--url, or http://RATOON_HOST:RATOON_PORT][/dim]",
     )
     tiers: str = _test(
         ",".join(_TIERS),
-        help="Which of device, host, disk and evicted to test, separated by commas.",
+        help="Which of these tiers to test, with commas.",
     )
     samples: int = _test(
         2000, help="Samples of each class in the timing test; 0: no timing test.", min=0
@@ -64,34 +64,33 @@ class VerifyFlags:
     timing_tokens: int = _test(512, help="Tokens of each prompt of the timing test.", min=32)
     eviction_trials: int = _test(
         4,
-        help="Trials for each of five numbers of tokens in the eviction test: one shows nothing, "
-        "two may; 0: no eviction test.",
+        help="Trials for each of five numbers of tokens in the eviction test (one shows "
+        "nothing, two may); 0: no such test.",
         min=0,
     )
     max_fill_tokens: int = _test(
         2_000_000,
-        help="Most prompt tokens that a cell may spend on pushing its blocks into a lower "
-        "tier, and a trial of the eviction test on filling the device.",
+        help="Most prompt tokens to push a cell's blocks into a lower tier, or to fill the "
+        "device in an eviction trial.",
         min=1,
     )
     quick: bool = _test(
         False,
         "--quick",
-        help="Test each cell through one entry point instead of all six, and end within two "
-        "minutes: the report names what was left out.",
+        help="Test one entry point instead of all six, within two minutes; the report says "
+        "what was left out.",
     )
     within_s: float | None = _test(
         None,
-        help="Seconds within which to end, but for the removal of what was made and a restart. "
-        "[dim]\\[default: none; with --quick 75][/dim]",
+        help="Seconds until the end, without clean-up and restart. [dim]\\[default: none; with "
+        "--quick 75][/dim]",
         min=1.0,
         show_default=False,
     )
     restart: bool = _test(
         False,
         "--restart",
-        help="Test a restart too: at the end the command asks for one, and waits until the "
-        "server has been restarted.",
+        help="Test a restart too: ask for one at the end, and wait for it.",
     )
     report: Path | None = _test(None, help="Also write the report to this file, as Markdown.")
 
@@ -100,13 +99,11 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     """Test a running server: can a tenant learn anything about another tenant's prompts?
 
     Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
-    Two requests that differ in one thing have the same prompt, through every entry point and with
-    its blocks in every tier: the second must get nothing from the cache where the first gets
-    everything. What one tenant marks, another must neither probe, list, prolong nor delete. Then
-    both are timed: a hit must not be distinguishable from a miss. At last one tenant fills the
-    cache and looks which of its blocks have gone: that must not tell how many tokens another asked
-    for, marked or not. The exit status is 0 only if all of this held, the controls show that a
-    leak would have been noticed, and there was time for nine cells in ten.
+    Through every entry point and in every tier, a request that differs in one thing must find
+    nothing where its equal finds everything; what one tenant marks another must not probe, list,
+    prolong or delete; a hit must not be told from a miss by its time, nor others' tokens by what is
+    evicted. Exits with 0 only if all held, the controls show that a leak would have been noticed,
+    and there was time for nine cells in ten.
 
     Examples: everything that can be tested without a restart; the same with one, for which the
     command asks and waits:

@@ -30,14 +30,13 @@ from cli.output import print_result
 def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
     """Load a running server; report times, tokens/s, goodput and the run's cache hit rate.
 
-    A closed loop: each of --concurrency callers sends its next request when its last one has
-    ended. With --rate, --arrivals or --batching an open loop: requests arrive at their times,
-    however many are running. All prompts begin with the same --shared-tokens, so that the cache
-    has something to find; every run draws new prompts unless --seed is given.
+    A closed loop: each of --concurrency callers sends its next request when its last has ended.
+    With --rate, --arrivals or --batching an open loop: requests arrive at their times. All prompts
+    begin with the same --shared-tokens; every run draws new ones unless --seed is given.
 
     TTFT is the time to the first chunk with text, reasoning or a call, ITL every gap between two,
-    TPOT the time from the first to the last / (output tokens - 1), E2E the time of the whole
-    request. They begin when a request is sent, in an open loop when it arrives.
+    TPOT from the first to the last / (output tokens - 1), E2E the whole request; from when it is
+    sent, in an open loop from when it arrives. Exits with 1 if no request succeeded.
 
     Examples: 200 requests by 16 callers, three quarters of each prompt shared; ten requests a
     second with the lengths of a data set; the highest rate that keeps an SLO:
@@ -47,11 +46,6 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
         ratoon bench --rate 10 --dataset sharegpt.json --slo ttft=2s,tpot=50ms
 
         ratoon bench --find-rate --slo ttft=2s,tpot=50ms --slo-share 0.99
-
-    --workload runs a named workload instead (mixed, tenants, multiturn, ttft-cold, ttft-hot, itl
-    or reload) and reports each of its phases.
-
-    The exit status is 1 if no request succeeded.
     """
     check(load, arrivals, goal)
     url, key = load_target(target)

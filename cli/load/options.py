@@ -23,8 +23,8 @@ class LoadFlags:
 
     workload: WorkloadName | None = _load(
         None,
-        "Run a named workload instead of the load that the flags below describe; of these only "
-        "--vocab, --seed, --timeout-s and --json apply to it.",
+        "Run a named workload instead of the load below; only --vocab, --seed, --timeout-s "
+        "and --json apply to it.",
     )
     small: bool = _load(False, "Run the workload at a size for a CPU and a short context.")
     processes: int = _load(
@@ -35,8 +35,8 @@ class LoadFlags:
     )
     extra_body: str | None = _load(
         None,
-        "A JSON object of fields that every request has besides, or has instead, such as "
-        '\'{"tools": [...], "tool_choice": "required"}\'.',
+        """JSON of fields that every request has besides or instead: '{"tools": [...], """
+        """"tool_choice": "required"}'.""",
     )
     requests: int = _load(64, "Requests in all.", min=1)
     concurrency: int = _load(8, "Requests in flight at once, without --rate.", min=1)
@@ -45,13 +45,13 @@ class LoadFlags:
     output_tokens: int = _load(64, "Tokens of every answer.", min=1)
     dataset: Path | None = _load(
         None,
-        "Take the lengths of prompts and answers from this file, in the form of ShareGPT, of "
-        "MT-bench's questions or of a trace, instead of the three flags above.",
+        "File of ShareGPT, MT-bench's questions or a trace: lengths of prompts and answers, "
+        "instead of the three flags above.",
     )
     tokenizer: Path | None = _load(
         None,
-        "A directory whose tokenizer.json counts the tokens of --dataset's texts. "
-        "[dim]\\[default: the server's /tokenize][/dim]",
+        "Directory whose tokenizer.json counts --dataset's texts. [dim]\\[default: the "
+        "server's /tokenize][/dim]",
         show_default=False,
     )
     trace_block: int = _load(512, "Tokens that one id of a trace stands for.", min=1)
@@ -72,8 +72,8 @@ class ArrivalFlags:
 
     rate: float | None = _arrivals(
         None,
-        "Requests that arrive a second, however many are running (an open loop); 'inf': all at "
-        "once. [dim]\\[default: a closed loop of --concurrency callers][/dim]",
+        "Requests that arrive a second (an open loop); 'inf': all at once. [dim]\\[default: a "
+        "closed loop of --concurrency callers][/dim]",
         min=0.001,
         show_default=False,
         callback=None,
@@ -87,8 +87,8 @@ class ArrivalFlags:
     batching: str | None = _arrivals(
         None,
         "Hold requests back: 'static:32' until 32 wait and the former batch has ended, "
-        "'dynamic:32:50ms' until 32 wait or one has waited 50 ms; 'continuous' sends at once. "
-        "Several, or 'all', are compared. Without --rate all requests arrive at once.",
+        "'dynamic:32:50ms' until 32 wait or one has waited 50 ms; 'continuous' not. Several, "
+        "or 'all', are compared. Without --rate all arrive at once.",
     )
 
     @property

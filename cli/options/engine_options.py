@@ -21,30 +21,28 @@ ENGINE_FLAGS = {
     ),
     "load_format": engine_flag("'dummy' uses random weights, for benchmarks."),
     "quantization": engine_flag(
-        "Keep weights that the checkpoint has in full in this format, quantised as they are loaded."
+        "Quantise weights that the checkpoint has in full as they are loaded."
     ),
     "kv_dtype": engine_flag(
-        "Type of keys and values in every tier; auto: that of the weights. fp8: nearly twice the "
-        "tokens in the same memory."
+        "Type of KV in every tier; auto: that of the weights. fp8: nearly twice the tokens."
     ),
     "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
     "cpu_offload_gb": engine_flag(
-        "GiB of the model's weights that stay in host memory, for each GPU, in whole layers. Every "
-        "step copies them to the device: slow, for models that do not fit it. 'ratoon plan' says "
-        "how many are needed, and what a step takes then.",
+        "GiB of weights of each GPU that stay in host memory; every step copies them. "
+        "'ratoon plan' says how many a model needs, and what a step takes then.",
         min=0.0,
     ),
     "cache_tokens": engine_flag(
         "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1
     ),
     "host_cache_gib": engine_flag(
-        "GiB of host memory for blocks that leave the device; 0: no host tier. Left out: a "
-        "quarter of what is free, at most 0.25 on cpu and 64 on cuda.",
+        "GiB of host memory for blocks that leave the device; 0: none. Left out: a quarter "
+        "of what is free, at most 0.25 on cpu and 64 on cuda.",
         min=0.0,
     ),
     "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
     "disk_cache_dir": engine_flag(
-        "Directory for blocks on disk, which survive a restart; not shared with other engines. "
+        "Directory of this engine for blocks on disk, which survive a restart. "
         "[dim]\\[default: DATA_DIR/blocks][/dim]",
         show_default=False,
     ),
@@ -57,7 +55,7 @@ ENGINE_FLAGS = {
         "Seconds for writing blocks to disk at shutdown, the most valuable first.", min=0.0
     ),
     "memory_fraction": engine_flag(
-        "On cuda, the share of its free memory to use when --cache-tokens is left out.",
+        "On cuda, the share of free memory to use without --cache-tokens.",
         min=0.01,
         max=1.0,
     ),
@@ -68,11 +66,10 @@ ENGINE_FLAGS = {
         "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1
     ),
     "max_step_ms": engine_flag(
-        "Milliseconds of a step that also decodes, about: the longest gap between the tokens "
-        "of running answers. Shorter steps give later first tokens and less throughput. While "
-        "very many prompts wait, steps take up to a sixteenth of what these take. Steps that a "
-        "tenant with little work may have to wait for are shorter. 0: no bound, also for "
-        "these. Left out: 1000 on cpu, 60 on cuda.",
+        "Milliseconds of a step that also decodes, about: the longest gap between tokens. Fewer "
+        "give later first tokens and less throughput. While very many prompts wait it is up to a "
+        "sixteenth of their time; it is less where a tenant with little work waits. 0: no bound. "
+        "Left out: 1000 on cpu, 60 on cuda.",
         min=0.0,
     ),
     "max_running": engine_flag("Most sequences that run at once.", min=1),
@@ -87,23 +84,21 @@ ENGINE_FLAGS = {
         "On cuda, record steps of up to this many tokens as CUDA graphs; 0: none.", min=0
     ),
     "least_shared_tokens": engine_flag(
-        "On cuda, read a prefix of this many tokens or more, which several decodes have in "
-        "common, once for all of them; 0: never. Left out: as many as were measured to pay.",
+        "On cuda, read a prefix of at least so many tokens once for all decodes that have it "
+        "in common; 0: never. Left out: as measured to pay.",
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide each layer between this many processes of one machine, on cuda each with a GPU of "
-        "its own.",
+        "Divide each layer between so many processes of one machine, on cuda each with a GPU.",
         min=1,
         max=MOST_RANKS,
     ),
     "peer_memory": engine_flag(
-        "On cuda, let the processes of --tensor-parallel write into each other's GPU memory, "
-        "where the GPUs can; off: NCCL alone."
+        "On cuda, let ranks write into each other's GPU memory, where the GPUs can; off: "
+        "NCCL alone."
     ),
     "pipeline_parallel": engine_flag(
-        "Divide the layers between this many stages, each with as many processes as "
-        "tensor_parallel says.",
+        "Divide the layers between so many stages, each of --tensor-parallel processes.",
         min=1,
         max=MOST_RANKS,
     ),
@@ -116,14 +111,13 @@ ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
     "role": engine_flag(
-        "What gateways with several engines send this one. prefill: prompts, which it computes for "
-        "the others; decode: all else. Where engines of the other kind are away, either serves "
-        "whole requests."
+        "prefill: compute prompts for other engines; decode: all else. Where the other kind "
+        "is away, either serves whole requests."
     ),
     "exchange": engine_flag(
-        "Where other engines fetch blocks of the cache: a path, or tcp://HOST:PORT with the key of "
-        "the link. Left out: nowhere; those of 'ratoon serve --replicas' fetch from each other. "
-        "Engines of several ranks neither send nor fetch."
+        "Where other engines fetch cached blocks: a path, or tcp://HOST:PORT with the link's "
+        "key; engines of several ranks cannot. Left out: nowhere ('ratoon serve --replicas' "
+        "sees to it)."
     ),
 }
 
@@ -134,17 +128,17 @@ class ReplicaFlags:
 
     replicas: int = field(
         1,
-        "Engines that serve the model, each with a cache of its own; the gateway sends each "
-        "request to one. --host-cache-gib, --host-cache-tokens, --disk-cache-gib and "
-        "--num-threads are divided among them; on cuda each has a GPU.",
+        "Engines, each with a cache of its own and on cuda a GPU; each request goes to one. "
+        "--host-cache-gib, --host-cache-tokens, --disk-cache-gib and --num-threads are "
+        "divided among them.",
         panel="Engine",
         min=1,
         max=64,
     )
     prefill_replicas: int = field(
         0,
-        "Of --replicas, those that compute prompts alone, for the others to answer; 0: all do "
-        "both. Measure before you set it: gaps between tokens get even, and first tokens later.",
+        "Of --replicas, those that compute prompts for the others, to be measured first: "
+        "gaps between tokens get even, first tokens later; 0: all do both.",
         panel="Engine",
         min=0,
         max=63,
@@ -157,14 +151,12 @@ class RegisterFlags:
 
     register: bool = field(
         False,
-        "Register the engine in the state, as long as it is ready, so that gateways with "
-        "--find-engines find it.",
+        "Register the engine in the state while it is ready, for gateways with --find-engines.",
         panel="Engine",
     )
     advertise: str | None = field(
         None,
-        "The address under which gateways reach a registered engine. "
-        "[dim]\\[default: --socket][/dim]",
+        "The address under which gateways reach it. [dim]\\[default: --socket][/dim]",
         panel="Engine",
         show_default=False,
     )

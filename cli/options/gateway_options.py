@@ -37,17 +37,16 @@ GATEWAY_FLAGS = {
         max=64,
     ),
     "engine_silence_s": gateway_flag(
-        "Seconds without a sign of life after which an engine counts as hung; must be longer "
-        "than any step. Left out: 10 on cuda, 120 on cpu.",
+        "Seconds without a sign of life after which an engine is hung, more than any step "
+        "takes. Left out: 10 on cuda, 120 on cpu.",
         min=1.0,
     ),
     "find_engines": gateway_flag(
-        "Drive the engines that are registered in the state, too ('ratoon engines'), as they come "
-        "and go."
+        "Use the engines that are registered in the state, too ('ratoon engines')."
     ),
     "router": gateway_flag(
-        "Which of several engines (--replicas) a request is sent to: first-token predicts which "
-        "one has the first token soonest, by what it has cached and has to do."
+        "Which of several engines gets a request; first-token: the one predicted to have its "
+        "first token soonest."
     ),
     "gateways": gateway_flag(
         "Number of gateways that share --redis-url; while Redis is down each grants its share.",
@@ -61,29 +60,27 @@ GATEWAY_FLAGS = {
         show_default=False,
     ),
     "chat_template": gateway_flag(
-        "File of a Jinja chat template that is used in place of the model's own, with tools and "
-        "without. [dim]\\[default: the model's][/dim]",
+        "Jinja chat template in place of the model's own, with tools and without. "
+        "[dim]\\[default: the model's][/dim]",
         show_default=False,
     ),
     "default_chat_template_kwargs": gateway_flag(
-        "Variables of the chat template in every dialect where a request does not set them, as "
-        """JSON: '{"preserve_thinking": true}'. [dim]\\[default: none][/dim]""",
+        "Variables of the chat template that requests do not set, as JSON: "
+        """'{"preserve_thinking": true}'. [dim]\\[default: none][/dim]""",
         show_default=False,
     ),
     "generation_config": gateway_flag(
-        "auto: what a request leaves out of temperature, top_p, top_k, min_p, repetition_penalty "
-        "and the longest answer is as in the model's generation_config.json. none: as in the "
-        "dialect."
+        "auto: temperature, top_p, top_k, min_p, repetition_penalty and length that requests "
+        "leave out are as in generation_config.json. none: as in the dialect."
     ),
     "parse_special": gateway_flag(
-        "Take special tokens in the text prompts of /v1/completions, /tokenize and published "
-        "texts as tokens, for clients that apply the chat template themselves. In messages "
-        "they are text all the same."
+        "Read special tokens in prompts of /v1/completions, /tokenize and published texts, "
+        "for clients that apply the template themselves. In messages they are always text."
     ),
     "cache_sharing": gateway_flag(
-        "partitioned: each tenant has a part of every tier of the cache for itself, so its "
-        "hits say nothing of others. pooled: they share the room, with more hits, and can "
-        "count what others ask by what is evicted; for tenants that trust each other."
+        "partitioned: each tenant has its part of every tier, so its hits say nothing of "
+        "others. pooled: tenants that trust each other share the room: more hits, and "
+        "evictions tell what others ask."
     ),
     "redis_url": gateway_flag(
         "Redis for the state of several gateways, such as redis://redis:6379/0. "
@@ -100,30 +97,27 @@ GATEWAY_FLAGS = {
     ),
     "secrets_dir": gateway_flag(
         "Directory with ratoon_server_secret, ratoon_pepper and ratoon_admin_key, the same "
-        "for every gateway; /run/secrets in Docker. [dim]\\[default: made in --data-dir][/dim]",
+        "for all gateways. [dim]\\[default: made in --data-dir][/dim]",
         show_default=False,
     ),
     "grace_s": gateway_flag("Seconds that open streams may run on after SIGTERM.", min=0.0),
     "log_level": gateway_flag("How much is logged."),
     "access_log": gateway_flag(
-        "A line for each request, on standard output: lines, json or off. It has ids, counts and "
-        "times, never a prompt or a key."
+        "A line for each request on standard output, with ids, counts and times, never a "
+        "prompt or key."
     ),
     "vllm_metric_names": gateway_flag(
-        "Whether /metrics shows what vLLM has as well under vLLM's names, too."
+        "Show in /metrics also vLLM's names, for what vLLM has as well."
     ),
-    "page": gateway_flag(
-        "Whether the operator's page, /admin/ui, and the tenants', /usage, are served."
-    ),
-    "docs": gateway_flag("Whether /docs, which shows the API in a browser, is served."),
+    "page": gateway_flag("Serve the operator's page, /admin/ui, and the tenants', /usage."),
+    "docs": gateway_flag("Serve /docs, the API in a browser."),
     "cors_origins": gateway_flag(
-        "Origins whose pages may read answers (CORS), with commas: https://chat.example.com, or "
-        "* for all. [dim]\\[default: none][/dim]",
+        "Origins whose pages may read answers (CORS), with commas; *: all. [dim]\\[default: "
+        "none][/dim]",
         show_default=False,
     ),
     "otlp_endpoint": gateway_flag(
-        "URL of an OpenTelemetry collector for traces (OTLP over HTTP); "
-        "OTEL_EXPORTER_OTLP_ENDPOINT names one too. Left out: no traces.",
+        "URL of an OpenTelemetry collector (OTLP over HTTP). Left out: no traces.",
         also="OTEL_EXPORTER_OTLP_ENDPOINT",
     ),
 }
@@ -145,29 +139,28 @@ BOUNDS_FLAGS = {
     "max_stop_chars": bound("Most characters of a stop string."),
     "max_logit_bias": bound("Most entries of logit_bias."),
     "max_tenant_turn_bytes": memory(
-        "Most bytes of a tenant's generated turns that are remembered, in each worker, so that its "
-        "next prompts have them token by token. 0: none are."
+        "Most bytes of a tenant's remembered turns, in each worker: later prompts have them "
+        "token by token. 0: none."
     ),
     "max_all_turn_bytes": memory(
-        "Most bytes of all tenants' remembered turns, in each worker. 0: none are remembered."
+        "Most bytes of all tenants' remembered turns, in each worker. 0: none."
     ),
     "max_tenant_text_bytes": memory(
-        "Most bytes of the token ids of a tenant's prompts that are remembered, in each worker, so "
-        "that only what is new of a prompt is tokenised. 0: none are."
+        "Most bytes of a tenant's remembered token ids, in each worker: only what is new of "
+        "a prompt is tokenised. 0: none."
     ),
     "max_all_text_bytes": memory(
-        "Most bytes of all tenants' remembered token ids, in each worker. 0: none are remembered."
+        "Most bytes of all tenants' remembered token ids, in each worker. 0: none."
     ),
     "turn_life_s": memory(
-        "Seconds that a turn, or a prompt's token ids, are remembered after they were last used. "
-        "0: not at all."
+        "Seconds after the last use that turns and token ids are remembered. 0: not at all."
     ),
     "max_tenant_seen_bytes": memory(
-        "Most bytes of a tenant's prompts that are remembered, in each worker, so that it can ask "
-        "why the next one missed the cache. 0: none are."
+        "Most bytes of a tenant's remembered prompts, in each worker, to say why the next "
+        "one missed. 0: none."
     ),
     "max_all_seen_bytes": memory(
-        "Most bytes of all tenants' remembered prompts, in each worker. 0: none are remembered."
+        "Most bytes of all tenants' remembered prompts, in each worker. 0: none."
     ),
     "seen_life_s": memory("Seconds that a prompt is remembered. 0: not at all."),
     "allow_cache_load": bound_flag(
@@ -176,15 +169,15 @@ BOUNDS_FLAGS = {
     "max_salt_chars": bound("Most characters of cache_salt."),
     "max_streams_per_tenant": bound("Most choices of a tenant in flight, in each worker."),
     "max_connections": bound(
-        "Most connections at once, in each worker. Left out: as many as the limit of open "
-        "files (ulimit -n) has room for."
+        "Most connections at once, in each worker. Left out: what the limit of open files "
+        "has room for."
     ),
     "max_head_bytes": bound("Most bytes of the request line and headers."),
     "head_deadline_s": bound("Most seconds from a request's first byte to its last header."),
     "body_deadline_s": bound("Most seconds from its last header to the end of its body."),
     "default_max_tokens": bound("max_tokens of a chat that sets none."),
     "response_ttl_s": bound_flag(
-        "Seconds for which answers of /v1/responses are stored, to be continued; 0: none is.",
+        "Seconds that answers of /v1/responses are stored, to be continued; 0: not at all.",
         min=0.0,
     ),
     "max_response_bytes": bound("Most bytes of a stored response; a larger one is not stored."),
@@ -192,37 +185,31 @@ BOUNDS_FLAGS = {
         "Most bytes of a tenant's stored responses; beyond it the oldest go."
     ),
     "max_all_response_bytes": bound(
-        "Most bytes of all tenants' stored responses; beyond it the oldest of the tenant that "
-        "has most go."
+        "The same of all tenants; beyond it the oldest of the tenant that has most go."
     ),
     "max_unread_bytes": bound(
-        "Most bytes of a stream that wait for a client that reads slowly, in each worker; beyond "
-        "it the stream is cut off."
+        "Most bytes of a stream that wait for a slow reader, in each worker; beyond it the "
+        "stream is cut off."
     ),
     "max_tenant_unread_bytes": bound(
-        "Most bytes of a tenant's streams that wait likewise; beyond it its longest is cut off."
+        "The same of a tenant's streams; beyond it its longest is cut off."
     ),
     "max_all_unread_bytes": bound(
-        "Most bytes of all streams that wait likewise; beyond it the longest of the tenant that "
-        "has most is cut off."
+        "The same of all streams; beyond it the longest of the tenant that has most is cut off."
     ),
     "max_answer_bytes": bound(
-        "Most bytes that are held of an answer that is not streamed, in each worker; beyond it the "
+        "Most bytes held of an answer that is not streamed, in each worker; beyond it the "
         "request ends with an error."
     ),
-    "max_tenant_answer_bytes": bound(
-        "Most bytes of a tenant's answers that are held likewise; beyond it its longest ends."
-    ),
+    "max_tenant_answer_bytes": bound("The same of a tenant's answers; beyond it its longest ends."),
     "max_all_answer_bytes": bound(
-        "Most bytes of all answers that are held likewise; beyond it the longest of the "
-        "tenant that has most ends."
+        "The same of all answers; beyond it the longest of the tenant that has most ends."
     ),
     "stalled_write_s": bound(
-        "Seconds over which a client has to read a KiB a second of what waits for it; one that "
-        "does not is cut off."
+        "Seconds over which a client must read a KiB a second of what waits for it, or is cut off."
     ),
     "keep_alive_s": bound(
-        "Seconds without a token of a long prompt's answer after which a stream sends a ping, "
+        "Seconds without a token of a long prompt's answer until a stream sends a ping, "
         "where the dialect has them."
     ),
 }
@@ -254,6 +241,6 @@ class StartFlags:
     )
     new_state: bool = gateway_field(
         False,
-        "Start although the state that was there is gone, damaged or another one: with what is "
-        "there, or an empty one. Give it once; nothing is deleted.",
+        "Start once although the state is gone, damaged or another one: with what is there, "
+        "or an empty one. Nothing is deleted.",
     )

@@ -53,16 +53,16 @@ class SocketFlags:
 
     socket: str | None = field(
         None,
-        "Where gateway and engine meet: a Unix socket, or tcp://HOST:PORT, which is encrypted and "
-        "takes the port after it, too; a gateway before several engines has several, with "
-        "commas. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+        "Where gateway and engine meet: a Unix socket, or tcp://HOST:PORT, which is "
+        "encrypted and takes the port after it, too; of several engines all, with commas. "
+        "[dim]\\[default: DATA_DIR/engine.sock][/dim]",
         panel=MODEL,
         show_default=False,
     )
     link_key_file: Path | None = field(
         None,
-        "The key of a link over TCP, the same for engine and gateways. The engine makes it where "
-        "there is none. [dim]\\[default: DATA_DIR/link.key][/dim]",
+        "Key of links over TCP, the same at both ends; an engine makes it where there is "
+        "none. [dim]\\[default: DATA_DIR/link.key][/dim]",
         panel=MODEL,
         show_default=False,
     )
@@ -74,9 +74,9 @@ class AdminFlags:
 
     url: str | None = server_field(
         None,
-        "URL of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
-        "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set; where none is, the server that "
-        "runs in DATA_DIR][/dim]",
+        "URL of the admin routes. [dim]\\[default: "
+        "http://RATOON_ADMIN_HOST:RATOON_ADMIN_PORT, else http://RATOON_HOST:RATOON_PORT, "
+        "else the server that runs in DATA_DIR][/dim]",
     )
     admin_key: str | None = server_field(
         None, "The admin key. [dim]\\[default: RATOON_ADMIN_KEY in DATA_DIR/keys.env][/dim]"
@@ -95,8 +95,8 @@ class TargetFlags:
 
     url: str | None = server_field(
         None,
-        "URL of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT; where neither is "
-        "set, the server that runs in DATA_DIR][/dim]",
+        "URL of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, else the server "
+        "that runs in DATA_DIR][/dim]",
     )
     key: str | None = server_field(
         None, "A tenant's key. [dim]\\[default: RATOON_DEMO_KEY in DATA_DIR/keys.env][/dim]"

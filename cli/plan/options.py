@@ -45,28 +45,25 @@ class MemoryFlags:
 
     gpu: str | None = machine_field(
         None,
-        "A GPU by its name, such as h100 or l4: its memory, and its rates as far as these are not "
-        "given.",
+        "A GPU such as h100 or l4: its memory, and its rates as far as these are not given.",
     )
     gpu_gib: float = cache_field(141.0, "Memory of one GPU, in GiB.", min=0.001)
     gpus: int = cache_field(1, "GPUs that one model is split over.", min=1)
     tensor_parallel: int = cache_field(
         1,
-        "Ranks that the model is divided between, each with one of as many GPUs: counts what each "
-        "rank has.",
+        "Ranks that each layer is divided between, each with a GPU.",
         min=1,
         max=MOST_RANKS,
     )
     pipeline_parallel: int = cache_field(
         1,
-        "Stages that the layers are divided between, each with as many GPUs as --tensor-parallel "
-        "says: shows which stage has which layers, and what it costs.",
+        "Stages that the layers are divided between, each with --tensor-parallel GPUs.",
         min=1,
         max=MOST_RANKS,
     )
     cpu_offload_gb: float = cache_field(
         0.0,
-        "GiB of weights that stay in host memory, for each GPU; every step copies them.",
+        "GiB of weights of each GPU that stay in host memory; every step copies them.",
         min=0.0,
     )
     host_gib: float = cache_field(0.0, "Pinned host memory for KV, in GiB.", min=0.0)

@@ -62,16 +62,12 @@ def plan(
 ) -> None:
     """Show what a model costs, what fits each tier, and when loading beats computing.
 
-    Weights, also in each format that is served, KV and FLOPs, the predicted times of a batch of
-    requests, how many tokens fit each tier, from what length on loading beats computing, and, of a
-    model whose layers attend over windows, what it would give to free KV outside of them.
-    Everything comes from the model's
-    config.json and the flags, by default those of an H200; nothing is measured. Loading takes
-    --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus, a step
-    of decoding reads weights and KV by --device-gb-s times --gpus. Stages compute one after the
-    other: of --pipeline-parallel one request gains nothing, and several at once do. Weights that
-    stay in host memory (--cpu-offload-gb) are copied by every step by --host-gb-s; of formats that
-    do not fit without, the least that has to stay there is shown.
+    Weights in each format, KV and FLOPs, the times of a batch of requests, how many tokens fit each
+    tier, from what length on loading beats computing, and what freeing KV outside of windows would
+    give. All follows from config.json and the flags, by default an H200's; nothing is measured.
+    Loading takes --setup-ms and bytes by bandwidth, computing FLOPs by --tflops times --gpus, a
+    step of decoding weights and KV by --device-gb-s times --gpus, and copies of --cpu-offload-gb by
+    --host-gb-s. Stages compute one after the other: several requests at once gain by them.
 
     Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
     32 requests of 4,096 tokens at once; a 70B divided between two ranks, and between two stages;

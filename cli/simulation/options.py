@@ -41,7 +41,7 @@ class TierTokenFlags:
     )
     settle: SettleName = cache_field(
         "at-once",
-        "When copies between tiers end: 'at-once', or 'in-time', as long as their bytes take.",
+        "When copies between tiers end; in-time: as long as their bytes take.",
     )
 
 
@@ -52,7 +52,7 @@ class TenancyFlags:
     tenants: int = cache_field(
         0,
         "Divide the trace's sessions (requests that begin alike) among so many tenants; 0: "
-        "they are whose the trace says.",
+        "as the trace says.",
         min=0,
     )
     tenant_sizes: TenantSizes = cache_field(
@@ -60,8 +60,8 @@ class TenancyFlags:
     )
     cache_sharing: Literal["partitioned", "pooled"] = cache_field(
         "pooled",
-        "partitioned: tenants have equal parts of each tier, beside a working area as long as "
-        "the longest prompt, as by default on a server. pooled: they share the room.",
+        "partitioned: tenants have equal parts of each tier, beside a working area as long "
+        "as the longest prompt, as on a server. pooled: they share the room.",
     )
 
 
@@ -90,32 +90,31 @@ class SimulatedReplicaFlags:
     replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)
     router: RouterName = replica_field(
         "first-token",
-        "What chooses one for each request. The others are replayed as well, and one cache as "
-        "large as all together.",
+        "The router that is reported in full. The others are replayed as well, and one cache "
+        "as large as all.",
     )
     speed: float = replica_field(
         1.0, "How many times faster than in the trace requests come.", min=0.001
     )
     fetch_gb_s: float = replica_field(
         0.0,
-        "GB/s of a replica's blocks to others: replicas fetch what another one has where that is "
-        "predicted to be faster than computing it. 0: nothing is fetched.",
+        "GB/s between replicas, which fetch what is predicted to come faster than it is "
+        "computed; 0: never.",
         min=0.0,
     )
     prefill_replicas: int = replica_field(
         0,
-        "Of the replicas, those that compute prompts alone, for the others to answer; needs "
-        "--fetch-gb-s.",
+        "Replicas that compute prompts for the others; needs --fetch-gb-s.",
         min=0,
     )
     gateways: int = replica_field(
         1,
-        "Gateways before the same replicas: each knows all caches, and of the queues its own "
+        "Gateways before the replicas: each knows all caches, and of the queues its own "
         "requests alone.",
         min=1,
     )
     max_step_ms: float = replica_field(
-        60.0, "Milliseconds of a step that also decodes, about, as of 'ratoon serve'.", min=1.0
+        60.0, "Milliseconds of a step that also decodes, about.", min=1.0
     )
 
 
@@ -125,12 +124,11 @@ class OutputFlags:
 
     sizes: str = output_field(
         "",
-        "Further total sizes to replay, divided among the tiers alike: 250k,1M,2M. "
-        "[dim]\\[with a plot: a quarter, half, 1, 2 and 4 times the total][/dim]",
+        "Further total sizes, divided among the tiers alike: 250k,1M,2M. [dim]\\[with a plot: "
+        "a quarter, half, 1, 2 and 4 times the total][/dim]",
     )
     plot: Path | None = output_field(
         None,
-        "Write a plot of hit rate against size, with LRU's for comparison, or with replicas each "
-        "router's, as SVG.",
+        "Write an SVG of hit rate against size, beside LRU's; with replicas each router's.",
     )
     json: Json = False

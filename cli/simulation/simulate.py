@@ -70,9 +70,8 @@ def simulate(
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
 
-    With --replicas, requests are sent to one of several engines, each with a cache of its own, by
-    the router that serves and by others beside it. Engines compute in steps; their times and the
-    gaps between tokens are estimated. What fetching and prompts on engines of their own would give:
+    With --replicas each router sends requests to one of several engines with caches of their own;
+    times and gaps between tokens are estimated. With fetching and prompts on engines of their own:
 
         ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
     """

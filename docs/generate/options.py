@@ -133,9 +133,9 @@ def _choices(annotation: Any) -> Iterator[str]:
 
 
 def _default_of(option: Any) -> str:
-    if option.default in (None, (), "", False):
-        return ""
-    return "on" if option.default is True else f"`{option.default}`"
+    if isinstance(option.default, bool):
+        return "on" if option.default else ""
+    return "" if option.default in (None, (), "") else f"`{option.default}`"
 
 
 def _plain(help_text: str) -> str:

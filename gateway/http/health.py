@@ -33,14 +33,13 @@ class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer of both checks; `reason` is given when the status is not good.
+    """Answer of both checks; `reason` says why the status is not good.
 
-    `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while the engine's
-    process stands still (what runs in it goes on when it does), and then the faults of what the
-    gateway keeps, the worst first (`gateway.state.faults`). Only with "disk_full" requests are
-    served. `replicas` are there where there are several engines; one that is ready is enough.
-    `router` is there where a process chooses among them for several workers. While it gives the
-    worker that is asked "no answer", that one chooses by its own requests, which are served.
+    `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while its process
+    stands still, else the worst fault of what the gateway keeps (`gateway.state.faults`); only with
+    "disk_full" requests are served. `replicas`: of several engines, one that is ready is enough.
+    `router`: whether the process that chooses among them answers this worker; "no answer" does no
+    harm.
     """
 
     status: str
