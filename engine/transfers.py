@@ -64,7 +64,7 @@ class HostCopy:
     def __init__(self, tensor: Tensor) -> None:
         self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
         self._host.copy_(tensor, non_blocking=True)
-        self._arrived = mark(tensor.device)
+        self._arrived = record_event(tensor.device)
 
     def wait(self) -> HostArray:
         """The tensor's numbers, once everything launched before it is done."""
@@ -73,7 +73,7 @@ class HostCopy:
         return self._host.numpy()
 
 
-def mark(device: torch.device) -> torch.cuda.Event | None:
+def record_event(device: torch.device) -> torch.cuda.Event | None:
     """An event after what was launched on `device` so far; None on a CPU, which does not queue."""
     if device.type != "cuda":
         return None

@@ -4,10 +4,10 @@ A run is a number of blocks that follow each other on both sides: one copy, howe
 are. On a GPU each direction has a stream of its own, so both go on at once and beside the steps:
 
     compute   step n ......| step n+1 ................| step n+2
-    down           mark ---> copies, event                          device to host
-    up             mark ---> copies, event                          host to device
+    down           event --> copies, event                          device to host
+    up             event --> copies, event                          host to device
 
-Both wait for the mark, an event after all that was launched before: so a copy down reads what the
+Both wait for an event recorded after all that was launched before: so a copy down reads what the
 steps have written, and a copy up overwrites nothing that a step on its way still uses. A step that
 reads copied blocks is launched only after `query()` has returned True: the copy is over by then,
 and a kernel sees all memory written before its launch. Or it is launched after a `release_early`:
@@ -65,7 +65,7 @@ class Copying(CopyEvent, Protocol):
 class CopyStream(Protocol):
     """How runs get from one memory to the other. One owner thread."""
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """An event after all that has been launched on the device so far."""
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
@@ -93,7 +93,7 @@ class Passed:
 class PlainCopies:
     """Copies within one memory, done when the call returns. For the CPU."""
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """Everything is done."""
         return Passed()
 
@@ -166,7 +166,7 @@ class StreamCopies:
         self._batched = batched
         self._streams = {to: torch.cuda.Stream(device) for to in CopyDirection}  # type: ignore[no-untyped-call]
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """Return an event after all that was launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))

@@ -32,8 +32,8 @@ class _Passage:
 
     move: Move
     record: BlockRecord
-    mark: CopyEvent  # after the steps that may use the device's slot
-    turn: int  # number of the `start` that made the mark: a later one's is later on the stream
+    after: CopyEvent  # after the steps that may use the device's slot
+    turn: int  # number of the `start` that recorded `after`: a later one's is later on the stream
     buffer: int | None = None
 
 
@@ -59,12 +59,12 @@ class DiskRoute:
         self._turn = 0
 
     def start(
-        self, moves: Iterable[Move], records: Mapping[Move, BlockRecord], mark: CopyEvent
+        self, moves: Iterable[Move], records: Mapping[Move, BlockRecord], after: CopyEvent
     ) -> None:
         """Queue `moves`, every one of which has a record; `launch` begins them."""
         self._turn += 1
         for move in moves:
-            passage = _Passage(move, records[move], mark, self._turn)
+            passage = _Passage(move, records[move], after, self._turn)
             if move.source_tier is Tier.DISK:
                 self._reads.append(passage)
             elif move.source_tier is Tier.DEVICE:
@@ -133,9 +133,9 @@ class DiskRoute:
     def _copy(
         self, direction: CopyDirection, passages: list[_Passage], runs: Runs, ended: Completed
     ) -> None:
-        mark = max(passages, key=lambda passage: passage.turn).mark
+        after = max(passages, key=lambda passage: passage.turn).after
         try:
-            event = self._copies.copy(direction, runs, mark)
+            event = self._copies.copy(direction, runs, after)
         except CopyFailed:
             for passage in passages:
                 self._end(passage, DiskOutcome.FAILED, ended)

@@ -92,15 +92,15 @@ class TierMover:
         if not plan.moves:
             return
         self.pending += len(plan.moves)
-        mark = self._copies.mark()
+        after = self._copies.record_event()
         for ends, direction in _DIRECTIONS.items():
             if ends in flows:
-                self._copy(flows[ends], direction, mark)
+                self._copy(flows[ends], direction, after)
         if self._route is not None:
             moves = [
                 move for flow in flows.values() if Tier.DISK in flow.ends for move in flow.moves
             ]
-            self._route.start(moves, plan.records, mark)
+            self._route.start(moves, plan.records, after)
             self._route.launch(self._ended)
 
     def poll(self) -> Completed:
@@ -130,14 +130,14 @@ class TierMover:
             self._route.close()
         self.pending = 0
 
-    def _copy(self, flow: _Direction, direction: CopyDirection, mark: CopyEvent) -> None:
+    def _copy(self, flow: _Direction, direction: CopyDirection, after: CopyEvent) -> None:
         if self._host is None:
             return
         down = direction is CopyDirection.DOWN
         target, source = (self._host, self._device) if down else (self._device, self._host)
         runs = runs_of(target, source, flow.target_slots, flow.source_slots)
         try:
-            copying = self._copies.copy(direction, runs, mark)
+            copying = self._copies.copy(direction, runs, after)
         except CopyFailed:
             self._ended.failed += flow.moves
         else:

@@ -4,8 +4,8 @@
     cuda    through a pinned buffer, on a stream of the thread's own
 
 Who reads holds a lease on the blocks; they were put in the tree when their step was settled, so no
-kernel writes them any more. Who writes has blocks that are private to a lease, and begins after a
-mark: all that was launched before they were given to it.
+kernel writes them any more. Who writes has blocks that are private to a lease, and begins after an
+event: all that was launched before they were given to it.
 
 Knows: tensors, streams. Does not know: what is in a block, or whose it is.
 """
@@ -33,8 +33,8 @@ class BlockReader(Protocol):
 class BlockWriter(Protocol):
     """Writes blocks, one after the other. For one thread."""
 
-    def follow(self, mark: CopyEvent) -> None:
-        """What is written from now on comes after `mark`."""
+    def follow(self, event: CopyEvent) -> None:
+        """Let what is written from now on wait for `event`."""
         ...
 
     def buffer(self, slot: int) -> memoryview:
@@ -54,7 +54,7 @@ class BlockMemory(Protocol):
         """Bytes of a block."""
         ...
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """A point after all that was launched so far; for the owner thread."""
         ...
 
@@ -74,7 +74,7 @@ class HostMemory:
         self._blocks = block_bytes_of(pool).numpy()
         self.block_bytes = pool.block_bytes
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """Everything is done."""
         return Passed()
 
@@ -90,7 +90,7 @@ class HostMemory:
         """The block where it lies."""
         return memoryview(self._blocks[slot]).toreadonly()
 
-    def follow(self, mark: CopyEvent) -> None:
+    def follow(self, event: CopyEvent) -> None:
         """Everything is done."""
 
     def buffer(self, slot: int) -> memoryview:
@@ -108,7 +108,7 @@ class CudaMemory:
         self.blocks = block_bytes_of(pool)
         self.block_bytes = pool.block_bytes
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """An event after all that was launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.blocks.device))
@@ -145,10 +145,10 @@ class CudaBuffer:
         self._stream.synchronize()
         return self.buffer(slot).toreadonly()
 
-    def follow(self, mark: CopyEvent) -> None:
+    def follow(self, event: CopyEvent) -> None:
         """The stream waits for it."""
-        if isinstance(mark, torch.cuda.Event):
-            self._stream.wait_event(mark)
+        if isinstance(event, torch.cuda.Event):
+            self._stream.wait_event(event)
 
     def buffer(self, slot: int) -> memoryview:
         """The buffer."""

@@ -110,9 +110,9 @@ class BlockClient:
         """Bytes of a block."""
         return self._memory.block_bytes
 
-    def mark(self) -> CopyEvent:
+    def record_event(self) -> CopyEvent:
         """A point after all that was launched so far."""
-        return self._memory.mark()
+        return self._memory.record_event()
 
     def way_of(self, where: str) -> Way:
         """Over which way blocks of the engine there are expected."""
@@ -185,9 +185,9 @@ class BlockClient:
             return
         number, salt = next(self._numbers), secrets.token_bytes(SALT_BYTES)
         host = None
-        self._writer.follow(wanted.mark)
+        self._writer.follow(wanted.after)
         if self._pools is not None:
-            self._pools.follow(wanted.mark)
+            self._pools.follow(wanted.after)
             host = self._pools.host_of(wanted.address)
         arriving = Arriving(fetch, self._fingerprint, salt, self._writer, self._pools)
         peer.on_the_way[number] = _OnTheWay(arriving, now, now, fetch.arrived)

@@ -57,7 +57,7 @@ class Wanted:
     flow: str
     request_id: str | None
     deadline: float  # seconds, of time.monotonic
-    mark: CopyEvent  # the blocks may be written after it
+    after: CopyEvent  # the blocks may be written after it
 
     def place(self, start: int, end: int) -> SealedPlace | None:
         """What the blocks from `start` up to `end` are bound to; None: they are not alike."""

@@ -167,7 +167,7 @@ class Fetches:
             flow=sequence.flow,
             request_id=source.request_id,
             deadline=time.monotonic() + self._most_seconds(source, run),
-            mark=client.mark(),
+            after=client.record_event(),
         )
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:

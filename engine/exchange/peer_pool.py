@@ -55,8 +55,8 @@ class PeerPools(Protocol):
         """The pool of the engine there. Raises CannotOpen, and then `host_of` says None of it."""
         ...
 
-    def follow(self, mark: CopyEvent) -> None:
-        """What is copied from now on comes after `mark`."""
+    def follow(self, event: CopyEvent) -> None:
+        """Let what is copied from now on wait for `event`."""
         ...
 
 
@@ -100,10 +100,10 @@ class CudaPeerPools:
         """This host, for a neighbour on it."""
         return None if is_tcp(where) or where in self._closed else self._host
 
-    def follow(self, mark: CopyEvent) -> None:
+    def follow(self, event: CopyEvent) -> None:
         """The stream waits for it."""
-        if isinstance(mark, torch.cuda.Event):
-            self._stream.wait_event(mark)
+        if isinstance(event, torch.cuda.Event):
+            self._stream.wait_event(event)
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
         """Opened once, and kept: an engine has one pool as long as it lives.

@@ -22,7 +22,7 @@ from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
-from engine.transfers import mark
+from engine.transfers import record_event
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move
@@ -69,7 +69,7 @@ class ModelRunner:
         if not step.rows:
             if step.moves:
                 self.mover.execute(step.moves)
-            return LaunchedWithoutOutput(mark(self.last_tokens.device))
+            return LaunchedWithoutOutput(record_event(self.last_tokens.device))
         forward = self.forward(step, sharing)
         return forward.sample() if forward.sampling else forward.skip()
 
@@ -120,7 +120,7 @@ class EagerForward:
 
     def skip(self) -> Launched:
         """Sample nothing."""
-        return LaunchedWithoutOutput(mark(self.last_tokens.device))
+        return LaunchedWithoutOutput(record_event(self.last_tokens.device))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import torch
 from engine.execution.runner import LaunchedWithoutOutput
 from engine.ranks.groups import RankGroups
 from engine.step import Bitmask, Forward, Launched, Row, Runner, Sampled, Step
-from engine.transfers import mark
+from engine.transfers import record_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class EarlierStageRunner:
 
     def skip(self) -> Launched:
         """Sample nothing."""
-        return LaunchedWithoutOutput(mark(self.device))
+        return LaunchedWithoutOutput(record_event(self.device))
 
 
 def _check_known(rows: Sequence[Row]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.transfers import ALIGNMENT, HostArray, byte_offsets, mark, to_device
+from engine.transfers import ALIGNMENT, HostArray, byte_offsets, record_event, to_device
 
 ARRAYS: list[HostArray] = [
     np.arange(5, dtype=np.int64),
@@ -42,4 +42,4 @@ def test_offsets_are_aligned_and_do_not_overlap() -> None:
 
 
 def test_the_cpu_needs_no_mark() -> None:
-    assert mark(torch.device("cpu")) is None
+    assert record_event(torch.device("cpu")) is None

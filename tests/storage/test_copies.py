@@ -94,7 +94,7 @@ def test_plain_copies_are_over_at_once_and_promise_nothing() -> None:
     copies = copies_for(torch.device("cpu"))
     assert isinstance(copies, PlainCopies)
     copying = copies.copy(
-        CopyDirection.UP, pairs_of(target, source, [(3, 1), (4, 2)]), copies.mark()
+        CopyDirection.UP, pairs_of(target, source, [(3, 1), (4, 2)]), copies.record_event()
     )
     assert copying.query()
     assert not copying.release_early()
@@ -123,13 +123,15 @@ def test_blocks_go_both_ways(pinned: torch.Tensor, is_batched: bool) -> None:
     copies = StreamCopies(device, LayerwiseLoad(LAYOUT, 64, device), batched)
     pool = blocks_of(range(BLOCKS)).to(device)
     pairs = [(0, 9), (1, 8), (5, 0), (6, 1)]
-    up = copies.copy(CopyDirection.UP, pairs_of(pool, pinned, pairs), copies.mark())
+    up = copies.copy(CopyDirection.UP, pairs_of(pool, pinned, pairs), copies.record_event())
     up.synchronize()
     want = list(range(BLOCKS))
     for source, target in pairs:
         want[target] = 100 + source
     assert pool.cpu().tolist() == blocks_of(range(256))[want].tolist()
-    down = copies.copy(CopyDirection.DOWN, pairs_of(pinned, pool, [(9, 2), (8, 3)]), copies.mark())
+    down = copies.copy(
+        CopyDirection.DOWN, pairs_of(pinned, pool, [(9, 2), (8, 3)]), copies.record_event()
+    )
     down.synchronize()
     assert pinned[:, 0].tolist() == [100, 101, 100, 101, *range(104, 100 + BLOCKS)]
 
@@ -207,8 +209,8 @@ def test_whole_loads_are_promised_when_their_first_layers_are_there(pinned: torc
     pool = torch.zeros(BLOCKS, BLOCK_BYTES, dtype=torch.uint8, device=device)
     torch.cuda._sleep(CYCLES)  # type: ignore[no-untyped-call]
     runs = pairs_of(pool, pinned, [(i, i) for i in range(BLOCKS)])
-    copying = copies.copy(CopyDirection.UP, runs, copies.mark())
-    assert not copying.release_early(), "it waits for the mark"
+    copying = copies.copy(CopyDirection.UP, runs, copies.record_event())
+    assert not copying.release_early(), "it waits for the event"
     while not copying.release_early():
         pass
     late.wait()

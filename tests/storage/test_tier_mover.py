@@ -64,10 +64,10 @@ class SlowCopies(PlainCopies):
         self.events: list[Held] = []
         self.directions: list[CopyDirection] = []
         self.runs: list[Runs] = []
-        self.marks: list[CopyEvent] = []
+        self.after: list[CopyEvent] = []
 
-    def mark(self) -> CopyEvent:
-        """A mark of its own for every plan."""
+    def record_event(self) -> CopyEvent:
+        """Record an event of its own for every plan."""
         return Held()
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
@@ -75,7 +75,7 @@ class SlowCopies(PlainCopies):
         super().copy(direction, runs, after)
         self.directions.append(direction)
         self.runs.append(runs)
-        self.marks.append(after)
+        self.after.append(after)
         self.events.append(Held())
         return self.events[-1]
 
@@ -115,7 +115,7 @@ def test_down_and_up_again(host: HostPool) -> None:
     assert torch.equal(block_bytes_of(pool), want)
 
 
-def test_a_plan_is_one_batch_of_copies_each_way_behind_one_mark(host: HostPool) -> None:
+def test_a_plan_is_one_batch_of_copies_each_way_behind_one_event(host: HostPool) -> None:
     copies = SlowCopies()
     mover = TierMover(filled_pool(BLOCKS), host, copies=copies)
     down = plan(Tier.DEVICE, Tier.HOST, [(0, 0), (1, 1), (2, 2), (5, 4)])
@@ -123,7 +123,7 @@ def test_a_plan_is_one_batch_of_copies_each_way_behind_one_mark(host: HostPool) 
     mover.start(Plan(down.moves + up.moves))
     assert copies.directions == [CopyDirection.UP, CopyDirection.DOWN]
     assert [len(runs) for runs in copies.runs] == [1, 2]
-    assert copies.marks[0] is copies.marks[1]
+    assert copies.after[0] is copies.after[1]
     assert (mover.poll(), mover.pending) == (Completed(), 6)
     copies.events[0].has_passed = True
     timed = Copied(Tier.HOST, Tier.DEVICE, 2, Held.seconds)

@@ -14,7 +14,7 @@ from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
 from engine.sampling.plan import Randomness
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
-from engine.transfers import HostArray, HostCopy, mark
+from engine.transfers import HostArray, HostCopy, record_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class ReplayedForward:
 
     def skip(self) -> Launched:
         """Sample nothing."""
-        return LaunchedWithoutOutput(mark(self.eager.last_tokens.device))
+        return LaunchedWithoutOutput(record_event(self.eager.last_tokens.device))
 
 
 @dataclass(frozen=True, slots=True)

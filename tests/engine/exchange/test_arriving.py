@@ -32,8 +32,8 @@ class Memory:
     blocks: dict[int, bytearray] = field(default_factory=dict)
     flushed: int = 0
 
-    def follow(self, mark: CopyEvent) -> None:
-        del mark
+    def follow(self, event: CopyEvent) -> None:
+        del event
 
     def buffer(self, slot: int) -> memoryview:
         return memoryview(self.blocks.setdefault(slot, bytearray(BLOCK_BYTES)))
@@ -69,8 +69,8 @@ class Neighbour:
         del where
         return b"here"
 
-    def follow(self, mark: CopyEvent) -> None:
-        del mark
+    def follow(self, event: CopyEvent) -> None:
+        del event
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
         if not self.is_within_reach:
@@ -99,7 +99,7 @@ def fetch() -> Fetch:
         flow="flow",
         request_id=None,
         deadline=0.0,
-        mark=Passed(),
+        after=Passed(),
     )
     return Fetch(wanted, FIRST, began=0.0, way="socket")
 

@@ -53,8 +53,8 @@ class InMemory:
         del where
         return this_host()
 
-    def follow(self, mark: CopyEvent) -> None:
-        del mark
+    def follow(self, event: CopyEvent) -> None:
+        del event
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
         del where, handle

@@ -64,7 +64,7 @@ def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) 
         flow="flow",
         request_id=request_id,
         deadline=0.0,
-        mark=Passed(),
+        after=Passed(),
     )
     began, answered = 10.0, 10.01
     return Fetch(
