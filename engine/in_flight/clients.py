@@ -4,7 +4,7 @@
     tell                         what is not an event is sent at once
 
 The last event of a request ends its life here. A client that is gone has its requests cancelled.
-The engine is a client of itself for prefixes that are to be pinned (`scheduling.pins`).
+The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`).
 
 Knows: who has asked for what. Does not know: what happens to a request meanwhile (`core.py`), or
 sockets.
