@@ -14,6 +14,7 @@ from docs.generate.routes import description
 from docs.generate.table import table
 
 _TENANTS_PATHS = ("/v1/", "/tokenize", "/detokenize")
+_ON_A_LINE = 4  # fields of a body, those of one type counted once; more are a list
 
 
 def api_pages() -> dict[str, str]:
@@ -84,11 +85,13 @@ class _Bodies:
             (f"`{name}`" if name in required else f"`{name}?`", self._meaning(one, page))
             for name, one in schema.get("properties", {}).items()
         ]
-        lines = [
-            f"- {', '.join(name for name, _ in group)}: {meaning}"
+        fields = [
+            f"{', '.join(name for name, _ in group)}: {meaning}"
             for meaning, group in itertools.groupby(said, key=lambda pair: pair[1])
         ]
-        return "\n\n".join(filter(None, [text, "\n".join(lines)]))
+        is_short = len(fields) <= _ON_A_LINE
+        listed = "; ".join(fields) if is_short else "\n".join(f"- {field}" for field in fields)
+        return "\n\n".join(filter(None, [text, listed]))
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
         """A field's type, and its default where that is not null."""
