@@ -114,8 +114,8 @@ def _option_rows(command: Any) -> list[_Row]:
 
 def _option_row(option: Any) -> _Row:
     names = "/".join([option.opts[0], *option.secondary_opts])
-    text, _, said = _plain(option.help or "").removesuffix("]").partition(" [default: ")
-    default = said or _default_of(option)
+    text, _, said = _plain(option.help or "").partition(" [default: ")
+    default = said.removesuffix("]") or _default_of(option)
     choices = _choices(option.type_descriptor.annotation)
     others = ", ".join(f"`{choice}`" for choice in choices if choice != option.default)
     also = option.envvar[1:] if isinstance(option.envvar, list) else []
