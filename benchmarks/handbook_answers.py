@@ -60,7 +60,7 @@ class AskedEngine:
     def __init__(self, config: EngineConfig, opened: OpenedModel) -> None:
         self._link = MemoryLink(sleeps=True)
         self._core = build_core(config, opened, self._link)
-        self._block_size = config.block_size
+        self._block_size = config.cache.block_size
         self._asked = 0
 
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:

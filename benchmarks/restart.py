@@ -22,7 +22,6 @@ from pathlib import Path
 from struct import iter_unpack
 from typing import Annotated
 
-import msgspec
 import numpy as np
 import torch
 import typer
@@ -162,7 +161,7 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
 
 def data_of(config: EngineConfig) -> Path:
     """The file that the blocks lie in."""
-    return Path(str(config.disk_cache_dir)) / "blocks" / "data.mdb"
+    return Path(str(config.cache.disk_cache_dir)) / "blocks" / "data.mdb"
 
 
 def drop_from_memory(path: Path) -> None:
@@ -202,10 +201,10 @@ def measure(directory: Path, gib: float, block_kib: int, device_gib: float) -> N
         fingerprint=FINGERPRINT,
     )
     progress(f"{fill(full)} blocks written in {time.monotonic() - began:.0f} s")
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir="", socket="", disk_cache_dir=str(full.directory), disk_cache_gib=bound
     )
-    empty = msgspec.structs.replace(config, disk_cache_dir=str(directory / "empty"))
+    empty = config.changed(disk_cache_dir=str(directory / "empty"))
     cold = start("cold start, nothing on disk", empty, pool)
     cached = start("file in the page cache", config, pool)
     drop_from_memory(data_of(config))

@@ -90,7 +90,11 @@ def _cannot_start(error: Exception) -> int:
 
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     outline = outline_model(config)
-    key = None if config.link_key_file is None else read_link_key(Path(config.link_key_file))
+    key = (
+        None
+        if config.process.link_key_file is None
+        else read_link_key(Path(config.process.link_key_file))
+    )
     if key is not None and (few := few_connections()) is not None:
         _log.warning(few)
     team = opened.enter_context(started_ranks(config, outline.grid, outline.stage, outline.device))
@@ -100,7 +104,7 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
         model = open_model(config, outline, team)
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
-    link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec(), key=key)))
+    link = opened.enter_context(closing(SocketLink(config.process.socket, codec=Codec(), key=key)))
     exchange = None if team is not None else _open_exchange(config, model, key, opened)
     if exchange is not None:
         link.wake_by(exchange.waker)
@@ -110,7 +114,7 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
 def _open_exchange(
     config: EngineConfig, model: OpenedModel, key: LinkKey | None, opened: ExitStack
 ) -> ExchangeThreads:
-    threads = open_exchange(model.pool, config.exchange, key, model.welcome.fingerprint)
+    threads = open_exchange(model.pool, config.process.exchange, key, model.welcome.fingerprint)
     return opened.enter_context(closing(threads))
 
 
@@ -142,8 +146,10 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
     stop.listen()
     gc.collect()
     gc.freeze()  # what exists now stays: garbage collections need not look at it again
-    _log.info("serving %s on %s", config.model_dir, config.socket)
-    return serve(core, stop, grace_s=config.grace_s, spill_grace_s=config.spill_grace_s)
+    _log.info("serving %s on %s", config.model.model_dir, config.process.socket)
+    return serve(
+        core, stop, grace_s=config.process.grace_s, spill_grace_s=config.cache.spill_grace_s
+    )
 
 
 def build_core(
@@ -157,26 +163,26 @@ def build_core(
     device = model.welcome.device
     limits = EngineLimits(
         step=step_limits(config, device, model.max_batch_tokens),
-        queue=QueueLimits(capacity=config.max_waiting),
-        single_flight_deadline_s=config.single_flight_deadline_s,
+        queue=QueueLimits(capacity=config.steps.max_waiting),
+        single_flight_deadline_s=config.cache.single_flight_deadline_s,
         # A CPU computes a step while it is launched: a step ahead would only delay its tokens.
-        overlap_scheduling=device != "cpu" and config.overlap_scheduling,
-        graph_tokens=0 if device == "cpu" else config.graph_tokens,
+        overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
+        graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
     )
-    policy = by_name(config.cache_policy)
+    policy = by_name(config.cache.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())
     return assemble(model, link, limits, cache_parts, exchange)
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
     """The bounds of a step on `device`, those that `config` leaves open as they were measured."""
-    max_step_ms = config.max_step_ms
+    max_step_ms = config.steps.max_step_ms
     if max_step_ms is None:
         max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
-    stages = config.pipeline_parallel
+    stages = config.ranks.pipeline_parallel
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
-        max_running=min(config.max_running, max_batch_tokens),
+        max_running=min(config.steps.max_running, max_batch_tokens),
         # A sequence has a token in one of so many steps, each of which a stage computes in turn.
         max_step_s=max_step_ms / 1e3 / stages or None,
         stages=stages,

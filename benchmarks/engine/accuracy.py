@@ -51,7 +51,7 @@ class Format:
 
     def open(self, device: Device, cache_tokens: int) -> tuple[EngineConfig, OpenedModel]:
         """With a pool of so many tokens."""
-        config = EngineConfig(
+        config = EngineConfig.of(
             model_dir=str(self.model_dir),
             socket="",
             device=device,

@@ -37,7 +37,7 @@ def opened_model(model: str, **settings: Any) -> tuple[EngineConfig, OpenedModel
     """A shape's name, 'handbook' or a directory, with random weights and these settings."""
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = str(model_directory(model, Path(scratch)))
-        config = EngineConfig(model_dir=directory, socket="", load_format="dummy", **settings)
+        config = EngineConfig.of(model_dir=directory, socket="", load_format="dummy", **settings)
         return config, open_model(config)
 
 

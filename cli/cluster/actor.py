@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from cli.cluster.host import EngineHost, HostState
 from cli.cluster.registry import open_registry
@@ -134,11 +133,10 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
     key_file = link_key_file(address, None if given is None else Path(given), data_dir, make=False)
-    exchange = exchange_at(address) if settings.engine.num_ranks == 1 else None
-    engine = replace(settings.engine, exchange=exchange, role=_role(settings, number))
+    exchange = exchange_at(address) if settings.engine.ranks.num_ranks == 1 else None
+    engine = settings.engine.changed(exchange=exchange, role=_role(settings, number))
     config = engine_config(source, data_dir, address, engine)
-    return replace(
-        config,
+    return config.changed(
         link_key_file=key_file,
         disk_cache_dir=_blocks_of(settings, number),
     )
@@ -146,11 +144,11 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
 
 def _role(settings: ClusterSettings, number: int) -> Role:
     if not settings.prefill_engines:
-        return settings.engine.role
+        return settings.engine.process.role
     return "prefill" if number < settings.prefill_engines else "decode"
 
 
 def _blocks_of(settings: ClusterSettings, number: int) -> str:
     """The directory of an engine's blocks on disk."""
-    blocks = Path(settings.engine.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
+    blocks = Path(settings.engine.cache.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
     return str(blocks.with_name(f"{blocks.name}-{number}").absolute())

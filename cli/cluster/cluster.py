@@ -81,7 +81,7 @@ def up(file: SettingsFile) -> None:
         with gateway_beside(settings) as look_at_gateway:
             _watch(ray, settings, placed, stop, look_at_gateway)
         if settings.ray_address is None:
-            end_here(ray, settings.engine.grace_s)
+            end_here(ray, settings.engine.process.grace_s)
 
 
 def status(ray_address: RayAddress = "auto", json: Json = False) -> None:

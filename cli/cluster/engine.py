@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import typer
-from msgspec.structs import replace
 
 from cli.errors import BadSetting
 from cli.options.config_file import ConfigFile
@@ -39,7 +38,7 @@ def engine(
     place = meeting_place(model, socket)
     config = engine_config(source, model.data_dir, place, engine)
     key_file = link_key_file(place, socket.link_key_file, model.data_dir, make=True)
-    config = replace(config, link_key_file=key_file)
+    config = config.changed(link_key_file=key_file)
     check_role(config)
     if not registered.register:
         if registered.advertise is not None:

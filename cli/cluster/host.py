@@ -116,9 +116,9 @@ class EngineHost:
             child.terminate()
 
     def _client(self) -> EngineClient:
-        key_file = self._config.link_key_file
+        key_file = self._config.process.link_key_file
         key = None if key_file is None else read_link_key(Path(key_file))
-        return EngineClient(self._config.socket, key=key)
+        return EngineClient(self._config.process.socket, key=key)
 
     async def _watch(self, child: Child, client: EngineClient) -> None:
         while True:
@@ -142,7 +142,7 @@ class EngineHost:
                 child.kill()
 
     async def _predict(self, client: EngineClient) -> None:
-        predicted = PredictedWait(self._config.max_running)
+        predicted = PredictedWait(self._config.steps.max_running)
         while True:
             try:
                 async with asyncio.timeout(ANSWER_S):

@@ -35,7 +35,9 @@ def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> i
     )
     checked_redis_url(shared)
     make_state(data_dir, shared)
-    return asyncio.run(_host(config, advertised(config.socket, flags.advertise), data_dir, shared))
+    return asyncio.run(
+        _host(config, advertised(config.process.socket, flags.advertise), data_dir, shared)
+    )
 
 
 def advertised(socket: str, given: str | None) -> str:

@@ -151,7 +151,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
     if cluster.redis_url is not None and cluster.link_key_file is None:
         raise BadSetting("link_key_file", "engines on several machines need one, on each of them")
     _check_ranks(cluster, engine)
-    if engine.exchange is not None:
+    if engine.process.exchange is not None:
         raise BadSetting("exchange", "each engine has its own, at the third of its ports")
     _check_needs(cluster)
     scaling = _scaling(cluster)
@@ -184,13 +184,13 @@ def _check_ports(cluster: ClusterFlags, most: int) -> None:
 
 def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
     try:
-        check_grid(RankGrid(engine.tensor_parallel, engine.pipeline_parallel))
+        check_grid(RankGrid(engine.ranks.tensor_parallel, engine.ranks.pipeline_parallel))
     except ModelError as error:
         raise BadSetting("tensor_parallel", str(error)) from error
-    ranks = engine.num_ranks
+    ranks = engine.ranks.num_ranks
     if 0 < cluster.num_gpus < ranks:
         by = "tensor_parallel"
-        if engine.pipeline_parallel > 1:
+        if engine.ranks.pipeline_parallel > 1:
             by += " x pipeline_parallel"
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is less than {by}, {ranks}")
 
@@ -209,14 +209,14 @@ def _check_needs(cluster: ClusterFlags) -> None:
 def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
     """`least`: the fewest engines there may be."""
     prefill = cluster.prefill_engines
-    if engine.num_ranks > 1 and (prefill or engine.role == "prefill"):
+    if engine.ranks.num_ranks > 1 and (prefill or engine.process.role == "prefill"):
         key = "prefill_engines" if prefill else "role"
         raise BadSetting(key, f"engines of several ranks {OF_RANKS}")
     if prefill >= least:
         raise BadSetting("prefill_engines", f"{prefill} of {least} engines leave none that answers")
-    if prefill and engine.role != "both":
+    if prefill and engine.process.role != "both":
         raise BadSetting("role", "prefill_engines gives each engine its own")
-    if engine.role == "prefill" and cluster.redis_url is None:
+    if engine.process.role == "prefill" and cluster.redis_url is None:
         raise BadSetting("role", "no engine of this machine would answer; see prefill_engines")
 
 

@@ -10,7 +10,7 @@ from cli.options.flags import ConfigFlags, field, flag
 from engine.config import EngineConfig
 from engine.models.shards import MOST_RANKS
 
-ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
+ENGINE_DEFAULTS = EngineConfig.of(model_dir="", socket="")
 
 engine_flag = partial(flag, panel="Engine")
 

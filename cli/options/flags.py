@@ -20,6 +20,7 @@ import msgspec
 import typer
 
 from cli.errors import CliError
+from engine.config import part_with, with_settings
 
 Value = TypeVar("Value")
 _OPTION = "option"  # of a field, in its metadata
@@ -80,7 +81,7 @@ def _with_option(default: Value, option: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFlags:
-    """Flags for fields of a config, whose types and defaults they have.
+    """Flags for fields of a config or of its parts, whose types and defaults they have.
 
     A command asks for them by `Annotated[Config, ConfigFlags(...)]` and gets `defaults` with what
     was given.
@@ -126,16 +127,16 @@ def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
     """Build one group out of `values`, removing what it used."""
     if isinstance(group, ConfigFlags):
         given = {name: values.pop(name) for name in group.flags}
-        return msgspec.structs.replace(group.defaults, **given)
+        return with_settings(group.defaults, given)
     return group(**{one.name: values.pop(one.name) for one in dataclasses.fields(group)})
 
 
 def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
     if isinstance(group, ConfigFlags):
-        hints = get_type_hints(type(group.defaults))
         for name, one in group.flags.items():
-            default = getattr(group.defaults, name)
-            yield _keyword(name, Annotated[hints[name], one], default)
+            config = part_with(group.defaults, name)
+            hint = get_type_hints(type(config))[name]
+            yield _keyword(name, Annotated[hint, one], getattr(config, name))
         return
     hints = get_type_hints(group, include_extras=True)
     for part in dataclasses.fields(group):

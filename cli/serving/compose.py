@@ -37,17 +37,16 @@ def engine_config(
 
     Blocks on disk are in `data_dir`, unless the flags name a directory.
     """
-    if flags.cache_tokens is not None and flags.cache_tokens < flags.block_size:
+    if flags.cache.cache_tokens is not None and flags.cache.cache_tokens < flags.cache.block_size:
         raise BadSetting(
             "--cache-tokens",
-            f"{flags.cache_tokens} is less than one block of {flags.block_size} tokens",
+            f"{flags.cache.cache_tokens} is less than one block of {flags.cache.block_size} tokens",
         )
-    return replace(
-        flags,
+    return flags.changed(
         model_dir=str(source.directory),
         socket=checked_socket(socket),
         exchange=_checked_exchange(flags, socket),
-        disk_cache_dir=str(Path(flags.disk_cache_dir or data_dir / BLOCKS_NAME).absolute()),
+        disk_cache_dir=str(Path(flags.cache.disk_cache_dir or data_dir / BLOCKS_NAME).absolute()),
     )
 
 
@@ -179,16 +178,16 @@ def _check_length(flag: str, path: str) -> None:
 
 def check_role(config: EngineConfig) -> None:
     """BadSetting for an engine of prompts from which no other could fetch what it computes."""
-    if config.role == "prefill" and config.exchange is None:
+    if config.process.role == "prefill" and config.process.exchange is None:
         raise BadSetting("--role", "prefill needs --exchange, where others fetch what it computes")
 
 
 def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
     """Where others fetch blocks; BadSetting where that is none, or would have no key."""
-    exchange = flags.exchange
+    exchange = flags.process.exchange
     if exchange is None:
         return None
-    if flags.num_ranks > 1:
+    if flags.ranks.num_ranks > 1:
         raise BadSetting("--exchange", f"engines of several ranks {OF_RANKS}")
     try:
         address(exchange)

@@ -38,12 +38,12 @@ def checked_source(
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)
-    asked = engine.max_model_len
+    asked = engine.model.max_model_len
     if asked is not None and asked > config.max_positions:
         raise BadSetting("--max-model-len", f"{asked}: the model has {config.max_positions}")
     check_offload(config, engine, of)
-    source = resolved(model, engine.load_format)
-    served_model(source, engine, has_weights=engine.load_format != "dummy")
+    source = resolved(model, engine.model.load_format)
+    served_model(source, engine, has_weights=engine.model.load_format != "dummy")
     return source
 
 
@@ -60,10 +60,10 @@ def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool
     try:
         return check_served(
             source.directory,
-            block_size=engine.block_size,
+            block_size=engine.cache.block_size,
             has_weights=has_weights,
-            quantization=engine.quantization,
-            grid=RankGrid(engine.tensor_parallel, engine.pipeline_parallel),
+            quantization=engine.model.quantization,
+            grid=RankGrid(engine.ranks.tensor_parallel, engine.ranks.pipeline_parallel),
         )
     except ModelNotServed as error:
         raise ModelRefused(f"{source.name} cannot be served: {error}") from error

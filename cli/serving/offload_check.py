@@ -32,17 +32,17 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 
     `of` is the machine of the engine, if it is this one, with the memory that it may take.
     """
-    if not engine.cpu_offload_gb:
+    if not engine.model.cpu_offload_gb:
         return
-    grid = RankGrid(engine.tensor_parallel, engine.pipeline_parallel)
+    grid = RankGrid(engine.ranks.tensor_parallel, engine.ranks.pipeline_parallel)
     sizes_by_stage = _sizes_by_stage(model, engine, _dtype(model, engine, of))
-    kept = [_host_bytes(sizes, engine.cpu_offload_gb) for sizes in sizes_by_stage]
+    kept = [_host_bytes(sizes, engine.model.cpu_offload_gb) for sizes in sizes_by_stage]
     needed = sum(kept[grid.stage_of(rank)] for rank in range(grid.num_ranks))
     if of is not None and needed > of.free_bytes:
         raise BadSetting(
             _FLAG,
-            f"{engine.cpu_offload_gb:g}: {as_gib(needed)} GiB of weights would be in host memory, "
-            f"of which {of.free_bytes / GIB:.4g} GiB are free",
+            f"{engine.model.cpu_offload_gb:g}: {as_gib(needed)} GiB of weights would be in host "
+            f"memory, of which {of.free_bytes / GIB:.4g} GiB are free",
         )
 
 
@@ -60,20 +60,20 @@ def _host_bytes(sizes: list[int], gib: float) -> int:
 def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> list[list[int]]:
     """Bytes of each layer of one rank of each stage."""
     sizes = layer_bytes(
-        shard_layers(model.layers, engine.tensor_parallel), model.weight_format, dtype
+        shard_layers(model.layers, engine.ranks.tensor_parallel), model.weight_format, dtype
     )
-    ends = split_model(model, engine.pipeline_parallel, dtype)
+    ends = split_model(model, engine.ranks.pipeline_parallel, dtype)
     return [
         [sizes[index] for index in Stage(place, ends).layers]
-        for place in range(engine.pipeline_parallel)
+        for place in range(engine.ranks.pipeline_parallel)
     ]
 
 
 def _dtype(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> str:
     """What plain weights would be in; the widest one where that is not known."""
-    if engine.dtype != "auto":
-        return engine.dtype
-    on_gpu = engine.device == "cuda" or (
-        engine.device == "auto" and of is not None and bool(of.gpus)
+    if engine.model.dtype != "auto":
+        return engine.model.dtype
+    on_gpu = engine.process.device == "cuda" or (
+        engine.process.device == "auto" and of is not None and bool(of.gpus)
     )
     return model.dtype or "bfloat16" if on_gpu else SERVED_DTYPES[0]

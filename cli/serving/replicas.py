@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from cli.errors import BadSetting
 from cli.serving.compose import OF_RANKS
 from cli.serving.serving_state import ENGINE, ChildName
@@ -67,24 +65,24 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
     """
     if count == 1:
         return [config]
-    shared = replace(
-        config,
+    shared = config.changed(
         host_memory_bytes=of.free_bytes // count,
-        host_cache_gib=None if config.host_cache_gib is None else config.host_cache_gib / count,
+        host_cache_gib=None
+        if config.cache.host_cache_gib is None
+        else config.cache.host_cache_gib / count,
         host_cache_tokens=None
-        if config.host_cache_tokens is None
-        else config.host_cache_tokens // count,
-        disk_cache_gib=config.disk_cache_gib / count,
-        num_threads=max(1, (config.num_threads or of.num_cores - 1) // count),
+        if config.cache.host_cache_tokens is None
+        else config.cache.host_cache_tokens // count,
+        disk_cache_gib=config.cache.disk_cache_gib / count,
+        num_threads=max(1, (config.process.num_threads or of.num_cores - 1) // count),
     )
     return [
-        replace(
-            shared,
+        shared.changed(
             socket=socket,
-            exchange=exchange_at(socket) if config.num_ranks == 1 else None,
-            disk_cache_dir=_directory(config.disk_cache_dir, number),
+            exchange=exchange_at(socket) if config.ranks.num_ranks == 1 else None,
+            disk_cache_dir=_directory(config.cache.disk_cache_dir, number),
         )
-        for number, socket in enumerate(sockets(config.socket, count))
+        for number, socket in enumerate(sockets(config.process.socket, count))
     ]
 
 
@@ -95,7 +93,7 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
     """
     if not prefill:
         return list(configs)
-    if configs[0].num_ranks > 1:
+    if configs[0].ranks.num_ranks > 1:
         raise BadSetting("--prefill-replicas", f"engines of several ranks {OF_RANKS}")
     if prefill >= len(configs):
         raise BadSetting(
@@ -104,14 +102,14 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
             f"--replicas {prefill + 1} or more",
         )
     roles: tuple[Role, Role] = ("decode", "prefill")
-    return [replace(one, role=roles[number < prefill]) for number, one in enumerate(configs)]
+    return [one.changed(role=roles[number < prefill]) for number, one in enumerate(configs)]
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
     """The variables of each engine beside its parent's; BadSetting for too few GPUs."""
-    if count == 1 or config.device == "cpu" or not gpus:
+    if count == 1 or config.process.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
-    each = config.num_ranks
+    each = config.ranks.num_ranks
     if len(gpus) < count * each:
         need = "a GPU" if each == 1 else f"{each} GPUs"
         raise BadSetting(

@@ -182,7 +182,7 @@ def readiness_url(gateway: GatewayFlags) -> str:
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
     """The supervisor's policy: each child has its own grace, and a margin, to stop."""
     default = Policy()
-    engine_s = engine.grace_s + engine.spill_grace_s
+    engine_s = engine.process.grace_s + engine.cache.spill_grace_s
     return Policy(
         gateway=ChildPatience(gateway.grace_s + _STOP_MARGIN_S, default.gateway.silent_s),
         engine=ChildPatience(engine_s + _STOP_MARGIN_S, default.engine.silent_s),

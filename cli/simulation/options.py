@@ -30,7 +30,7 @@ class TierTokenFlags:
     host_tokens: int = cache_field(0, "Tokens in the host tier; 0: none.", min=0)
     disk_tokens: int = cache_field(0, "Tokens in the disk tier; 0: none.", min=0)
     policy: PolicyName = cache_field(
-        ENGINE_DEFAULTS.cache_policy, "Which blocks are evicted first."
+        ENGINE_DEFAULTS.cache.cache_policy, "Which blocks are evicted first."
     )
     block_size: int = plain_field(
         512,

@@ -65,7 +65,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """Load a rank's part of the model, open its tiers. Raises ModelError, OSError, RankLeft."""
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
-    place = Meeting(start.meeting, rank, config.num_ranks)
+    place = Meeting(start.meeting, rank, config.ranks.num_ranks)
     groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))

@@ -102,13 +102,13 @@ def started_ranks(
     This rank computes `stage` of `grid` on `device`. `end` ends this process, after the death of a
     rank, with a status. Raises ModelError where one cannot start.
     """
-    if config.num_ranks == 1:
+    if config.ranks.num_ranks == 1:
         yield None
         return
     with ExitStack() as opened:
         file = opened.enter_context(_meeting_file())
         team = opened.enter_context(closing(_started(config, file, end)))
-        team.meet(Meeting(_path_of(file), 0, config.num_ranks), grid, stage, device)
+        team.meet(Meeting(_path_of(file), 0, config.ranks.num_ranks), grid, stage, device)
         yield team
 
 
@@ -127,7 +127,7 @@ def _path_of(file: int) -> str:
 
 
 def _started(config: EngineConfig, meeting_file: int, end: Callable[[int], None]) -> Team:
-    ring = RingWriter(config.num_ranks - 1)
+    ring = RingWriter(config.ranks.num_ranks - 1)
     processes = [
         RankProcess(rank, (meeting_file, *ends.descriptors))
         for rank, ends in enumerate(ring.ends, 1)

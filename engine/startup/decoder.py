@@ -71,7 +71,7 @@ def weight_sizes(
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
     """The layers that stay in host memory; None: none do. Raises WrongSetting."""
-    return place(sizes.layers, config.cpu_offload_gb) if config.cpu_offload_gb else None
+    return place(sizes.layers, config.model.cpu_offload_gb) if config.model.cpu_offload_gb else None
 
 
 def load_decoder(
@@ -127,7 +127,7 @@ def check_room(
     needed = sizes.on_device(placement)
     if needed <= free:
         return
-    most = free * config.memory_fraction  # with more, no block of KV would fit beside them
+    most = free * config.cache.memory_fraction  # with more, no block of KV would fit beside them
     rooms = (part - sizes.others for part in (min(most, free * ROOM_PART), most))
     least = next(filter(None, (least_placement(sizes.layers, room) for room in rooms)), None)
     advice = (
@@ -149,7 +149,7 @@ def _parameters(
 ) -> Parameters:
     model, dtype, device = outline.model, outline.dtype, outline.device
     stage = None if outline.stage.is_whole else outline.stage
-    if config.load_format == "dummy":
+    if config.model.load_format == "dummy":
         return dummy_parameters(model, dtype, device, DUMMY_SEED, group, host_layers, stage)
-    directory = Path(config.model_dir)
+    directory = Path(config.model.model_dir)
     return load_parameters(directory, model, dtype, device, group, host_layers, stage)

@@ -115,21 +115,23 @@ def open_model(
     part = open_part(config, outline, None if team is None else team.groups)
     runner = None if team is None else RanksRunner(of_rank_0(part.runner, team.groups), team.others)
     with timed("vocabulary of grammars"):
-        grammars = open_grammars(Path(config.model_dir), model.vocab_size, model.eos_token_ids)
+        grammars = open_grammars(
+            Path(config.model.model_dir), model.vocab_size, model.eos_token_ids
+        )
     return OpenedModel(
         runner=runner or part.runner,
         welcome=Welcome(
             engine_id=uuid4().hex,
             fingerprint=part.fingerprint,
             vocab_size=model.vocab_size,
-            block_size=config.block_size,
+            block_size=config.cache.block_size,
             max_model_len=part.max_model_len,
             eos_token_ids=model.eos_token_ids,
             device=str(outline.device),
             dtype=dtype_name(outline.dtype),
-            role=config.role,
-            tensor_parallel=config.tensor_parallel,
-            pipeline_parallel=config.pipeline_parallel,
+            role=config.process.role,
+            tensor_parallel=config.ranks.tensor_parallel,
+            pipeline_parallel=config.ranks.pipeline_parallel,
         ),
         num_blocks=part.num_blocks,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
@@ -151,10 +153,10 @@ def open_part(
 
     All ranks do this at once: they agree on the number of blocks.
     """
-    torch.set_num_threads(config.num_threads or _usual_threads(config))
+    torch.set_num_threads(config.process.num_threads or _usual_threads(config))
     device = outline.device
     compiler_key = begin_key() if device.type == "cuda" else None
-    if groups is not None and groups.tensor is not None and config.peer_memory:
+    if groups is not None and groups.tensor is not None and config.ranks.peer_memory:
         groups.tensor.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
     host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
     weights_before = weight_states(config)
@@ -168,7 +170,7 @@ def open_part(
         num_blocks = groups.least(num_blocks)
     pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
     decoder = replace(decoder, late=pool.late)
-    max_model_len = min(outline.model_len, num_blocks * config.block_size)
+    max_model_len = min(outline.model_len, num_blocks * config.cache.block_size)
     sharing = sharing_rule(config, outline.part, outline.layout, device)
     runner = open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len)
     origin = origin_of(config, outline, groups)
@@ -184,7 +186,7 @@ def open_part(
 
 
 def _usual_threads(config: EngineConfig) -> int:
-    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.num_ranks)
+    return max(1, usual_threads(len(os.sched_getaffinity(0))) // config.ranks.num_ranks)
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
@@ -193,7 +195,7 @@ def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
 
 
 def _sampler(config: EngineConfig, model: ModelConfig, decoder: Decoder) -> Sampler:
-    fresh_seed, batch_slots = partial(secrets.randbits, 64), config.max_running
+    fresh_seed, batch_slots = partial(secrets.randbits, 64), config.steps.max_running
     planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed, batch_slots)
     sampler = Sampler(planner, decoder.ops, SlotTables(batch_slots, model.vocab_size))
     return ranks_sampler(sampler, decoder.group)
@@ -211,18 +213,18 @@ def _make_kernels_ready(
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):
         most = outline.batch_tokens
-        compute_each_once(decoder, max_rows=config.max_running, batch_tokens=most)
+        compute_each_once(decoder, max_rows=config.steps.max_running, batch_tokens=most)
 
 
 def _bounds(config: EngineConfig, outline: ModelOutline) -> StepBounds:
     """Of the steps to come, as far as they are known before the pool."""
     sharing = sharing_rule(config, outline.part, outline.layout, outline.device)
     return StepBounds(
-        batch_tokens=outline.batch_tokens if config.cache_tokens is None else 0,
-        max_running=config.max_running,
-        max_model_len=min(outline.model_len, config.cache_tokens or outline.model_len),
+        batch_tokens=outline.batch_tokens if config.cache.cache_tokens is None else 0,
+        max_running=config.steps.max_running,
+        max_model_len=min(outline.model_len, config.cache.cache_tokens or outline.model_len),
         layout=outline.layout,
-        graph_tokens=config.graph_tokens,
+        graph_tokens=config.steps.graph_tokens,
         group_rows=0 if sharing is None else sharing.most_rows,
     )
 
@@ -238,19 +240,19 @@ def _pool(
 
 def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:
     device, layout = outline.device, outline.layout
-    if config.cache_tokens is not None:
-        num_blocks = blocks_for_tokens(config.cache_tokens, config.block_size)
+    if config.cache.cache_tokens is not None:
+        num_blocks = blocks_for_tokens(config.cache.cache_tokens, config.cache.block_size)
         if device.type == "cpu":
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = int(free_bytes(device, config.host_memory_bytes) * outline.share)
+        free = int(free_bytes(device, config.process.host_memory_bytes) * outline.share)
         return blocks_on_cpu(free, layout.block_bytes)
     activations = activation_bytes(decoder, _bounds(config, outline))
     return blocks_on_cuda(
         free=free_bytes(device),
         weights=decoder.parameters.num_bytes,
         activations=activations,
-        fraction=config.memory_fraction,
+        fraction=config.cache.memory_fraction,
         bytes_per_block=layout.block_bytes,
     )

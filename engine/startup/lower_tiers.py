@@ -65,7 +65,7 @@ def host_ahead(
     if device.type != "cuda":
         yield None
         return
-    free = host_free_beside_weights(config, host_bytes(config.host_memory_bytes))
+    free = host_free_beside_weights(config, host_bytes(config.process.host_memory_bytes))
     num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free, share=share)
     with ThreadPoolExecutor(1, thread_name_prefix="host-tier") as thread:
         made = thread.submit(_made, new_pool, num_blocks, block_bytes, device, free)
@@ -125,7 +125,7 @@ def open_tiers(
             )
     if host is None and disk is None:
         return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
-    tiers = Tiers(host_blocks, disk_blocks, ahead=blocks_ahead(num_blocks, config.block_size))
+    tiers = Tiers(host_blocks, disk_blocks, ahead=blocks_ahead(num_blocks, config.cache.block_size))
     lower = LowerTiers(tiers, tier_mover.TierMover(pool, host, disk), disk, pool.block_bytes)
     return OpenTiers(lower, host, disk)
 
@@ -157,7 +157,7 @@ def _make_host(config: EngineConfig, pool: DevicePool, share: Fraction) -> HostP
         config,
         pool.block_bytes,
         on_cuda=device.type == "cuda",
-        free=host_bytes(config.host_memory_bytes),
+        free=host_bytes(config.process.host_memory_bytes),
         share=share,
     )
     return HostPool(num_blocks, pool.block_bytes, device) if num_blocks else None
@@ -171,17 +171,17 @@ def _open_disk(
     rank: int,
     share: Fraction,
 ) -> DiskTier | None:
-    if config.disk_cache_dir is None or not config.disk_cache_gib:
+    if config.cache.disk_cache_dir is None or not config.cache.disk_cache_gib:
         return None
-    directory = Path(config.disk_cache_dir)
+    directory = Path(config.cache.disk_cache_dir)
     if not rank:
-        _remove_ranks(directory, config.num_ranks)
+        _remove_ranks(directory, config.ranks.num_ranks)
     settings = DiskConfig(
         directory=directory / f"{RANK_PREFIX}{rank}" if rank else directory,
-        max_bytes=int(int(config.disk_cache_gib * GIB) * share),
+        max_bytes=int(int(config.cache.disk_cache_gib * GIB) * share),
         block_bytes=pool.block_bytes,
         fingerprint=fingerprint,
-        encrypt=config.disk_encryption,
+        encrypt=config.cache.disk_encryption,
     )
     try:
         disk = DiskTier(settings, host, pool.tensor.device)

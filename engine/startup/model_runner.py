@@ -32,14 +32,14 @@ def sharing_rule(
     config: EngineConfig, model: ModelConfig, layout: KvLayout, device: torch.device
 ) -> SharingRule | None:
     """When decodes read a prefix together; None: never, as on a CPU."""
-    least = config.least_shared_tokens
+    least = config.steps.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
     most_rows = min(rows_together(one.num_heads // one.num_kv_heads) for one in model.attentions)
     if device.type == "cpu" or not least or most_rows < MIN_GROUP_ROWS:
         return None
     token_bytes = layout.token_bytes // layout.num_layers
-    return SharingRule(config.block_size, token_bytes, least, most_rows)
+    return SharingRule(config.cache.block_size, token_bytes, least, most_rows)
 
 
 def open_runner(
@@ -52,14 +52,14 @@ def open_runner(
     max_model_len: int,
 ) -> Runner:
     """A runner of `decoder` on `pool`, for sequences of `max_model_len` tokens at most."""
-    num_blocks = -(-max_model_len // config.block_size)
+    num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(
         decoder,
         sampler,
         pool,
         Mover(pool, decoder.ops.copy_blocks),
-        torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
-        BlockTables(num_batch_slots=config.max_running, num_blocks=num_blocks),
+        torch.zeros(config.steps.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
+        BlockTables(num_batch_slots=config.steps.max_running, num_blocks=num_blocks),
         None if sharing is None else SharedPrefixes(sharing),
         split_sizes(pool.layers[0]) if pool.tensor.is_cuda else None,
     )
@@ -73,10 +73,10 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
         return runner
     dtype = runner.decoder.parameters.embedding.dtype
     runner.sampler.warm_up(runner.decoder.config.vocab_size, device, dtype)
-    if not config.graph_tokens:
+    if not config.steps.graph_tokens:
         return runner
     tables = DeviceTables(
-        num_batch_slots=config.max_running,
+        num_batch_slots=config.steps.max_running,
         num_blocks=runner.tables.host.shape[1],
         scratch_block=runner.pool.num_blocks - 1,
         device=device,
@@ -85,6 +85,6 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
     group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
     with timed("captured graphs"), cuda_capture() as capture:
         steps = CapturedSteps(
-            machine, capture, max_tokens=config.graph_tokens, group_rows=group_rows
+            machine, capture, max_tokens=config.steps.graph_tokens, group_rows=group_rows
         )
     return GraphRunner(replace(runner, tables=tables), steps)

@@ -32,7 +32,7 @@ def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | N
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
         model=outline.model,
-        tokenizer=tokenizer_digest(Path(config.model_dir)),
+        tokenizer=tokenizer_digest(Path(config.model.model_dir)),
         weight_dtype=dtype_name(outline.dtype),
         kv=outline.layout,
         numerics=f"{outline.device.type}-{NUMERICS_VERSION}",
@@ -43,6 +43,6 @@ def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | N
 
 
 def _weights(config: EngineConfig) -> bytes:
-    if config.load_format == "dummy":
+    if config.model.load_format == "dummy":
         return dummy_digest(DUMMY_SEED)
-    return weights_digest(Path(config.model_dir))
+    return weights_digest(Path(config.model.model_dir))

@@ -50,17 +50,17 @@ def outline_model(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelOutline:
     """What can be known of the model of `config` without loading it; raises ModelError."""
-    grid = RankGrid(config.tensor_parallel, config.pipeline_parallel)
-    model = read_model_config(Path(config.model_dir), served, config.quantization)
-    check_geometry(model, config.block_size)
-    check_ranks(model, config.block_size, grid)
-    device = resolve_device(config.device, rank, grid.num_ranks)
-    dtype = resolve_dtype(config.dtype, device, model.dtype)
-    kv_dtype = FP8 if config.kv_dtype == "fp8" else dtype_name(dtype)
+    grid = RankGrid(config.ranks.tensor_parallel, config.ranks.pipeline_parallel)
+    model = read_model_config(Path(config.model.model_dir), served, config.model.quantization)
+    check_geometry(model, config.cache.block_size)
+    check_ranks(model, config.cache.block_size, grid)
+    device = resolve_device(config.process.device, rank, grid.num_ranks)
+    dtype = resolve_dtype(config.model.dtype, device, model.dtype)
+    kv_dtype = FP8 if config.cache.kv_dtype == "fp8" else dtype_name(dtype)
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
-    whole = kv_layout(model.layers, kv_dtype, config.block_size)
+    whole = kv_layout(model.layers, kv_dtype, config.cache.block_size)
     layout = whole.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
@@ -75,12 +75,12 @@ def outline_model(
         layout=layout.slice_of(grid.part_of(rank), grid.tensor),
         share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
         model_len=model_len,
-        batch_tokens=config.max_batch_tokens or usual // grid.stages,
+        batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
     )
 
 
 def _model_len(config: EngineConfig, model: ModelConfig) -> int:
-    asked = config.max_model_len
+    asked = config.model.max_model_len
     if asked is not None and asked > model.max_positions:
         raise WrongSetting(f"max_model_len {asked}: the model has {model.max_positions} positions")
     return asked or model.max_positions

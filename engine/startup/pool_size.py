@@ -58,10 +58,10 @@ def host_blocks(
     Of several ranks each has its part of every block, and as large a `share` of the memory: of the
     operator's number, or of what the machine has free.
     """
-    if config.host_cache_tokens is not None:
-        return config.host_cache_tokens // config.block_size
-    if config.host_cache_gib is not None:
-        return int(int(config.host_cache_gib * 1024**3) * share) // bytes_per_block
+    if config.cache.host_cache_tokens is not None:
+        return config.cache.host_cache_tokens // config.cache.block_size
+    if config.cache.host_cache_gib is not None:
+        return int(int(config.cache.host_cache_gib * 1024**3) * share) // bytes_per_block
     taken = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
     return int(taken * share) // bytes_per_block
 
@@ -71,7 +71,7 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 
     Weights that stay in host memory come first: the engine can run without a host tier.
     """
-    weights = int(config.cpu_offload_gb * 1024**3) * config.num_ranks
+    weights = int(config.model.cpu_offload_gb * 1024**3) * config.ranks.num_ranks
     return max(free - weights - OPENING_BYTES, 0)
 
 

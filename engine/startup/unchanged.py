@@ -32,9 +32,9 @@ class FileState:
 
 def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
     """Those of the files with weights; none of dummy weights. Raises ModelError."""
-    if config.load_format == "dummy":
+    if config.model.load_format == "dummy":
         return ()
-    return tuple(map(_state, weight_files(Path(config.model_dir))))
+    return tuple(map(_state, weight_files(Path(config.model.model_dir))))
 
 
 def check_unchanged(config: EngineConfig, before: tuple[FileState, ...]) -> None:
@@ -43,7 +43,9 @@ def check_unchanged(config: EngineConfig, before: tuple[FileState, ...]) -> None
     if now == before:
         return
     name = next((one.path.name for one in now if one not in before), "a file less")
-    raise FilesChanged(f"{config.model_dir} was changed while it was loaded ({name}): start again")
+    raise FilesChanged(
+        f"{config.model.model_dir} was changed while it was loaded ({name}): start again"
+    )
 
 
 def _state(path: Path) -> FileState:

@@ -45,7 +45,7 @@ MODEL = {
 
 
 def config(model_dir: Path, socket: str) -> EngineConfig:
-    return EngineConfig(
+    return EngineConfig.of(
         model_dir=str(model_dir),
         socket=socket,
         device="cpu",
@@ -116,7 +116,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
 
 class TestStepLimits:
     def limits(self, device: str, **asked: float) -> StepLimits:
-        settings = msgspec.structs.replace(EngineConfig(model_dir="", socket=""), **asked)
+        settings = EngineConfig.of(model_dir="", socket="", **asked)
         return step_limits(settings, device, 8_192)
 
     @pytest.mark.parametrize(("device", "max_step_s"), [("cpu", 1.0), ("cuda:1", 0.06)])

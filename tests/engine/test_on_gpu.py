@@ -156,7 +156,7 @@ def test_a_row_with_nan_fails_alone(checkpoint: MakeCheckpoint) -> None:
 def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoint) -> None:
     torch.cuda.empty_cache()  # what torch keeps for itself is free too
     free, _ = torch.cuda.mem_get_info()
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=str(checkpoint("llama").model_dir),
         socket="",
         device="cuda",
@@ -184,7 +184,7 @@ def test_host_memory_is_given_back_where_the_model_cannot_be_opened(
 ) -> None:
     saved = checkpoint("llama").model_dir / "config.json"
     (tmp_path / "config.json").write_bytes(saved.read_bytes())
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=str(tmp_path), socket=str(tmp_path / "socket"), device="cuda", host_cache_gib=0.25
     )
     before = block_memories()

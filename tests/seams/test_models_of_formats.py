@@ -55,7 +55,7 @@ def test_an_engine_opens_them_and_knows_what_ends_an_answer(
     (directory / "config.json").write_text(json.dumps({**config, "eos_token_id": 299}))
     (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
     opened = open_model(
-        EngineConfig(
+        EngineConfig.of(
             model_dir=str(directory),
             socket="",
             device="cpu",

@@ -78,7 +78,7 @@ def test_the_first_engines_compute_prompts_where_the_settings_say_so(
     settings: ClusterSettings,
 ) -> None:
     def roles(settings: ClusterSettings) -> list[str]:
-        return [composed(settings, number, "tcp://127.0.0.1:1").role for number in range(3)]
+        return [composed(settings, number, "tcp://127.0.0.1:1").process.role for number in range(3)]
 
     assert roles(settings) == ["both"] * 3
     assert roles(replace(settings, prefill_engines=1)) == ["prefill", "decode", "decode"]

@@ -28,7 +28,7 @@ def test_one_that_listens_everywhere_must_be_given_one(socket: str) -> None:
 def test_an_engine_that_ends_by_itself_does_not_go_without_a_word(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    config = EngineConfig(model_dir=str(tmp_path / "nowhere"), socket=str(tmp_path / "e.sock"))
+    config = EngineConfig.of(model_dir=str(tmp_path / "nowhere"), socket=str(tmp_path / "e.sock"))
     status = host_engine(config, tmp_path / "data", RegisterFlags(register=True))
     assert status == EXIT_NOT_SERVED
     assert capfd.readouterr().err.endswith(f"ratoon: the engine ended with status {status}\n")

@@ -41,7 +41,7 @@ def test_a_file_says_what_runs_and_what_each_engine_is(tmp_path: Path) -> None:
         {"h100": 1.0},
     )
     assert settings.scaling == ScalingBounds(least=2, most=4, target_wait_s=1.5)
-    assert (settings.engine.dtype, settings.engine.max_running) == ("bfloat16", 64)
+    assert (settings.engine.model.dtype, settings.engine.steps.max_running) == ("bfloat16", 64)
     assert [settings.port(number) for number in range(3)] == [7400, 7403, 7406]
     assert not settings.is_one_machine
 
@@ -58,7 +58,7 @@ def test_what_a_file_leaves_out_is_one_engine_of_one_machine(tmp_path: Path) -> 
     settings = read(tmp_path, "engines: 1\n")
     assert (settings.model, settings.scaling, settings.num_gpus) == ("handbook", None, 0.0)
     assert settings.is_one_machine
-    assert settings.engine.max_running == 256
+    assert settings.engine.steps.max_running == 256
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Every setting of the processes has one flag and one variable, and no flag is without effect."""
 
 import inspect
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import msgspec
@@ -64,6 +65,15 @@ def variables(option: Any) -> list[str]:
     return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
 
 
+def settings(config: type[msgspec.Struct]) -> Iterator[msgspec.structs.FieldInfo]:
+    """The fields of a config, and those of its parts."""
+    for one in msgspec.structs.fields(config):
+        if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct):
+            yield from settings(one.type)
+        else:
+            yield one
+
+
 @pytest.mark.parametrize(
     ("flags", "config", "given_otherwise"),
     [
@@ -94,7 +104,8 @@ def variables(option: Any) -> list[str]:
 def test_every_setting_has_a_flag(
     flags: dict[str, Any], config: type[msgspec.Struct], given_otherwise: set[str]
 ) -> None:
-    assert set(flags) | given_otherwise == set(config.__struct_fields__)
+    own = settings(config) if config is EngineConfig else msgspec.structs.fields(config)
+    assert set(flags) | given_otherwise == {one.name for one in own}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +120,7 @@ def test_every_setting_has_a_flag(
 def test_defaults_are_the_configs_own(
     group: Any, config: type[msgspec.Struct], prefix: str
 ) -> None:
-    defaults = {prefix + field.name: field.default for field in msgspec.structs.fields(config)}
+    defaults = {prefix + field.name: field.default for field in settings(config)}
     given = {one.name: one.default for one in parameters(group)}
     assert given.items() <= defaults.items()
     assert len(given) >= 3, "the control: there are some"

@@ -19,19 +19,23 @@ from cli.serving.compose import (
     gateway_config,
 )
 from cli.serving.model_source import ModelSource
-from engine.config import EngineConfig
+from engine.config import EngineConfig, part_with
 from gateway.config import Bounds, GatewayConfig
 from gateway.tenant_limits import Prices
 
 SOURCE = ModelSource(Path("/models/tiny"), "tiny")
 SOCKET = "/run/ratoon/engine.sock"
 DATA_DIR = Path("/var/lib/ratoon")
-engine_flags = partial(replace, ENGINE_DEFAULTS)
+engine_flags = ENGINE_DEFAULTS.changed
 gateway_flags = partial(replace, GATEWAY_DEFAULTS)
 
 
+def setting(config: EngineConfig, name: str) -> object:
+    return getattr(part_with(config, name), name)
+
+
 def test_untouched_flags_give_the_default_engine() -> None:
-    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags()) == EngineConfig(
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags()) == EngineConfig.of(
         model_dir="/models/tiny",
         socket="/run/ratoon/engine.sock",
         disk_cache_dir="/var/lib/ratoon/blocks",
@@ -82,15 +86,16 @@ def test_every_engine_flag_arrives() -> None:
     )
     composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     for name in ENGINE_FLAGS:
-        assert getattr(composed, name) == getattr(flags, name)
-        assert getattr(composed, name) != getattr(engine_flags(), name), f"{name} is not tried"
+        given, default = setting(flags, name), setting(engine_flags(), name)
+        assert setting(composed, name) == given
+        assert given != default, f"{name} is not tried"
 
 
 def test_blocks_lie_in_the_data_directory_by_default() -> None:
     own = engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags())
-    assert own.disk_cache_dir == "/var/lib/ratoon/blocks"
+    assert own.cache.disk_cache_dir == "/var/lib/ratoon/blocks"
     named = engine_flags(disk_cache_dir="/fast/blocks")
-    assert engine_config(SOURCE, DATA_DIR, SOCKET, named).disk_cache_dir == "/fast/blocks"
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, named).cache.disk_cache_dir == "/fast/blocks"
 
 
 def test_an_engine_of_prompts_needs_a_place_where_others_fetch() -> None:
@@ -103,12 +108,12 @@ def test_an_engine_of_prompts_needs_a_place_where_others_fetch() -> None:
 
 def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:
     over_tcp, beside = "tcp://0.0.0.0:7302", engine_flags(exchange="x.sock")
-    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags()).exchange is None
-    assert engine_config(SOURCE, DATA_DIR, SOCKET, beside).exchange == str(
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags()).process.exchange is None
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, beside).process.exchange == str(
         Path("x.sock").absolute()
     )
     flags = engine_flags(exchange=over_tcp)
-    assert engine_config(SOURCE, DATA_DIR, "tcp://0.0.0.0:7300", flags).exchange == over_tcp
+    assert engine_config(SOURCE, DATA_DIR, "tcp://0.0.0.0:7300", flags).process.exchange == over_tcp
     with pytest.raises(BadSetting, match="--exchange: over TCP it has the key of --socket"):
         engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     with pytest.raises(BadSetting, match="--exchange: 'tcp://gpu1' is not tcp://HOST:PORT"):
@@ -134,7 +139,7 @@ def test_an_exchange_has_a_place_of_its_own(exchange: str, says: str) -> None:
     """Or the engine could not listen, and the flag would be named nowhere."""
     flags = engine_flags(exchange=exchange)
     if not says:
-        assert engine_config(SOURCE, DATA_DIR, "tcp://h:7300", flags).exchange == exchange
+        assert engine_config(SOURCE, DATA_DIR, "tcp://h:7300", flags).process.exchange == exchange
         return
     with pytest.raises(BadSetting, match=f"^--exchange: {re.escape(says)}"):
         engine_config(SOURCE, DATA_DIR, "tcp://h:7300", flags)
@@ -142,14 +147,18 @@ def test_an_exchange_has_a_place_of_its_own(exchange: str, says: str) -> None:
 
 def test_an_engine_of_several_ranks_has_no_exchange() -> None:
     beside = engine_flags(exchange="/x.sock")
-    assert engine_config(SOURCE, DATA_DIR, SOCKET, beside).exchange == "/x.sock", "the control"
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, beside).process.exchange == "/x.sock", (
+        "the control"
+    )
     for ranks in ({"tensor_parallel": 2}, {"pipeline_parallel": 2}):
         with pytest.raises(BadSetting, match=r"--exchange: engines of several ranks .* send no"):
-            engine_config(SOURCE, DATA_DIR, SOCKET, replace(beside, **ranks))
+            engine_config(SOURCE, DATA_DIR, SOCKET, beside.changed(**ranks))
 
 
 def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:
-    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(grace_s=60.0)).grace_s == 60.0
+    assert (
+        engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(grace_s=60.0)).process.grace_s == 60.0
+    )
 
 
 def test_every_gateway_flag_and_bound_arrives() -> None:
@@ -227,7 +236,7 @@ def test_relative_places_become_absolute() -> None:
 def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None:
     flags = engine_flags(cache_tokens=cache_tokens)
     if fine:
-        assert engine_config(SOURCE, DATA_DIR, SOCKET, flags).cache_tokens == cache_tokens
+        assert engine_config(SOURCE, DATA_DIR, SOCKET, flags).cache.cache_tokens == cache_tokens
     else:
         with pytest.raises(BadSetting, match=r"--cache-tokens: 15 is less than one block of 16"):
             engine_config(SOURCE, DATA_DIR, SOCKET, flags)

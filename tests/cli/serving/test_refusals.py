@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from msgspec.structs import replace
 
 from cli.errors import BadSetting, ModelRefused
 from cli.options.engine_options import ENGINE_DEFAULTS
@@ -218,7 +217,7 @@ def test_defaults_that_are_not_used_may_be_anything(model_dir: Path) -> None:
 
 
 def test_a_context_longer_than_the_models_is_the_flags_fault(model_dir: Path) -> None:
-    flags = [type(ENGINE_DEFAULTS)(model_dir="", socket="", max_model_len=n) for n in (2048, 2049)]
+    flags = [ENGINE_DEFAULTS.changed(max_model_len=n) for n in (2048, 2049)]
     assert checked_source(str(model_dir), flags[0]).directory == model_dir
     with pytest.raises(BadSetting, match="--max-model-len: 2049: the model has 2048"):
         checked_source(str(model_dir), flags[1])
@@ -237,12 +236,12 @@ def test_ranks_that_do_not_divide_a_model_are_refused_by_its_field(
     layers = RUNNABLE["num_hidden_layers"]
     assert f"pipeline_parallel 8: the model has {layers} layers" in printed.err
     assert printed.err.count("\n") == 1
-    two = replace(ENGINE_DEFAULTS, tensor_parallel=2, pipeline_parallel=layers)
+    two = ENGINE_DEFAULTS.changed(tensor_parallel=2, pipeline_parallel=layers)
     assert checked_source(str(model_dir), two).directory == model_dir, "the control"
 
 
 def offloading(gib: float, **fields: Any) -> EngineConfig:
-    return replace(ENGINE_DEFAULTS, cpu_offload_gb=gib, dtype="bfloat16", **fields)
+    return ENGINE_DEFAULTS.changed(cpu_offload_gb=gib, dtype="bfloat16", **fields)
 
 
 def test_weights_in_host_memory_are_checked_before_an_engine_is_started(
@@ -280,7 +279,7 @@ def test_what_is_said_of_weights_in_host_memory_is_what_the_engine_would_say(
     model = read_model_config(model_dir)
     whole = weight_sizes(model, torch.float32).layers
     for gib in (0.9 * sum(whole) / GIB, sum(whole) / GIB, 1.5 * max(whole) / GIB, 1.0):
-        asked = replace(ENGINE_DEFAULTS, cpu_offload_gb=gib, device="cpu")
+        asked = ENGINE_DEFAULTS.changed(cpu_offload_gb=gib, device="cpu")
         try:
             place(whole, gib)
         except WrongSetting:

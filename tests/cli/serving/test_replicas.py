@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from cli.errors import BadSetting
 from cli.serving.replicas import (
@@ -17,7 +16,7 @@ from cli.serving.replicas import (
 )
 from engine.config import EngineConfig
 
-ALONE = EngineConfig(
+ALONE = EngineConfig.of(
     model_dir="/m",
     socket="/run/r/engine.sock",
     disk_cache_dir="/d/blocks",
@@ -36,45 +35,57 @@ def test_one_engine_is_as_it_always_was() -> None:
 
 def test_several_divide_the_host_and_have_places_of_their_own() -> None:
     first, second, third = replica_configs(ALONE, 3, HOST)
-    assert (first.host_memory_bytes, first.num_threads) == (300, 4)
-    assert (first.host_cache_gib, first.host_cache_tokens, first.disk_cache_gib) == (2.0, 100, 1.0)
-    assert first.cache_tokens == 4096, "each has its own device"
-    places = [(Path(one.socket).name, one.disk_cache_dir) for one in (first, second, third)]
+    assert (first.process.host_memory_bytes, first.process.num_threads) == (300, 4)
+    assert (
+        first.cache.host_cache_gib,
+        first.cache.host_cache_tokens,
+        first.cache.disk_cache_gib,
+    ) == (2.0, 100, 1.0)
+    assert first.cache.cache_tokens == 4096, "each has its own device"
+    places = [
+        (Path(one.process.socket).name, one.cache.disk_cache_dir) for one in (first, second, third)
+    ]
     assert places == [
         ("engine.sock", "/d/blocks"),
         ("engine-1.sock", "/d/blocks-1"),
         ("engine-2.sock", "/d/blocks-2"),
     ]
-    assert sockets(ALONE.socket, 3) == [one.socket for one in (first, second, third)]
-    assert [one.exchange for one in (first, second, third)] == [
-        f"{one.socket}.x" for one in (first, second, third)
+    assert sockets(ALONE.process.socket, 3) == [
+        one.process.socket for one in (first, second, third)
+    ]
+    assert [one.process.exchange for one in (first, second, third)] == [
+        f"{one.process.socket}.x" for one in (first, second, third)
     ]
     own = {"socket": "", "disk_cache_dir": "", "exchange": ""}
-    assert len({str(replace(one, **own)) for one in (first, second, third)}) == 1
+    assert len({str(one.changed(**own)) for one in (first, second, third)}) == 1
     assert child_names(3) == ["engine-0", "engine-1", "engine-2"]
 
 
 def test_the_first_ones_compute_prompts_for_the_others() -> None:
     configs = replica_configs(ALONE, 3, HOST)
     assert with_roles(configs, 0) == configs
-    assert [one.role for one in with_roles(configs, 2)] == ["prefill", "prefill", "decode"]
+    assert [one.process.role for one in with_roles(configs, 2)] == ["prefill", "prefill", "decode"]
     with pytest.raises(BadSetting, match=r"3 of 3 engines .* give --replicas 4 or more"):
         with_roles(configs, 3)
 
 
 def test_engines_of_several_ranks_fetch_nothing_from_each_other() -> None:
-    ranks = replica_configs(replace(ALONE, pipeline_parallel=2), 2, HOST)
-    assert [one.exchange for one in ranks] == [None, None]
+    ranks = replica_configs(ALONE.changed(pipeline_parallel=2), 2, HOST)
+    assert [one.process.exchange for one in ranks] == [None, None]
     assert with_roles(ranks, 0) == ranks
     with pytest.raises(BadSetting, match=r"--prefill-replicas: engines of several ranks .* send"):
         with_roles(ranks, 1)
 
 
 def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:
-    bare = EngineConfig(model_dir="/m", socket="/s", num_threads=2, disk_cache_dir=None)
+    bare = EngineConfig.of(model_dir="/m", socket="/s", num_threads=2, disk_cache_dir=None)
     for one in replica_configs(bare, 3, HOST):
-        assert (one.host_cache_gib, one.host_cache_tokens, one.num_threads) == (None, None, 1)
-        assert one.disk_cache_dir is None
+        assert (one.cache.host_cache_gib, one.cache.host_cache_tokens, one.process.num_threads) == (
+            None,
+            None,
+            1,
+        )
+        assert one.cache.disk_cache_dir is None
 
 
 @pytest.mark.parametrize(
@@ -89,12 +100,12 @@ def test_what_is_left_open_stays_open_and_each_has_a_thread() -> None:
 def test_each_has_a_gpu_where_there_are_some(
     device: str, count: int, gpus: tuple[str, ...], expected: list[dict[str, str]]
 ) -> None:
-    config = replace(ALONE, device=device)
+    config = ALONE.changed(device=device)
     assert environments(config, count, gpus) == expected
 
 
 def test_each_has_as_many_as_it_has_ranks() -> None:
-    two_ranks = replace(ALONE, device="auto", tensor_parallel=2)
+    two_ranks = ALONE.changed(device="auto", tensor_parallel=2)
     expected = [{"CUDA_VISIBLE_DEVICES": gpus} for gpus in ("0,1", "2,3")]
     assert environments(two_ranks, 2, tuple("01234")) == expected
 
@@ -103,7 +114,7 @@ def test_too_few_gpus_are_an_error_that_says_what_to_do() -> None:
     with pytest.raises(BadSetting, match=r"--replicas: 3 engines need a GPU each, and 2 can"):
         environments(ALONE, 3, ("0", "1"))
     with pytest.raises(BadSetting, match=r"2 engines need 2 GPUs each, and 3 can"):
-        environments(replace(ALONE, tensor_parallel=2), 2, tuple("012"))
+        environments(ALONE.changed(tensor_parallel=2), 2, tuple("012"))
 
 
 def test_the_gpus_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

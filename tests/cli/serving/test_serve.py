@@ -30,7 +30,7 @@ from tests.cli.http_double import served
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import Served
 
-ENGINE = EngineConfig(model_dir="/m", socket="/s", cache_tokens=64)
+ENGINE = EngineConfig.of(model_dir="/m", socket="/s", cache_tokens=64)
 MACHINE = Machine(num_cores=8, free_bytes=1 << 33, gpus=())
 GATEWAY = GatewayConfig(model_dir="/m", model_name="m", data_dir="/d", engines=("/s",))
 
@@ -109,7 +109,7 @@ def test_each_of_several_engines_has_its_config_and_its_gpu() -> None:
     assert list(lines) == ["gateway", "engine-0", "engine-1"]
     for number, (name, place) in enumerate([("engine-0", "/s"), ("engine-1", "/s-1")]):
         assert lines[name][:2] == ["env", f"CUDA_VISIBLE_DEVICES={number}"]
-        assert msgspec.json.decode(lines[name][-1], type=EngineConfig).socket == place
+        assert msgspec.json.decode(lines[name][-1], type=EngineConfig).process.socket == place
 
 
 async def test_one_that_takes_connections_and_answers_nothing_hangs() -> None:
@@ -149,7 +149,7 @@ from cli.serving.serve import become
 from engine.config import EngineConfig
 
 print(os.getpid(), flush=True)
-become("echo_config", EngineConfig(model_dir="m", socket="s"))
+become("echo_config", EngineConfig.of(model_dir="m", socket="s"))
 """
 
 
@@ -177,7 +177,7 @@ def test_the_process_becomes_the_module_with_its_config(tmp_path: Path) -> None:
     before, after = printed.splitlines()
     pid, config = after.split(" ", 1)
     assert pid == before, "it is the same process"
-    assert EngineConfig(model_dir="m", socket="s").model_dir in config
+    assert EngineConfig.of(model_dir="m", socket="s").model.model_dir in config
     assert '"socket":"s"' in config
 
 

@@ -40,7 +40,7 @@ def test_json_is_one_object_with_the_rates(console: Console, trace: str) -> None
         "b": 0.0,
     }
     assert (report["policy"], report["requests"], report["too_long"]) == (
-        ENGINE_DEFAULTS.cache_policy,
+        ENGINE_DEFAULTS.cache.cache_policy,
         4,
         0,
     ), "the default forecast is of the default server"

@@ -25,7 +25,7 @@ HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 
 
 def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=str(HANDBOOK), socket="", device="cpu", cache_tokens=1024, tensor_parallel=2
     )
     file = os.memfd_create("ranks", os.MFD_CLOEXEC)

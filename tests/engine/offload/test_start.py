@@ -36,7 +36,7 @@ NAME = "gemma3"  # of four layers, so that two may be freed
 
 def config_of(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
     fields = {"socket": "", "device": "cpu", "cache_tokens": 1024, **settings}
-    return EngineConfig(model_dir=str(checkpoint(NAME).model_dir), **fields)
+    return EngineConfig.of(model_dir=str(checkpoint(NAME).model_dir), **fields)
 
 
 def offloaded(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
@@ -130,7 +130,7 @@ def test_too_little_host_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 class TestRoom:
     """Of a device of 24 GiB, for 40 layers of 1 GiB and 2 GiB of tables."""
 
-    CONFIG = EngineConfig(model_dir="", socket="")
+    CONFIG = EngineConfig.of(model_dir="", socket="")
     SIZES = WeightSizes((GIB,) * 40, 2 * GIB)
 
     def test_weights_that_do_not_fit_are_told_what_to_keep_in_host_memory(self) -> None:

@@ -109,7 +109,7 @@ class ThreadRanks:
 
     def __init__(self, config: EngineConfig) -> None:
         """Start them; they load when this one does."""
-        num_ranks, outline = config.num_ranks, outline_model(config)
+        num_ranks, outline = config.ranks.num_ranks, outline_model(config)
         self.parts: list[RankParts] = []
         self._meeting = os.memfd_create("ranks", os.MFD_CLOEXEC)
         place = f"/proc/self/fd/{self._meeting}"

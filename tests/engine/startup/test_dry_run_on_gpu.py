@@ -28,7 +28,7 @@ def compiled(**what):
     (late if by_start else ahead).append(what["fn"].name)
 
 triton.knobs.runtime.jit_post_compile_hook = compiled
-config = EngineConfig(
+config = EngineConfig.of(
     model_dir=sys.argv[1], socket="", device="cuda", dtype="bfloat16", memory_fraction=0.2,
     max_running=256, graph_tokens=int(sys.argv[2]), load_format=sys.argv[3],
 )

@@ -68,7 +68,7 @@ def test_a_cache_that_is_larger_than_the_memory_is_warned_of(
 
 def start(socket: str, address_space: int, cache_tokens: int | None = None) -> tuple[int, str]:
     """Run an engine that may map so many bytes, until it ends; its status, and what it wrote."""
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=str(ROOT / "handbook" / "model"),
         socket=socket,
         device="cpu",

@@ -82,7 +82,7 @@ def model_dir(checkpoint: MakeCheckpoint, tmp_path: Path) -> Path:
 
 
 def opened(model_dir: Path, **settings: Any) -> bytes:
-    config = EngineConfig(
+    config = EngineConfig.of(
         **{
             "model_dir": str(model_dir),
             "socket": "",

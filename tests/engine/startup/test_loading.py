@@ -21,7 +21,7 @@ from tests.engine.rigs.hand_driven import HandDriven, output, random_prompt, sam
 
 def opened(checkpoint: MakeCheckpoint, name: str = "llama", **settings: Any) -> OpenedModel:
     fields = {"socket": "", "device": "cpu", "cache_tokens": 1024, **settings}
-    return open_model(EngineConfig(model_dir=str(checkpoint(name).model_dir), **fields))
+    return open_model(EngineConfig.of(model_dir=str(checkpoint(name).model_dir), **fields))
 
 
 def runner_of(model: OpenedModel) -> ModelRunner:
@@ -93,7 +93,7 @@ def test_the_outline_tells_the_bytes_of_a_block_before_there_is_one(
     (tmp_path / "config.json").write_bytes(
         (checkpoint("llama").model_dir / "config.json").read_bytes()
     )
-    config = EngineConfig(model_dir=str(tmp_path), socket="", device="cpu", dtype=dtype)
+    config = EngineConfig.of(model_dir=str(tmp_path), socket="", device="cpu", dtype=dtype)
     outline = outline_model(config)
     assert outline.device == resolve_device("cpu")
     assert outline.layout.block_bytes == opened(checkpoint, dtype=dtype).pool.block_bytes
@@ -110,7 +110,7 @@ def test_what_no_weights_could_mend_is_known_with_the_outline(
 ) -> None:
     fields = {"socket": "", "device": "cpu", **settings}
     with pytest.raises(error):
-        outline_model(EngineConfig(model_dir=str(checkpoint("llama").model_dir), **fields))
+        outline_model(EngineConfig.of(model_dir=str(checkpoint("llama").model_dir), **fields))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3-biases"])

@@ -28,7 +28,7 @@ NUM_BLOCKS = 4
 
 
 def opened(ahead: HostAhead | None = None, **fields: Any) -> OpenTiers:
-    config = EngineConfig(model_dir="", socket="", **fields)
+    config = EngineConfig.of(model_dir="", socket="", **fields)
     pool = DevicePool(LAYOUT, NUM_BLOCKS, CPU)
     return open_tiers(config, pool, NUM_BLOCKS, FINGERPRINT, ahead)
 
@@ -125,7 +125,7 @@ def at_once(fails: Exception | None = None) -> HeldPools:
 
 
 def settings(**fields: Any) -> EngineConfig:
-    return EngineConfig(model_dir="", socket="", **fields)
+    return EngineConfig.of(model_dir="", socket="", **fields)
 
 
 def is_open(pool: HostPool) -> bool:

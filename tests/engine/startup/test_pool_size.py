@@ -73,7 +73,7 @@ def test_blocks_for_two_large_steps_are_kept_free_but_of_a_small_pool_less(
 
 @pytest.mark.parametrize("gib", [None, 1.5])
 def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | None) -> None:
-    config = EngineConfig(model_dir="", socket="", host_cache_gib=gib)
+    config = EngineConfig.of(model_dir="", socket="", host_cache_gib=gib)
 
     def blocks(own: int) -> int:
         share = Fraction(own, 8)
@@ -85,8 +85,8 @@ def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | N
 def test_weights_in_host_memory_come_before_the_host_tier() -> None:
     """Of two ranks each has its own."""
     free = 64 * GIB
-    plain = EngineConfig(model_dir="", socket="")
-    kept = EngineConfig(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)
+    plain = EngineConfig.of(model_dir="", socket="")
+    kept = EngineConfig.of(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)
     assert host_free_beside_weights(plain, free) == free - OPENING_BYTES
     assert host_free_beside_weights(kept, free) == free - OPENING_BYTES - 40 * GIB
     assert host_free_beside_weights(kept, 30 * GIB) == 0

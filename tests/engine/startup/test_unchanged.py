@@ -46,7 +46,7 @@ def once_loaded(do: Callable[[], object]) -> Iterator[None]:
 
 
 def config(model_dir: Path, **settings: Any) -> EngineConfig:
-    return EngineConfig(
+    return EngineConfig.of(
         model_dir=str(model_dir), socket="", device="cpu", cache_tokens=64, **settings
     )
 

@@ -71,7 +71,7 @@ class Served:
 
     def config(self, num_ranks: int) -> EngineConfig:
         """Of its engine."""
-        return EngineConfig(
+        return EngineConfig.of(
             model_dir=str(self.model_dir),
             socket="",
             device=self.device,

@@ -130,7 +130,7 @@ class RealEngine:
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
         config = over(config_of(model_dir, bounds, disk, exchange or ExchangeAt()))
-        self.ranks = start_ranks(config) if config.num_ranks > 1 else None
+        self.ranks = start_ranks(config) if config.ranks.num_ranks > 1 else None
         outline = outline_model(config, served)
         opened = open_model(config, outline, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
@@ -257,7 +257,7 @@ def config_of(
     model_dir: str, bounds: Bounds, disk: Path | None, exchange: ExchangeAt
 ) -> EngineConfig:
     """What presses on an engine as its config, with a disk tier in `disk`."""
-    return EngineConfig(
+    return EngineConfig.of(
         model_dir=model_dir,
         socket="",
         exchange=exchange.where,

@@ -45,7 +45,7 @@ def phi(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 def outline(phi: Checkpoint, max_model_len: int | None) -> ModelOutline:
     return outline_model(
-        EngineConfig(
+        EngineConfig.of(
             model_dir=str(phi.model_dir), socket="", device="cpu", max_model_len=max_model_len
         )
     )
@@ -65,7 +65,7 @@ def test_sequences_that_may_be_long_have_the_long_factors(phi: Checkpoint) -> No
 
 def test_blocks_of_short_sequences_are_not_found_by_long_ones(phi: Checkpoint) -> None:
     def fingerprint(max_model_len: int) -> bytes:
-        config = EngineConfig(
+        config = EngineConfig.of(
             model_dir=str(phi.model_dir),
             socket="",
             device="cpu",

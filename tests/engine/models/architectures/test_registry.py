@@ -108,7 +108,7 @@ def test_a_model_whose_kv_differs_between_layers_is_refused(
         def layers(self, path: Path) -> Any:
             return self.read(path).layers
 
-    config = EngineConfig(model_dir=str(odd[0]), socket="", device="cpu")
+    config = EngineConfig.of(model_dir=str(odd[0]), socket="", device="cpu")
     served = replace(SERVED, architectures={"OddForCausalLM": Uneven()})
     with pytest.raises(UnsupportedModel, match="KV heads"):
         outline_model(config, served)

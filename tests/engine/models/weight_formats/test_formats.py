@@ -152,7 +152,7 @@ def test_a_tensor_that_the_format_has_not_is_named(
 
 def test_blocks_of_one_format_are_not_those_of_another(checkpoint: MakeCheckpoint) -> None:
     model_dir = str(checkpoint("llama").model_dir)
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=model_dir, socket="", device="cpu", cache_tokens=64, load_format="dummy"
     )
     outline = outline_model(config)

@@ -248,7 +248,7 @@ def test_a_scale_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_blocks_of_kv_are_of_one_format(tmp_path: Path) -> None:
     make_checkpoint(RECIPE, tmp_path)
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=str(tmp_path), socket="", device="cpu", cache_tokens=64, load_format="dummy"
     )
     formats: list[WeightFormat] = [

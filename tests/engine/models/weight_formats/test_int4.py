@@ -159,7 +159,7 @@ def format_of(words: dict[str, Any]) -> WeightFormat:
 
 def test_blocks_of_kv_are_of_one_format(tmp_path: Path) -> None:
     make_checkpoint(Recipe("Llama", SIZES), tmp_path)
-    config = EngineConfig(
+    config = EngineConfig.of(
         model_dir=str(tmp_path), socket="", device="cpu", cache_tokens=64, load_format="dummy"
     )
     formats: list[WeightFormat] = [PLAIN, *(format_of(kind.words) for kind in KINDS.values())]
