@@ -6,7 +6,7 @@ endpoint, OpenTelemetry's standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (
 credentials), OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
 
 Knows: OpenTelemetry's SDK and exporter, which are imported with this file: a gateway that does not
-trace goes without. Does not know: what a span says (`tracing.py`).
+trace goes without. Does not know: what a span says (`requests/tracing.py`).
 """
 
 from __future__ import annotations
