@@ -34,7 +34,7 @@ from benchmarks.gateway.started import first_started
 from benchmarks.record import emit
 from cli.options.flags import flattened
 from gateway.config import GatewayConfig
-from gateway.http.server import make_server, serve
+from gateway.http.protocol.server import make_server, serve
 from gateway.replicas.flushes import FlushReader
 from gateway.startup.composition import composed
 from gateway.startup.engine_links import connected

@@ -20,7 +20,7 @@ from cli.lint.request_parts import RequestPart, parts_of
 from gateway.diagnosis.advice import ADVICE
 from gateway.diagnosis.comparison import EXCERPT, first_difference
 from gateway.diagnosis.volatile import kind_at, volatile_in
-from gateway.prompts.canonical import canonical_tool
+from gateway.prompts.pipeline.canonical import canonical_tool
 
 _CHARACTERS = 4  # of a token, about
 _PER_PART = 3  # findings: after the first of a part the others cost nothing more

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from cli.errors import ModelRefused
 from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chats.template_variables import ChatSettings
 from gateway.prompts.model_chats import read_chats
-from gateway.prompts.template_variables import ChatSettings
 from gateway.prompts.templates.files import template_sources
 from gateway.prompts.templates.limits import Limit
-from gateway.prompts.tokenizer import ModelFileBroken
+from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 _NO_TOOLS = "no format was recognised, requests with tools are refused without --tool-format"
 

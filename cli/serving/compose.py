@@ -19,7 +19,7 @@ from engine.config import EngineConfig
 from engine.link.address import EVERYWHERE, address, host_and_port, is_tcp
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
-from gateway.prompts.template_variables import variables_in
+from gateway.prompts.chats.template_variables import variables_in
 from gateway.tenant_limits import Prices
 from gateway.turn_formats.choose import tool_format_names
 

@@ -24,7 +24,7 @@ from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, Ser
 from engine.models.architectures.rope_fields import ROPES
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.weight_formats.plain import PLAIN
-from gateway.prompts.template_variables import ChatSettings
+from gateway.prompts.chats.template_variables import ChatSettings
 from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from pydantic import Field
 from gateway.errors import BadRequest
 from gateway.http.admin_json import AdminBody, Name
 from gateway.http.struct_field import StructField
-from gateway.prompts.chat_json import (
+from gateway.prompts.chats.chat_json import (
     NONE,
     NULL,
     SaidMessage,
     message_of,
     refuse_unsupported,
 )
-from gateway.prompts.chat_tools import SentTools, Tools
-from gateway.prompts.messages import template_form
+from gateway.prompts.chats.chat_tools import SentTools, Tools
+from gateway.prompts.chats.messages import template_form
 from gateway.state.records import EVERYONE, PrefixSource
 
 _GIVEN = {"not": NULL}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.chats.chat_json import CacheControl
 
 MOST = 4  # marks of a request
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0

@@ -25,8 +25,8 @@ from gateway.http.event_stream import EventStream
 from gateway.http.request_head import running_request, until_gone
 from gateway.http.whole_answer import answer_of, gathered
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.admission import Admission
 from gateway.prompts.generation_request import GenerationRequest
+from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.answering import Answer, Answering
 from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage

@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.requests.request_metrics import Usage
 
 AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 
 from gateway.dialects.cache_control import MOST, Marked, check, seconds_of
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import Lifetime
+from gateway.prompts.chats.chat_json import Lifetime
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 _RETENTION = {"in_memory": 300.0, "in-memory": 300.0, "24h": 24 * 3600.0}

@@ -18,11 +18,11 @@ import msgspec
 
 from engine.link.messages import Grammar
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import unsupported
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.form_length import check_length
 from gateway.prompts.generation_request import AnswerForm
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.choose import reasoning_format, tool_format
 from gateway.turn_formats.families.schemas import properties_of

@@ -17,11 +17,11 @@ import msgspec
 from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
-from gateway.prompts.messages import Message, Part, ToolCall, ToolResult
-from gateway.prompts.template_variables import Scalar, size_of_variables
-from gateway.prompts.templates.forms import Tool
-from gateway.prompts.tokenizer import TokenIds
-from gateway.prompts.verbatim_turns.splicing import Place
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.messages import Message, Part, ToolCall, ToolResult
+from gateway.prompts.chats.template_variables import Scalar, size_of_variables
+from gateway.prompts.tokens.splicing import Place
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.template_variables import ChatSettings, variables_in
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.chats.template_variables import ChatSettings, variables_in
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class ModelChats(NamedTuple):

@@ -13,10 +13,10 @@ from itertools import product
 import numpy as np
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.messages import Message, Text, stored_message
-from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.chats.messages import Message, Text, stored_message
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.state.records import PrefixSource
 
 # Unlike each other from their first character on, and of all kinds that tokenizers tell apart.

@@ -15,8 +15,8 @@ from gateway.generation.choice import Event
 from gateway.generation.generation import generating
 from gateway.generation.turn_recorder import TurnRecorder
 from gateway.http.request_head import RunningRequest
-from gateway.prompts.admission import Admission
 from gateway.prompts.generation_request import AdmittedRequest, GenerationRequest
+from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.permits import Permit
 from gateway.requests.request_charge import RequestCharge
 from gateway.requests.request_metrics import RequestMetrics

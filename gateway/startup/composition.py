@@ -32,8 +32,8 @@ from gateway.http.app import GatewayApp, build_app
 from gateway.http.cors import Cors, origins_in
 from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
+from gateway.http.protocol.server import Bind
 from gateway.http.request_head import UNKNOWN_ROUTE
-from gateway.http.server import Bind
 from gateway.limits.open_streams import OpenStreams
 from gateway.overview.routes import Watched
 from gateway.page.api_docs import api_docs_router

@@ -19,7 +19,7 @@ import uvloop
 
 from engine.core_dumps import prevent_core_dumps
 from gateway.config import GatewayConfig, cores, default_workers
-from gateway.http.server import all_listen, make_server, reserved, serve
+from gateway.http.protocol.server import all_listen, make_server, reserved, serve
 from gateway.processes.temp_directory import has_room, temp_directory
 from gateway.processes.workers import WorkerConfig, Workers, attached_to_parent
 from gateway.replicas.flushes import FlushReader

@@ -35,8 +35,8 @@ from gateway.overview.routes import Watched
 from gateway.overview.siblings import Siblings
 from gateway.page.sessions import Sessions, secret_of
 from gateway.processes.fair_executor import FairExecutor
-from gateway.prompts.admission import Admission
-from gateway.prompts.text_memory import TextMemory
+from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.tokens.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.replicas.connecting import replica_client

@@ -15,7 +15,7 @@ from gateway.auth.keyring import key_digest
 from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.chats.template_variables import ChatSettings
 from gateway.prompts.model_chats import read_chats
 from gateway.prompts.sampling_defaults import (
     GenerationConfigBroken,
@@ -23,8 +23,8 @@ from gateway.prompts.sampling_defaults import (
     in_words,
     read_sampling_defaults,
 )
-from gateway.prompts.template_variables import ChatSettings
-from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 from gateway.startup.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.state.identity import WrongState
 from gateway.state.private_file import PrivateFileError

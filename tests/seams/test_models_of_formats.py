@@ -11,8 +11,8 @@ import pytest
 from engine.config import EngineConfig
 from engine.startup.loading import open_model
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.gateway.support.tool_models import write_tool_model
 
 SIZES: dict[str, Any] = {

@@ -18,7 +18,7 @@ import tokenizers
 import torch
 from safetensors.torch import save_file
 
-from gateway.prompts.token_bytes import byte_alphabet
+from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.family import Family
 
 _PIECE = 3  # bytes: marks that are text are cut across tokens

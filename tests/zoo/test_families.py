@@ -8,9 +8,9 @@ import pytest
 import tokenizers
 
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.messages import Message, Text
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.zoo.families import FAMILIES, SERVED, TOKENIZERS, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import zoo_gateway

@@ -22,10 +22,10 @@ from gateway.config import Bounds
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.schema import ChatRequest
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.turn_formats.pieces import Piece, TextPiece
 from gateway.turn_formats.reading import TurnReader
 from tests.gateway.turn_formats.turns import calls_of, read

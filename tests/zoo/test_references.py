@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import transformers
 
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.zoo.families import TOKENIZERS
 from tests.zoo.here import here
 from tests.zoo.sources import LLAMA_CPP

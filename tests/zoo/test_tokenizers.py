@@ -12,12 +12,12 @@ from engine.models.token_marks import read_token_marks
 from gateway.config import Bounds
 from gateway.generation.detokenizer import Detokenizer
 from gateway.processes.fair_executor import at_once
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.control_tokens import Rendered
-from gateway.prompts.long_text import LongTexts
-from gateway.prompts.messages import Message, Text
-from gateway.prompts.text_memory import Owner, TextMemory
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.long_text import LongTexts
+from gateway.prompts.tokens.text_memory import Owner, TextMemory
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.gateway.support.manual_clock import ManualClock
 from tests.zoo.families import TOKENIZERS
 from tests.zoo.texts import texts

@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from gateway.prompts.token_bytes import byte_alphabet
+from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.here import here
 from tests.zoo.sources import DEEPSEEK, Package
 

@@ -10,7 +10,7 @@ from cli.errors import BadSetting
 from cli.load.requests.dataset import CountTokens
 from cli.load.sender import LoadTarget
 from cli.operating.admin_client import AdminClient
-from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 
 
 def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from gateway.dialects.anthropic.foreign_blocks import Foreign
 from gateway.dialects.anthropic.hosted_blocks import Hosted
 from gateway.dialects.anthropic.tool_params import Added, Removed
-from gateway.prompts.chat_json import NULL, CacheControl
+from gateway.prompts.chats.chat_json import NULL, CacheControl
 
 
 class _Block(Struct, frozen=True, kw_only=True, tag_field="type"):

@@ -32,7 +32,7 @@ from gateway.dialects.anthropic.blocks import (
 from gateway.dialects.anthropic.replies import CacheMissReason, Diagnostics
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.requests.request_metrics import Usage
 
 

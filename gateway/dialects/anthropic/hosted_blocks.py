@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.prompts.chat_json import CacheControl
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.chats.chat_json import CacheControl
+from gateway.prompts.chats.offered_tools import PassedOver
 
 _NOT_THERE = "the hosted tool's call and what it returned are not both in the turn"
 _NO_FILES = "no file is kept here, so the model is not shown it"

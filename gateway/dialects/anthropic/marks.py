@@ -30,7 +30,7 @@ from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.dialects.cache_control import Marked, check, check_text, seconds_of
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 

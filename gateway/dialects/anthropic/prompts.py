@@ -15,10 +15,10 @@ from gateway.dialects.anthropic.shown_turns import effort_of
 from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import asks_something, refuse_unsupported
+from gateway.prompts.chats.chat_json import asks_something, refuse_unsupported
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt
-from gateway.prompts.messages import Message, Text
-from gateway.prompts.template_variables import Scalar
 
 _THINKS_NOT: dict[str, Scalar] = {"enable_thinking": False}
 _NOTHING = (Text(""),)

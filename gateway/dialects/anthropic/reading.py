@@ -29,9 +29,9 @@ from gateway.dialects.keep_alive import KeepAlive
 from gateway.errors import BadRequest
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.admission import Admission
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.permits import Permit
 

@@ -46,7 +46,7 @@ from gateway.dialects.anthropic.replies import (
 from gateway.dialects.cache_control import AN_HOUR, FIVE_MINUTES
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece

@@ -19,7 +19,7 @@ from gateway.dialects.dialect_request import json_response
 from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.permits import Permit
 
 

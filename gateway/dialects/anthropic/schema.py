@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct, field
 from gateway.dialects.anthropic.blocks import Effort, TextBlock, Turn
 from gateway.dialects.anthropic.tool_params import ToolParam
 from gateway.dialects.explaining import AnswerId, RatoonOptions
-from gateway.prompts.chat_json import CacheControl
+from gateway.prompts.chats.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # of an answer; 0 computes the prompt alone

@@ -24,9 +24,9 @@ from gateway.dialects.anthropic.tool_params import (
     ToolReference,
 )
 from gateway.errors import BadRequest
-from gateway.prompts.chat_tools import NOT_RUN
-from gateway.prompts.offered_tools import PassedOver, added_text
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.chat_tools import NOT_RUN
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.offered_tools import PassedOver, added_text
 from gateway.turn_formats.turn_format import ToolSpec
 
 Change = ToolAdditionBlock | ToolRemovalBlock

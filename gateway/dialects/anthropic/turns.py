@@ -37,8 +37,8 @@ from gateway.dialects.anthropic.hosted_blocks import (
 )
 from gateway.dialects.anthropic.tools import change_text
 from gateway.errors import BadRequest
-from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.chats.offered_tools import PassedOver
 
 _FAILED = "Error: "  # before the result of a call that failed; templates have no field for it
 

@@ -17,9 +17,9 @@ from gateway.dialects.openai.schema import ChatRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.tool_choice import must_call, only
 from gateway.http.body import parse_part
-from gateway.prompts.chat_tools import specs_of
+from gateway.prompts.chats.chat_tools import specs_of
+from gateway.prompts.chats.forms import Tool
 from gateway.prompts.generation_request import AnswerForm
-from gateway.prompts.templates.forms import Tool
 
 
 class _Named(Struct, frozen=True):

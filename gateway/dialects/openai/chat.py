@@ -18,18 +18,18 @@ from gateway.dialects.openai.marks import marks_of_chat
 from gateway.dialects.openai.sampling import generation_request
 from gateway.dialects.openai.schema import ChatRequest, TokenizeRequest
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import (
+from gateway.prompts.chats.chat_json import (
     ChatMessage,
     check_arguments,
     message_of,
     refuse_unsupported,
     unsupported,
 )
-from gateway.prompts.chat_tools import SentTools
-from gateway.prompts.explaining import message_parts, tool_parts
+from gateway.prompts.chats.chat_tools import SentTools
+from gateway.prompts.chats.template_variables import MAX_CHARACTERS, Scalar, size_of_variables
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+from gateway.prompts.pipeline.explaining import message_parts, tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
-from gateway.prompts.template_variables import MAX_CHARACTERS, Scalar, size_of_variables
 
 
 def request_of_chat(

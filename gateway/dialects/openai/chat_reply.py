@@ -36,7 +36,7 @@ from gateway.dialects.openai.replies import (
     UsageReply,
 )
 from gateway.generation.choice import ChoiceEnded, Delta, Event
-from gateway.prompts.offered_tools import FreeInput, free_input
+from gateway.prompts.chats.offered_tools import FreeInput, free_input
 from gateway.requests.request_metrics import Usage
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 

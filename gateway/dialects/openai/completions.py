@@ -28,7 +28,7 @@ from gateway.dialects.openai.schema import CompletionRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.openai_cache import marks_of
 from gateway.generation.choice import Delta, Event
-from gateway.prompts.chat_json import refuse_unsupported, unsupported
+from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import GenerationRequest, Prompt
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.request_metrics import Usage

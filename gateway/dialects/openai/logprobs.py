@@ -14,7 +14,7 @@ from gateway.dialects.openai.replies import (
 )
 from gateway.generation.choice import ScoredPrompt
 from gateway.generation.detokenizer import Detokenizer
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 
 _IMPOSSIBLE = -9999.0  # OpenAI's value for minus infinity, which JSON does not have
 

@@ -22,8 +22,8 @@ from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai.schema import ChatRequest
 from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import ChatMessage, Lifetime, TextPart, message_of
-from gateway.prompts.chat_tools import SentTools
+from gateway.prompts.chats.chat_json import ChatMessage, Lifetime, TextPart, message_of
+from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 

@@ -9,7 +9,7 @@ from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.openai.logprobs import finite, token_name
 from gateway.dialects.openai.replies import PromptLogprob, PromptLogprobs
 from gateway.generation.choice import ScoredPrompt
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 def prompt_logprobs(

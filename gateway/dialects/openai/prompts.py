@@ -21,8 +21,8 @@ from gateway.dialects.openai.schema import TokenId
 from gateway.errors import BadRequest
 from gateway.http.body import Body, Part, count_separators, parse_part
 from gateway.prompts.generation_request import Prompt
-from gateway.prompts.prompt_tokens import too_long
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.pipeline.prompt_tokens import too_long
+from gateway.prompts.tokens.tokenizer import TokenIds
 
 Item = str | int | list[int] | TokenIds
 

@@ -19,8 +19,8 @@ from gateway.dialects.openai.replies import (
 )
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.generation.choice import ChoiceEnded, Event
-from gateway.prompts.offered_tools import PassedOver
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.chats.offered_tools import PassedOver
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 

@@ -57,9 +57,9 @@ from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.admission import Admission
-from gateway.prompts.chat_tools import SentTools
+from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import GenerationRequest, size_of
+from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit
 

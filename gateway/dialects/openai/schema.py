@@ -19,9 +19,9 @@ from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.dialects.openai_shape import ServiceTier
-from gateway.prompts.chat_json import NONE, NULL, SaidMessage
-from gateway.prompts.chat_tools import Tools
-from gateway.prompts.template_variables import Scalar
+from gateway.prompts.chats.chat_json import NONE, NULL, SaidMessage
+from gateway.prompts.chats.chat_tools import Tools
+from gateway.prompts.chats.template_variables import Scalar
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]

@@ -17,11 +17,11 @@ from gateway.dialects.openai.schema import DetokenizeRequest, TokenId, TokenizeR
 from gateway.errors import BadRequest
 from gateway.http.body import Body, Part, parse_part
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.admission import Admission
-from gateway.prompts.chat_tools import SentTools
+from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import Prompt
-from gateway.prompts.prompt_tokens import check_ids
-from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.pipeline.prompt_tokens import check_ids
+from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
 _AT_ONCE = 1 << 12  # tokens whose strings take some milliseconds
 _BYTES_PER_CHARACTER = 4  # of spelled token ids: as much work as a character to be tokenised

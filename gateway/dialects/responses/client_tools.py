@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.dialects.responses.schema import Item, ItemPart
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.forms import Tool
 
 ClientKind = Literal["local_shell", "shell", "apply_patch"]
 _TEXT, _WHOLE = {"type": "string"}, {"type": "integer"}

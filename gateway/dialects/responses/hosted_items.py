@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.dialects.responses.schema import Item
-from gateway.prompts.offered_tools import PassedOver
+from gateway.prompts.chats.offered_tools import PassedOver
 
 NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
 # By type, the beginning of its ids. Of the latter ones nothing could be shown.

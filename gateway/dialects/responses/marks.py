@@ -25,7 +25,7 @@ from gateway.dialects.responses.schema import Item, ItemPart, ResponsesRequest
 from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import Lifetime
+from gateway.prompts.chats.chat_json import Lifetime
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 

@@ -46,7 +46,7 @@ from gateway.dialects.responses.replies import (
     ReasoningText,
 )
 from gateway.dialects.responses.tool_entries import CALL_ITEMS, SEARCH, Called
-from gateway.prompts.offered_tools import FreeInput
+from gateway.prompts.chats.offered_tools import FreeInput
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 

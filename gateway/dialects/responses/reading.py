@@ -35,16 +35,16 @@ from gateway.dialects.responses.tool_entries import Called
 from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
-from gateway.prompts.chat_json import refuse_unsupported, unsupported
-from gateway.prompts.explaining import tool_parts
+from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
+from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import (
     AnswerForm,
     ChatPrompt,
     GenerationRequest,
     TextRules,
 )
+from gateway.prompts.pipeline.explaining import tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
-from gateway.prompts.template_variables import Scalar
 
 # Beyond these an answer would have to have what it has not.
 _INCLUDABLE = {

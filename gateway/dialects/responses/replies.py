@@ -14,7 +14,7 @@ from gateway.dialects.openai_cache import Retention
 from gateway.dialects.openai_shape import CacheWrites
 from gateway.dialects.responses.diagnostics import CacheDiagnostics
 from gateway.dialects.responses.schema import ReasoningOptions, ResponseCacheOptions, TextOptions
-from gateway.prompts.chat_json import Lifetime
+from gateway.prompts.chats.chat_json import Lifetime
 from gateway.views import TokensByTier
 
 

@@ -51,8 +51,8 @@ from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.http.whole_answer import answer_of, gathered, in_pieces
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.admission import Admission
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage
 

@@ -16,7 +16,7 @@ from msgspec import Meta, Raw, Struct, field
 from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.dialects.openai_shape import ServiceTier
-from gateway.prompts.chat_json import CacheBreakpoint, CacheControl
+from gateway.prompts.chats.chat_json import CacheBreakpoint, CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -1,7 +1,7 @@
 """One entry of a list of tools: what the model is shown of it, and how a call of it comes back.
 
     function        as it is
-    custom          as a function that takes text (`gateway/prompts/offered_tools.py`)
+    custom          as a function that takes text (`gateway/prompts/chats/offered_tools.py`)
     namespace       its members
     tool_search     that the client runs: as a function of this name
     local_shell, shell, apply_patch, which the client runs: likewise (`client_tools.py`)
@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from gateway.dialects.responses.client_tools import CLIENT_TOOLS, ClientKind, client_tool
 from gateway.http.body import invalid
-from gateway.prompts.chat_json import CacheControl
-from gateway.prompts.chat_tools import MAX_TOOLS, NOT_RUN
-from gateway.prompts.offered_tools import FreeFormat, PassedOver, free_function
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.chat_json import CacheControl
+from gateway.prompts.chats.chat_tools import MAX_TOOLS, NOT_RUN
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.offered_tools import FreeFormat, PassedOver, free_function
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_OFFERED = 4 * MAX_TOOLS  # members of namespaces counted

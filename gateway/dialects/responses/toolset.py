@@ -25,10 +25,10 @@ from gateway.dialects.responses.items import ADDED_TOOLS, FOUND_TOOLS, Placed
 from gateway.dialects.responses.tool_entries import MAX_OFFERED, Called, Offered, read_entry
 from gateway.errors import BadRequest
 from gateway.http.body import parse_part
-from gateway.prompts.chat_json import CacheControl
-from gateway.prompts.chat_tools import MAX_TOOLS
-from gateway.prompts.offered_tools import PassedOver
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.chat_json import CacheControl
+from gateway.prompts.chats.chat_tools import MAX_TOOLS
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
 Key = tuple[str | None, str]  # a namespace, if any, and a name in it

@@ -31,10 +31,10 @@ from gateway.dialects.responses.schema import Item
 from gateway.dialects.responses.tool_entries import SEARCH
 from gateway.errors import BadRequest
 from gateway.http.body import check_inner
-from gateway.prompts.chat_json import arguments_of
-from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
-from gateway.prompts.offered_tools import added_text, free_arguments
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.chat_json import arguments_of
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.chats.offered_tools import added_text, free_arguments
 
 ToolsInPlace = Mapping[int, Sequence[Tool]]  # by the place of the item that brings them
 

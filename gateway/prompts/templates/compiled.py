@@ -16,7 +16,7 @@ from jinja2.visitor import NodeTransformer
 
 from gateway.prompts.templates.meter import MOST_STEPS, Meter, TooMuchWork
 from gateway.prompts.templates.sandbox import MADE, METER, STEP, WHOLE, Refused, environment
-from gateway.prompts.tokenizer import ModelFileBroken
+from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 
 class TemplateBroken(ModelFileBroken):

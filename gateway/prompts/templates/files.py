@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.prompts.tokenizer import ModelFileBroken
+from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 

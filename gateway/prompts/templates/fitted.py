@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from gateway.errors import BadRequest
-from gateway.prompts.messages import Message
+from gateway.prompts.chats.forms import Tool, given_of
+from gateway.prompts.chats.messages import Message
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted, with_system
-from gateway.prompts.templates.forms import Tool, given_of
 from gateway.prompts.templates.probing import chat_of, find_traits
 from gateway.prompts.templates.shapes import (
     ONE_TOOL,

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.prompts.messages import (
+from gateway.prompts.chats.messages import (
     Message,
     Part,
     Reasoning,
@@ -27,7 +27,7 @@ from gateway.prompts.messages import (
     ToolResult,
     with_short_ids,
 )
-from gateway.prompts.templates.traits import TemplateTraits
+from gateway.prompts.chats.traits import TemplateTraits
 
 _BETWEEN = "\n\n"  # texts of several messages that become one
 

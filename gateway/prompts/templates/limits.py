@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.prompts.template_variables import PRESERVE_THINKING
+from gateway.prompts.chats.template_variables import PRESERVE_THINKING
 from gateway.prompts.templates.fitted import FittedTemplate, Variables
 
 

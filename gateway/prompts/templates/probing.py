@@ -14,10 +14,11 @@ from typing import Any, get_args, get_type_hints
 
 from msgspec.structs import replace
 
-from gateway.prompts.messages import Message, Part, ToolCall, ToolResult
+from gateway.prompts.chats.forms import Tool, given_of
+from gateway.prompts.chats.messages import Message, Part, ToolCall, ToolResult
+from gateway.prompts.chats.traits import ReasoningField, TemplateTraits
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted
-from gateway.prompts.templates.forms import Tool, given_of
 from gateway.prompts.templates.shapes import (
     ONE_TOOL,
     TurnKind,
@@ -26,7 +27,6 @@ from gateway.prompts.templates.shapes import (
     shows_tool,
     thoughts_of,
 )
-from gateway.prompts.templates.traits import ReasoningField, TemplateTraits
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 _NO_LONG_IDS = "with length 9"  # what Mistral's templates say of them

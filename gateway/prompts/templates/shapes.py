@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"zq\d+qz")
 _PART = re.compile(

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.chats.messages import Message, Reasoning
 from gateway.prompts.generation_request import ChatPrompt
-from gateway.prompts.messages import Message, Reasoning
-from gateway.prompts.tokenizer import TokenIds
-from gateway.prompts.verbatim_turns.splicing import (
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.splicing import (
     START,
     Place,
     Splice,
@@ -30,6 +29,7 @@ from gateway.prompts.verbatim_turns.splicing import (
     between,
     end_of,
 )
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn
 
 Render = Callable[[ChatPrompt], Rendered]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.prompts.messages import Message, Reasoning, Text, ToolCall
+from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
 from gateway.turn_formats.pieces import (
     CallArguments,
     CallStarted,

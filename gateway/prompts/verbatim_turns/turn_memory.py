@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.config import Bounds
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.tokens.splicing import Place
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.prompts.verbatim_turns.said import Said
-from gateway.prompts.verbatim_turns.splicing import Place
 from gateway.tenant_memory import TenantMemory
 
 

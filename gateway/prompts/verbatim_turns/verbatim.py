@@ -25,14 +25,11 @@ import numpy as np
 
 from gateway.errors import BadRequest
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chat_tools import specs_of
-from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.chats.chat_tools import specs_of
+from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolResult
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
-from gateway.prompts.messages import Message, Reasoning, Text, ToolResult
-from gateway.prompts.tokenizer import TokenIds, Tokenizer
-from gateway.prompts.verbatim_turns.history import Marks, Render, continued
-from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
-from gateway.prompts.verbatim_turns.splicing import (
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.splicing import (
     ChatHash,
     Splice,
     SplicedChat,
@@ -41,6 +38,9 @@ from gateway.prompts.verbatim_turns.splicing import (
     between,
     end_of,
 )
+from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim_turns.history import Marks, Render, continued
+from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader

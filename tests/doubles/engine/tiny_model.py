@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from gateway.prompts.token_bytes import byte_alphabet
+from gateway.prompts.tokens.token_bytes import byte_alphabet
 
 BOS, EOS, TURN = 256, 257, 258
 TEMPLATE = """\

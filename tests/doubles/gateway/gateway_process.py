@@ -18,7 +18,7 @@ import uvloop
 
 from engine.link.messages import Generate
 from gateway.config import GatewayConfig
-from gateway.http.server import make_server, serve
+from gateway.http.protocol.server import make_server, serve
 from gateway.startup.composition import composed
 from gateway.startup.main import freeze_startup_objects
 from tests.doubles.engine.fake_engine import FakeEngine

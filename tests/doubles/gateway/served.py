@@ -16,7 +16,7 @@ import uvloop
 from engine.link.interface import Engine
 from gateway.config import GatewayConfig
 from gateway.dialects.dialect import Dialect
-from gateway.http.server import Server, make_server
+from gateway.http.protocol.server import Server, make_server
 from gateway.limits.open_streams import OpenStreams
 from gateway.startup.composition import DIALECTS, composed
 from gateway.startup.first_start import METRICS_KEY, FirstStart, ensure_first_start, read_keys

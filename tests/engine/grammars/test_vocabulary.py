@@ -13,7 +13,7 @@ from engine.grammars.prepared import prepared
 from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import read_vocabulary
 from engine.link.messages import Grammar
-from gateway.prompts.token_bytes import byte_alphabet
+from gateway.prompts.tokens.token_bytes import byte_alphabet
 
 TABLE, THINK, MARK, EOS = 256, 257, 258, 259
 

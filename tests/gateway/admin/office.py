@@ -26,9 +26,9 @@ from gateway.overview.history import History
 from gateway.overview.known import Known, ToldWorker
 from gateway.overview.routes import Watched
 from gateway.overview.siblings import Siblings
-from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.prefix_tokens import PrefixTokens
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex

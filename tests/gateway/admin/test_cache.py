@@ -19,8 +19,8 @@ from gateway.admin.cache import cache_router
 from gateway.bounded_engine import BoundedEngine
 from gateway.config import Bounds
 from gateway.errors import Unavailable
+from gateway.prompts.tokens.splicing import START
 from gateway.prompts.verbatim_turns.said import Said
-from gateway.prompts.verbatim_turns.splicing import START
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from gateway.sharing.flushing import Flushing
 from gateway.state.records import Tenant

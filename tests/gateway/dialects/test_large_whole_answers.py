@@ -22,8 +22,8 @@ from gateway.dialects.openai.completions import CompletionReply
 from gateway.dialects.openai.rendering import ReplyFormat
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.processes.fair_executor import INLINE_SIZE, Steps, at_once
-from gateway.prompts.admission import Admission
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage
 

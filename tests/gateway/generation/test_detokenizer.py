@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
 from gateway.generation.detokenizer import Detokenizer
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.doubles.engine.tiny_model import BOS, EOS, byte_tokenizer
 
 BYTES = Tokenizer(byte_tokenizer())

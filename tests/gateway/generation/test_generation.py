@@ -15,7 +15,7 @@ from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.generation.generation import generating
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.turn_format import ToolSpec

@@ -19,9 +19,9 @@ from gateway.limits.limiter import Hold
 from gateway.limits.memory import MemoryLimiter
 from gateway.processes import periodic
 from gateway.processes.periodic import repeated
-from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.prefix_tokens import PrefixTokens
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests import permits
 from gateway.sharing import renewed
 from gateway.sharing.namespaces import Namespaces, PublishedIndex

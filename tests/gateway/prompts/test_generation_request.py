@@ -6,6 +6,7 @@ import pytest
 
 from engine.link.messages import Grammar, SamplingParams
 from gateway.diagnosis.seen import SeenPrompt
+from gateway.prompts.chats.messages import Message, Text, ToolCall, ToolResult
 from gateway.prompts.generation_request import (
     AnswerForm,
     ChatPrompt,
@@ -14,7 +15,6 @@ from gateway.prompts.generation_request import (
     TextRules,
     size_of,
 )
-from gateway.prompts.messages import Message, Text, ToolCall, ToolResult
 from gateway.turn_formats.structural_tag import Regex, StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec
 

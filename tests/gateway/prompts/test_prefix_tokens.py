@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.messages import stored_message
+from gateway.prompts.chats.messages import stored_message
 from gateway.prompts.prefix_tokens import PrefixTokens
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.state.records import PrefixSource
 
 HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken
 
 from engine.models.token_marks import ModelFileBroken, read_token_marks
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.doubles.engine.tiny_model import byte_tokenizer
 
 _TABLE = AddedToken("<table>", special=False, normalized=False)

@@ -19,7 +19,7 @@ from gateway.dialects.finished_choice import FinishedChoice, gather
 from gateway.generation.choice import Event
 from gateway.generation.generation import generating
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.doubles.engine.fake_engine import failing_at, hanging_at
 from tests.doubles.engine.tiny_model import byte_tokenizer
 from tests.engine.rigs.rig import generate

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.caller import Caller
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.sharing.namespaces import Namespaces, PublishedIndex, ScopeMissing
 from gateway.state.records import EVERYONE
 from prefix_cache.namespace import derive_namespace

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from engine.errors import NoRoomToPin
 from engine.link.interface import PinnedPrefix
 from gateway.errors import Unavailable
-from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.prefix_tokens import PrefixTokens
-from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.sharing import published
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.pinning import RETRY_S, Pinning

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.sharing.namespaces import Match, PublishedIndex
 from gateway.state.records import EVERYONE
 

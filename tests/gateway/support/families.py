@@ -20,8 +20,8 @@ from tokenizers import (
 from tokenizers.trainers import BpeTrainer
 
 from engine.models.token_marks import TokenMarks
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.tokenizer import Tokenizer as Ours
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer as Ours
 
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 _HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.prompts.chat_json import arguments_of
+from gateway.prompts.chats.chat_json import arguments_of
 from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
 from gateway.turn_formats.reasoning import THINK

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.seams.support.server import Server, running_server
 
 HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_tools import MAX_TOOLS, SentTools
+from gateway.prompts.chats.chat_tools import MAX_TOOLS, SentTools
 from tests.doubles.engine.fake_engine import FakeEngine, prompt_of
 from tests.doubles.engine.tiny_model import BOS, TURN
 from tests.doubles.gateway.served import MODEL, Served

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.prompts.chat_json import ChatMessage, message_of
-from gateway.prompts.messages import Message
+from gateway.prompts.chats.chat_json import ChatMessage, message_of
+from gateway.prompts.chats.messages import Message
 
 # What clients send, spelled as `sent` has it.
 PLAIN = (

@@ -7,7 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from gateway.prompts.templates.files import template_sources
-from gateway.prompts.tokenizer import ModelFileBroken
+from gateway.prompts.tokens.tokenizer import ModelFileBroken
 from tests.doubles.engine.tiny_model import byte_tokenizer
 
 

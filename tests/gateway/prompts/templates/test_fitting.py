@@ -9,10 +9,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from msgspec.structs import asdict, replace
 
-from gateway.prompts.messages import Message, Text, ToolCall, ToolResult
+from gateway.prompts.chats.messages import Message, Text, ToolCall, ToolResult
+from gateway.prompts.chats.traits import TemplateTraits
 from gateway.prompts.templates.fitting import fitted
 from gateway.prompts.templates.shapes import kinds_of
-from gateway.prompts.templates.traits import TemplateTraits
 from tests.gateway.prompts.templates.chats import (
     CALLING,
     PLAIN,

@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate
-from gateway.prompts.templates.forms import Tool
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.templates.chat_template import ChatTemplate
 from tests.gateway.prompts.templates.chats import (
     CALLING,
     PLAIN,

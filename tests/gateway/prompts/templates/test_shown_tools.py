@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.chats.template_variables import ChatSettings
 from gateway.prompts.model_chats import read_chats
-from gateway.prompts.template_variables import ChatSettings
+from gateway.prompts.templates.chat_template import ChatTemplate
 from tests.doubles.gateway.served import MODEL
 from tests.gateway.prompts.templates.chats import CALLING, PLAIN, TOOLS, WORD, messages, words
 from tests.zoo.families import FAMILIES, family

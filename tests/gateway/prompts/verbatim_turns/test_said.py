@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.prompts.messages import Message, Reasoning, Text, ToolCall
+from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
 from gateway.prompts.verbatim_turns.said import canonical, said_by, said_in
 from gateway.turn_formats.pieces import (
     CallArguments,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from gateway.config import Bounds
+from gateway.prompts.tokens.splicing import START
 from gateway.prompts.verbatim_turns.said import Said
-from gateway.prompts.verbatim_turns.splicing import START
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from tests.gateway.support.manual_clock import ManualClock
 

@@ -11,12 +11,12 @@ import pytest
 from gateway.config import Bounds
 from gateway.errors import BadRequest
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.chats.messages import Message, Reasoning, Text
 from gateway.prompts.generation_request import ChatPrompt
-from gateway.prompts.messages import Message, Reasoning, Text
-from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.splicing import SplicedChat
+from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.prompts.verbatim_turns.history import Render
-from gateway.prompts.verbatim_turns.splicing import SplicedChat
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.turn_formats.pieces import TextPiece

@@ -1,0 +1,210 @@
+"""A chat as JSON, as OpenAI's API has made it common and chat templates take it.
+
+Dialects that speak it and the operator, who publishes messages, read the same Structs. `Raw` fields
+are known but not supported.
+
+Knows: names and types, and what a message becomes (`messages.py`). Does not know: tools
+(`chat_tools.py`), or how a model writes a call (`gateway/turn_formats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct, field
+
+from gateway.errors import BadRequest
+from gateway.http.body import check_inner
+from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.chats.offered_tools import free_arguments
+
+_ASKS_NOTHING = {b"", b"null", b"false", b"[]", b'""', b"0"}
+
+NULL: dict[str, Any] = {"type": "null"}
+NONE: dict[str, Any] = {"anyOf": [NULL, {"type": "array", "maxItems": 0}]}
+
+
+Lifetime = Literal["5m", "30m", "1h", "12h"]  # after each use; OpenAI has 30m and 12h
+
+
+class CacheBreakpoint(Struct, frozen=True):
+    """A mark: all up to its part is to be retained in the cache, for `ttl` or the request's."""
+
+    mode: Literal["explicit"] = "explicit"
+    ttl: Lifetime | None = None
+
+
+class CacheControl(Struct, frozen=True):
+    """Anthropic's mark, which many clients send to any server: all up to its block, for a while."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class TextPart(Struct, frozen=True):
+    """A piece of a message's text."""
+
+    # Not a tag of msgspec's: where there is but one type, it would take a part without any.
+    type: Literal["text"]
+    text: str
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+    cache_control: CacheControl | None = None
+
+
+class SaidFunction(Struct, frozen=True, kw_only=True):
+    """What was called. Some clients send the arguments as an object, not as JSON of one."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    arguments: str | dict[str, Any] | None = None
+
+
+class SaidText(Struct, frozen=True, kw_only=True):
+    """What was called of the tools that take text, and with which."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    input: str
+
+
+class SaidCall(Struct, frozen=True, kw_only=True):
+    """A call that the assistant made: of a function, or of a `custom` tool."""
+
+    function: SaidFunction | None = None
+    custom: SaidText | None = None
+    id: str | None = None
+    type: Literal["function", "custom"] = "function"
+
+
+def _of_type(name: str, *, is_default: bool = False) -> dict[str, Any]:
+    required = [name] if is_default else [name, "type"]
+    return {
+        "required": required,
+        "properties": {"type": {"enum": [name]}, name: {"not": NULL}},
+    }
+
+
+_CALL = {"anyOf": [_of_type("function", is_default=True), _of_type("custom")]}
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """One turn of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None  # vLLM's newer name of it
+    thinking: str | None = None  # gpt-oss's name of it, which its template reads
+    cache_control: CacheControl | None = None  # where a message without parts is marked
+    function_call: Raw = field(default_factory=Raw)
+    audio: Raw = field(default_factory=Raw)
+
+
+# A message without content is one of tool calls.
+_SAID = {
+    "required": ["role"],
+    "anyOf": [
+        {"required": ["content"], "properties": {"content": {"not": NULL}}},
+        {
+            "required": ["tool_calls"],
+            "properties": {
+                "role": {"enum": ["assistant"]},
+                "tool_calls": {"type": "array", "minItems": 1},
+            },
+        },
+    ],
+}
+SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
+
+
+def check_arguments(messages: Sequence[ChatMessage]) -> None:
+    """BadRequest where the calls' arguments, which are JSON in strings, have too many values."""
+    calls = (call.function for message in messages for call in message.tool_calls or ())
+    spelled = [function.arguments for function in calls if function is not None]
+    texts = [one.encode() for one in spelled if isinstance(one, str)]
+    if texts:
+        check_inner(b",".join(texts), "messages")
+
+
+def message_of(message: ChatMessage, place: int) -> Message:
+    """Message number `place`; BadRequest for one that says nothing, or calls what it must not."""
+    where = f"messages[{place}]"
+    calls = _calls_of(message, where)
+    content = message.content
+    if content is None and not calls:
+        raise BadRequest(f"message {place} has no content", param=f"{where}.content")
+    text = content if isinstance(content, str) else "\n".join(part.text for part in content or ())
+    # `developer` is the newer name for the same role; templates know the older one.
+    role = "system" if message.role == "developer" else message.role
+    call_id = message.tool_call_id
+    part = Text(text) if call_id is None else ToolResult(text, call_id)
+    thought = message.reasoning_content or message.reasoning or message.thinking
+    reasoning = [Reasoning(thought)] if thought and role == "assistant" else []
+    return Message(role, (*reasoning, part, *calls), message.name, where)
+
+
+def _calls_of(message: ChatMessage, where: str) -> list[ToolCall]:
+    calls = message.tool_calls or []
+    if calls and message.role != "assistant":
+        raise BadRequest("only the assistant calls tools", param=f"{where}.tool_calls")
+    return [_call_of(call, f"{where}.tool_calls[{number}]") for number, call in enumerate(calls)]
+
+
+def _call_of(call: SaidCall, where: str) -> ToolCall:
+    function, custom = call.function, call.custom
+    if call.type == "custom" and custom is not None:
+        return ToolCall(custom.name, free_arguments(custom.input), call.id)
+    if call.type == "function" and function is not None:
+        arguments = arguments_of(function.arguments, f"{where}.function.arguments")
+        return ToolCall(function.name, arguments, call.id)
+    raise BadRequest(
+        f"the call has no `{call.type}`",
+        code="missing_required_parameter",
+        param=f"{where}.{call.type}",
+    )
+
+
+def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, Any]:
+    """Arguments as an object; none at all are an empty one."""
+    if isinstance(given, dict):
+        return given
+    try:
+        arguments = msgspec.json.decode((given or "").strip() or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        raise BadRequest(
+            "the arguments are not JSON; a call that was cut off (finish_reason `length`) "
+            "cannot be sent back",
+            param=param,
+        ) from None
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, dict):
+        raise BadRequest("the arguments are not JSON of an object", param=param)
+    return arguments
+
+
+def refuse_unsupported(wire: Struct, where: str = "") -> None:
+    """BadRequest that names the first unsupported (`Raw`) field with a value."""
+    for name in _unsupported_fields(type(wire)):
+        if asks_something(getattr(wire, name)):
+            raise unsupported(f"{where}{name}")
+
+
+def asks_something(raw: Raw) -> bool:
+    """Whether a field that is not supported has a value that asks for anything."""
+    return bytes(raw).strip() not in _ASKS_NOTHING
+
+
+def unsupported(param: str, unless: str = "") -> BadRequest:
+    """The error for a field that is known but not supported, `unless` something."""
+    message = f"`{param}` is not supported{unless and f' unless {unless}'}"
+    return BadRequest(message, code="unsupported_parameter", param=param)
+
+
+@cache
+def _unsupported_fields(struct: type[Struct]) -> tuple[str, ...]:
+    return tuple(one.name for one in msgspec.structs.fields(struct) if one.type is Raw)

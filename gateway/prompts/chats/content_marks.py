@@ -1,0 +1,184 @@
+"""Keeps what comes with a request apart from what a chat template writes.
+
+A template renders messages and tools into one text, in which a control token that a user wrote
+looks like one of the template's. So before rendering every such token in the request's strings is
+broken up by a *mark*, a character that none of them contains; what is whole in the rendered text
+is the template's own, and then the marks are removed. Templates may trim, split and join the
+strings as they like: a mark is no space, and lies within the token.
+
+A template may also write the rest of a token around a string, `<` and `>` around a parameter's
+name, say. So strings that lack nothing but brackets are *near* tokens, and can be marked as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import asdict
+
+from gateway.errors import BadRequest
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
+
+_PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last plane
+_PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
+_ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # the same in ASCII JSON
+
+Given = dict[str, Any]  # what a template is given of a request: `messages`, `tools`, variables
+
+
+class ContentMarks:
+    """Marks strings that contain control tokens, or are near one. Immutable; for any thread."""
+
+    def __init__(self, control: ControlTokens) -> None:
+        self._any = control.pattern
+        self._no_markup = pattern_of(control.tokens - control.markup)
+        self._near = _near(control)
+
+    def mark_for(self, given: Given) -> str:
+        """A character to mark with; empty if nothing in `given` is a control token or near one.
+
+        BadRequest where no character is left, which takes a text made for that.
+        """
+        strings = [*_said(given["messages"]), *_strings(_rest(given))]
+        if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
+            return ""
+        return _free(strings)
+
+    def free(self, given: Given) -> str:
+        """A character that nothing in `given` has; BadRequest as above."""
+        return _free([*_said(given["messages"]), *_strings(_rest(given))])
+
+    def marked(self, given: Given, mark: str, *, near: bool) -> Given:
+        """`given` with its control tokens marked; with `near`, also what is near one."""
+        messages = [self._message(message, mark, near=near) for message in given["messages"]]
+        rest = _rest(given).items()
+        return {
+            "messages": messages,
+            **{name: self._everywhere(value, mark, near=near) for name, value in rest},
+        }
+
+    def _message(self, message: Message, mark: str, *, near: bool) -> Message:
+        """Each part marked; the role is one of a few words, and fields are named here."""
+        parts = []
+        for part in message.parts:
+            markup = message.role == "assistant" and isinstance(part, Text)
+            values = asdict(part).values()
+            marked = (self._everywhere(one, mark, near=near, markup=markup) for one in values)
+            parts.append(type(part)(*marked))
+        name = self._everywhere(message.name, mark, near=near)
+        return Message(message.role, tuple(parts), name)
+
+    def _everywhere(self, value: Any, mark: str, *, near: bool, markup: bool = False) -> Any:
+        def again(inner: Any) -> Any:
+            return self._everywhere(inner, mark, near=near)
+
+        if isinstance(value, str):
+            return self._string(value, mark, near=near, markup=markup)
+        if isinstance(value, Mapping):
+            return {again(name): again(inner) for name, inner in value.items()}
+        return [again(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    def _string(self, text: str, mark: str, *, near: bool, markup: bool) -> str:
+        pattern = self._no_markup if markup else self._any
+        while pattern.search(text):  # again, since tokens may overlap
+            text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+        return self._near.marked(text, mark) if near else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Control tokens without the brackets at their beginning, end, or both."""
+
+    heads: tuple[str, ...]
+    tails: tuple[str, ...]
+    wholes: frozenset[str]
+
+    def is_near(self, text: str) -> bool:
+        return bool(
+            text.lstrip().startswith(self.heads)
+            or text.rstrip().endswith(self.tails)
+            or text.strip() in self.wholes
+        )
+
+    def marked(self, text: str, mark: str) -> str:
+        """`text`, in which no end of it can become part of a token."""
+        begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        at = set()
+        if text.strip() in self.wholes or text.startswith(self.heads, begin):
+            at.add(begin + 1)
+        for tail in self.tails:
+            if text.endswith(tail, begin, end):
+                at.add(end - len(tail) + 1)
+        for place in sorted(at, reverse=True):
+            text = text[:place] + mark + text[place:]
+        return text
+
+
+def _near(control: ControlTokens) -> _Near:
+    heads, tails, wholes = set(), set(), set()
+    for token in control.tokens:
+        letters = [place for place, char in enumerate(token) if char.isalnum()]
+        if not letters:
+            continue
+        starts, ends = range(1, letters[0] + 1), range(letters[-1] + 1, len(token))
+        heads |= {token[start:] for start in starts}
+        tails |= {token[:end] for end in ends}
+        wholes |= {token[start:end] for start in starts for end in ends}
+    return _Near(tuple(heads), tuple(tails), frozenset(wholes))
+
+
+def _free(strings: Iterable[str]) -> str:
+    taken = _private_use(strings)
+    free = [mark for mark in _PRIVATE_USE if mark not in taken] if taken else _PRIVATE_USE
+    if not free:
+        raise BadRequest("the request contains all of Unicode's private characters")
+    return secrets.choice(free)
+
+
+def escaped(mark: str) -> str:
+    """How JSON in plain ASCII spells a mark."""
+    return json.dumps(mark)[1:-1]
+
+
+def _private_use(strings: Iterable[str]) -> set[str]:
+    """The private characters in `strings`, plain or as JSON in plain ASCII spells them."""
+    plain, spelled = set[str](), set[str]()
+    for text in strings:
+        for found in _PLAIN.finditer(text):
+            plain.update(found[0])
+        spelled.update(found[0] for found in _ESCAPED.finditer(text))
+    return plain | {json.loads(f'"{one}"') for one in spelled}
+
+
+def _rest(given: Given) -> Given:
+    return {name: value for name, value in given.items() if name != "messages"}
+
+
+def _said(messages: Iterable[Message]) -> Iterator[str]:
+    """All strings of messages but their roles, which are never marked."""
+    for message in messages:
+        if message.name is not None:
+            yield message.name
+        for part in message.parts:
+            if isinstance(part, Text):
+                yield part.text
+            else:
+                yield from _strings(asdict(part))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield name
+            yield from _strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)

@@ -1,0 +1,80 @@
+"""Move what an agent's system prompt says of where it runs: directory, date, state of git.
+
+Agents write it between tags of its own, in the middle of instructions that are the same for
+everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`.
+Templates put tools after the system prompt, so what is told there makes all of them miss.
+
+Knows: how such a text is spelled. Does not know: which tenant wants it elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gateway.prompts.chats.messages import Message, Part, Text
+
+_OPENING = re.compile(
+    r"^<(env|environment|environment_context|cwd|context)(?: [^<>\n]*)?>$", re.MULTILINE
+)
+
+
+def split_environment(system: str) -> tuple[str, str]:
+    """`system` without what stands in such tags, and that, tags included; each with its order."""
+    kept, moved, cursor = list[str](), list[str](), 0
+    unclosed = set[str]()
+    for opening in _OPENING.finditer(system):
+        tag = opening[1]
+        if opening.start() < cursor or tag in unclosed:
+            continue
+        closing = f"\n</{tag}>"
+        end = system.find(closing, opening.end())
+        if end < 0:
+            unclosed.add(tag)
+            continue
+        end += len(closing)
+        kept.append(system[cursor : opening.start()])
+        moved.append(system[opening.start() : end])
+        cursor = end
+    return "".join([*kept, system[cursor:]]), "\n".join(moved)
+
+
+def environment_of(messages: Sequence[Message]) -> str:
+    """What the system says of the environment, if a user's text follows; else nothing."""
+    place = _first_turn(messages)
+    is_text = place < len(messages) and messages[place].role == "user"
+    if not is_text or not any(isinstance(part, Text) for part in messages[place].parts):
+        return ""
+    split = map(_split, messages[:place])
+    return "\n".join(said for _, said in split if said)
+
+
+def environment_last(messages: Sequence[Message], environment: str) -> tuple[Message, ...]:
+    """The same messages, or the first of them; the `environment` begins the first user's turn."""
+    if not environment:
+        return tuple(messages)
+    place = _first_turn(messages)
+    system = [message for message, _ in map(_split, messages[:place])]
+    if place == len(messages):
+        return tuple(system)
+    first = messages[place]
+    turn = Message(first.role, tuple(_begun(one, environment) for one in first.parts), first.name)
+    return (*system, turn, *messages[place + 1 :])
+
+
+def _first_turn(messages: Sequence[Message]) -> int:
+    """The place of the first message that is not the system's."""
+    return next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
+
+
+def _split(message: Message) -> tuple[Message, str]:
+    """A system message without the environment, and what it says of that."""
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    kept, moved = split_environment("".join(texts))
+    if not moved:
+        return message, ""
+    return Message(message.role, (Text(kept),), message.name), moved
+
+
+def _begun(part: Part, moved: str) -> Part:
+    return Text(f"{moved}\n\n{part.text}") if isinstance(part, Text) else part

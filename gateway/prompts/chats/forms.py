@@ -1,0 +1,73 @@
+"""Messages and tools as a template with certain traits takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.prompts.chats.messages import Message, Reasoning, template_form
+from gateway.prompts.chats.traits import TemplateTraits
+
+Tool = dict[str, Any]  # as it was sent
+
+
+def form_of(message: Message, traits: TemplateTraits) -> dict[str, Any]:
+    """`message` as a template with these traits takes it."""
+    form = template_form(message)
+    calls = form.get("tool_calls", ())
+    if traits.arguments == "text":
+        for call in calls:
+            function = call["function"]
+            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+    text = form["content"]
+    if traits.content_parts:
+        form["content"] = [_part(text)]
+    if calls and traits.null_content and not text.strip():
+        form["content"] = None
+    thought = next((part.text for part in message.parts if isinstance(part, Reasoning)), None)
+    if thought is None:
+        return form
+    if traits.reasoning == "part":
+        said = [_part(text)] if text else []
+        return {**form, "content": [{"type": "thinking", "thinking": thought}, *said]}
+    return {**form, traits.reasoning: thought}
+
+
+def _part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool] | None:
+    """The tools, each with what a template with these traits cannot do without."""
+    if not tools:
+        return None if traits.no_tools == "null" else []
+    if traits.completed_tools == "as_sent":
+        return list(tools)
+    return [_completed(tool, with_parameters=traits.completed_tools == "whole") for tool in tools]
+
+
+def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
+    """`tool` with what it lacks, each in its place."""
+    function = tool["function"]
+    empty: dict[str, Any] = {"name": function["name"], "description": ""}
+    if with_parameters:
+        empty["parameters"] = {"type": "object", "properties": {}}
+    given = {name: value for name, value in function.items() if value is not None}
+    return tool if empty.keys() <= given.keys() else {**tool, "function": {**empty, **given}}
+
+
+def given_of(
+    messages: Sequence[Message],
+    tools: Sequence[Tool] | None,
+    traits: TemplateTraits,
+    *,
+    add_generation_prompt: bool,
+) -> dict[str, Any]:
+    """What a template is given of a chat that was fitted to it."""
+    return {
+        "messages": [form_of(message, traits) for message in messages],
+        "tools": tools_of(tools, traits),
+        "documents": None,
+        "add_generation_prompt": add_generation_prompt,
+    }

@@ -1,0 +1,187 @@
+"""Tools that are no functions: those that take free text, and those that nobody here runs.
+
+A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to it as
+a function of one argument, `input`; what the model writes there is what the client gets. A tool
+that the server would have to run is passed over, and the answer says so.
+
+Knows: how such a tool is shown, and how its input is read. Does not know: how a dialect names them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.lark_reader import pattern_of_lark
+from gateway.prompts.chats.forms import Tool
+
+NOT_HELD = "the model is shown the grammar; calls are not held to it"
+_INPUT = "input"
+_STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+_MAX_START = 64  # characters; an object that begins in another way is read when it is whole
+# Of a JSON string, what can be told already: no half of an escape or of a surrogate pair. Models
+# also write escapes that JSON does not have, and halves that stand alone.
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ALONE = r"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
+_HEX = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
+_NO_HEX = r"\\u(?=[0-9a-fA-F]{0,3}[^0-9a-fA-F])"
+_TOLD = re.compile(
+    rf'(?:[^"\\]|\\[^u]|{_HEX}|{_HIGH}{_LOW}|{_HIGH}{_ALONE}|{_LOW}|{_NO_HEX})*', re.DOTALL
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class PassedOver(Struct, frozen=True):
+    """A part of a request that has no effect here, for the answer to say so."""
+
+    param: str
+    type: str
+    reason: str
+
+
+class FreeFormat(Struct, frozen=True, kw_only=True):
+    """The form of a tool's text. A grammar is shown to the model."""
+
+    type: Literal["text", "grammar"]
+    syntax: Literal["lark", "regex"] | None = None
+    definition: str | None = None
+
+    @property
+    def pattern(self) -> str | None:
+        """The pattern to which calls are held, as JSON Schema has it."""
+        return self._pattern()[0]
+
+    def not_held(self, where: str) -> Iterator[PassedOver]:
+        """Say of the tool at `where` that calls are not held to its grammar, if so."""
+        pattern, why = self._pattern()
+        if self.type == "grammar" and pattern is None:
+            yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
+
+    def _pattern(self) -> tuple[str | None, str]:
+        """The pattern, or why there is none.
+
+        The library has no other grammar of a text within a JSON string.
+        """
+        if self.type != "grammar" or not self.definition:
+            return None, ""
+        if self.syntax == "regex":
+            return f"^(?:{self.definition})$", ""
+        try:
+            return pattern_of_lark(self.definition), ""
+        except UnsoundGrammar as error:
+            return None, f": {error}"
+
+
+def free_function(name: str, description: str | None, format_: FreeFormat | None) -> Tool:
+    """A tool that takes text, as a function; a strict one where its text has a pattern."""
+    pattern = None if format_ is None else format_.pattern
+    held = {} if pattern is None else {"pattern": pattern}
+    parameters = {
+        "type": "object",
+        "properties": {_INPUT: {"type": "string", **held}},
+        "required": [_INPUT],
+        "additionalProperties": False,
+    }
+    strict = {"strict": True} if held else {}
+    said = "\n\n".join(text for text in (description, _grammar_text(format_)) if text)
+    described = {"description": said} if said else {}
+    function = {"name": name, **described, "parameters": parameters, **strict}
+    return {"type": "function", "function": function}
+
+
+def free_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call whose input was `text`."""
+    return {_INPUT: text}
+
+
+def added_text(tools: Sequence[Tool]) -> str:
+    """What the model is told of tools that come within a conversation."""
+    if not tools:
+        return "No tool was added."
+    described = [msgspec.json.encode(tool).decode() for tool in tools]
+    return "\n".join(("These tools are available from here on:", *described))
+
+
+def free_input(arguments: str) -> str:
+    """The text in the arguments of a whole call."""
+    reader = FreeInput()
+    return reader.feed(arguments) + reader.end()
+
+
+def _grammar_text(format_: FreeFormat | None) -> str | None:
+    if format_ is None or not format_.definition:
+        return None
+    kind = "regular expression" if format_.syntax == "regex" else "Lark grammar"
+    return f"The input follows this {kind}:\n{format_.definition}"
+
+
+class FreeInput:
+    """Reads the JSON of a free call's arguments as it comes. Work is linear in it."""
+
+    def __init__(self) -> None:
+        self._held = ""  # what was fed and not yet told
+        self._other: list[str] = []  # of an object of another form
+        self._state: Literal["start", "inside", "other", "over"] = "start"
+
+    def feed(self, arguments: str) -> str:
+        """The text that is certain by now."""
+        if self._state == "other":
+            self._other.append(arguments)
+            return ""
+        self._held += arguments
+        if self._state == "start":
+            self._begin()
+        return self._told() if self._state == "inside" else ""
+
+    def end(self) -> str:
+        """The rest, when no more comes: of an object of another form all that it says."""
+        if self._state in ("start", "other"):
+            return _whole("".join((self._held, *self._other)))
+        return ""
+
+    def _begin(self) -> None:
+        found = _STARTS.match(self._held)
+        if found is not None:
+            self._state, self._held = "inside", self._held[found.end() :]
+        elif len(self._held) > _MAX_START:
+            self._state = "other"
+
+    def _told(self) -> str:
+        found = _TOLD.match(self._held)
+        assert found is not None  # it may be empty
+        told, self._held = found.group(), self._held[found.end() :]
+        if self._held.startswith('"'):
+            self._state, self._held = "over", ""
+        return _unescaped(told)
+
+
+def _unescaped(spelled: str) -> str:
+    return _replaced(_ESCAPE.sub(_character, spelled))
+
+
+def _character(escape: re.Match[str]) -> str:
+    code, letter = escape.groups()
+    return chr(int(code, 16)) if code else _ESCAPED.get(letter, escape.group())
+
+
+def _whole(arguments: str) -> str:
+    """The only string in an object, or else the arguments as they are."""
+    try:
+        value = json.loads(arguments, strict=False)
+    except (ValueError, RecursionError):
+        return arguments
+    texts = [*value.values()] if isinstance(value, dict) else [value]
+    only = texts[0] if len(texts) == 1 else None
+    return _replaced(only) if isinstance(only, str) else arguments
+
+
+def _replaced(text: str) -> str:
+    """Halves of surrogate pairs cannot be sent."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,55 @@
+"""What an answer begins with: the assistant's last message, which the model is to continue.
+
+A template writes that message like any other, and may trim it, drop it or end the turn behind it.
+So it is given a mark in the message's place, and the prompt is what it wrote before the mark, and
+then what was sent, to the letter.
+
+Knows: messages, and marks of reasoning. Does not know: how a chat is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.prompts.chats.messages import Message, Reasoning, Text
+from gateway.turn_formats.reasoning import ReasoningFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """What the last message of a chat says, to be continued.
+
+    `thought`: what it thinks, where that is what goes on; the text is empty then.
+    """
+
+    message: Message
+    text: str
+    thought: str
+
+    @classmethod
+    def of(cls, message: Message) -> Prefill:
+        """A message of the assistant without calls."""
+        text = "".join(part.text for part in message.parts if isinstance(part, Text))
+        thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        return cls(message, text, "" if text.strip() else thought)
+
+    def marked(self, mark: str) -> Message:
+        """The message with `mark` in place of what is continued."""
+        others = [part for part in self.message.parts if isinstance(part, Reasoning)]
+        parts = (Reasoning(mark), Text("")) if self.thought else (*others, Text(mark))
+        return replace(self.message, parts=parts)
+
+
+def spelled(text: str, reasoning: ReasoningFormat | None) -> Sequence[str]:
+    """A text that opens the reasoning itself, in pieces: every second one is a mark of reasoning.
+
+    One piece for any other text.
+    """
+    if reasoning is None or not reasoning.begins(text):
+        return (text,)
+    before, opens, rest = text.partition(reasoning.opens)
+    thought, closes, said = rest.partition(reasoning.closes)
+    return (before, opens, thought, closes, said) if closes else (before, opens, thought)

@@ -1,0 +1,82 @@
+"""What a chat template shows of the assistant's turns, by rendering small chats.
+
+So a model's formats are known by what its template writes, however the template spells that.
+
+Knows: templates and chats. Does not know: formats (`gateway/turn_formats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.errors import BadRequest
+from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall, ToolResult
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.turn_formats.choose import ShownTurns
+from gateway.turn_formats.turn_format import ToolSpec
+
+_CITY, _DAYS = "Bodo", 3
+_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "description": "a city"},
+        "days": {"type": "integer", "description": "how many"},
+    },
+    "required": ["city", "days"],
+}
+_TOOL = ToolSpec("look_up_weather", _PARAMETERS)
+_OFFERED = {
+    "type": "function",
+    "function": {
+        "name": _TOOL.name,
+        "description": "looks up the weather",
+        "parameters": _PARAMETERS,
+    },
+}
+_ASKED = Message("user", (Text("How is the weather?"),))
+_CALL = ToolCall(_TOOL.name, {"city": _CITY, "days": _DAYS}, "abcdefgh1")
+_RESULT = Message("tool", (ToolResult("Cold.", "abcdefgh1"),))
+_LONGEST_MARK = 40  # characters
+_THOUGHT = "This needs a call."
+
+
+Render = Callable[..., Rendered]  # as `ChatTemplate.render`
+
+
+def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> ShownTurns:
+    """The turns of small chats, as a template with this source shows them."""
+    return ShownTurns(
+        source=source,
+        tool=_TOOL,
+        call=_turn(render, (_CALL,), _TOOL.name) if shows_calls else None,
+        thinks=_THOUGHT,
+        thought=_turn(render, (Reasoning(_THOUGHT), _CALL), _THOUGHT),
+    )
+
+
+def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> str | None:
+    """What the template writes where it asks the assistant; None if it does not show `said`."""
+    asks = _rendered(render, [_ASKED], asks=True)
+    for after in ([_RESULT], []):
+        text = _rendered(render, [_ASKED, Message("assistant", tuple(parts)), *after], asks=False)
+        turn = text[_common(asks, text) :]
+        if said in turn:
+            return turn
+    return None
+
+
+def _common(one: str, other: str) -> int:
+    """How far two texts are alike, but for a mark that has only begun."""
+    pairs = enumerate(zip(one, other, strict=False))
+    alike = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+    least = max(0, alike - _LONGEST_MARK)
+    begun = max(one.rfind(char, least, alike) for char in "<[")
+    return alike if begun <= max(one.rfind(char, least, alike) for char in ">]") else begun
+
+
+def _rendered(render: Render, messages: Sequence[Message], *, asks: bool) -> str:
+    """The chat's text; empty where the template refuses it."""
+    try:
+        return render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
+    except BadRequest:
+        return ""

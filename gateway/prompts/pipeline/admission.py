@@ -1,0 +1,277 @@
+"""Admission: from a dialect's `GenerationRequest` to the `Generate` messages for the engine.
+
+Later stages do not check again: prompts are rendered, tokenised and within the context, token
+ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
+
+Knows: the engine's limits, and what a request must pass. Does not know: how a prompt becomes tokens
+(`prompt_tokens.py`), which tenants share blocks (`namespaces.py`), wire formats (`dialects/`) or
+what is generated (`generation.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from engine.link.messages import (
+    Grammar,
+    Mark,
+    Welcome,
+    pack_token_ids,
+)
+from gateway.caller import Caller
+from gateway.config import Bounds
+from gateway.diagnosis.misses import LastMisses
+from gateway.diagnosis.seen import SeenPrompts
+from gateway.errors import BadRequest, Unavailable
+from gateway.processes.fair_executor import LARGE, FairExecutor, Steps
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.generation_request import (
+    AdmittedRequest,
+    GenerationRequest,
+    Origin,
+    Prompt,
+    TextRules,
+    size_of,
+)
+from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_request
+from gateway.prompts.pipeline.explaining import Explaining, as_seen
+from gateway.prompts.pipeline.mark_places import placed_marks
+from gateway.prompts.pipeline.prepared import Prepared, generates_of
+from gateway.prompts.pipeline.prompt_tokens import (
+    PromptContext,
+    PromptTokens,
+    Tokenised,
+)
+from gateway.prompts.pipeline.sampling_limits import (
+    check_vocabulary,
+    least_room,
+    param_of,
+)
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.marker_decoder import MarkerDecoder
+from gateway.prompts.tokens.text_memory import TextMemory
+from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
+from gateway.sharing.namespaces import Namespaces
+from gateway.turn_formats.pieces import Piece
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace
+
+T = TypeVar("T")
+
+_LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
+
+
+class Admission:
+    """The one place where a request becomes `Generate` messages."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        namespaces: Namespaces,
+        welcome: Callable[[], Welcome | None],
+        pool: FairExecutor,
+        bounds: Bounds,
+        forms: AnswerForms,
+        turns: VerbatimTurns | None = None,
+        seen: SeenPrompts | None = None,
+        texts: TextMemory | None = None,
+        misses: LastMisses | None = None,
+    ) -> None:
+        """Without `turns` no answer is remembered, without `seen` no prompt, and so on.
+
+        Prompts of tenants that look at their `misses` are compared, too.
+        """
+        self.tokenizer = tokenizer
+        self._turns = turns
+        self._explaining = Explaining(seen, tokenizer, misses)
+        self._prompts = PromptTokens(tokenizer, template, turns, texts)
+        self._forms = forms
+        markers = tokenizer.special_ids(forms.markers)
+        self._decoder = MarkerDecoder(tokenizer, markers) if markers else tokenizer
+        self._namespaces = namespaces
+        self._welcome = welcome
+        self._pool = pool
+        self._bounds = bounds
+
+    async def engine(self) -> Welcome:
+        """What the engine allows; Unavailable if none is connected within a moment.
+
+        Workers connect one after the other: the one that answered /readyz may have an engine a
+        moment before this one.
+        """
+        for _ in range(_LOOKS):
+            welcome = self._welcome()
+            if welcome is not None:
+                return welcome
+            await asyncio.sleep(_LOOK_S)
+        raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
+
+    async def admit(
+        self, wanted: GenerationRequest, caller: Caller, writer: str = ""
+    ) -> AdmittedRequest:
+        """Check, render, tokenise and hash what is `wanted`.
+
+        BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
+        into the cache (`usage.Writer`).
+        """
+        work = self._admitted(wanted, caller, await self.engine(), writer)
+        return await self.off_the_loop(caller, work, wanted.size)
+
+    def _admitted(
+        self, wanted: GenerationRequest, caller: Caller, welcome: Welcome, writer: str
+    ) -> Steps[AdmittedRequest]:
+        check_vocabulary(wanted.sampling, welcome.vocab_size)
+        self._check_salt(wanted.salt)
+        self._forms.check(wanted.form)
+        if wanted.explain is not None and len(wanted.prompts) > 1:
+            raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
+        prepared = yield from self._prepare_all(wanted, caller, welcome)
+        generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
+        computed = 1 if generates[0].use_cache else wanted.choices  # times
+        prompt_tokens = computed * sum(len(prompt.token_ids) for prompt in prepared)
+        tail, prefill = prepared[0].tail, prepared[0].prefill
+        parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
+        is_turn = wanted.has_output and not wanted.text.include_stop
+        origin = prepared[0].origin if is_turn else None
+        return AdmittedRequest(
+            generates,
+            wanted.choices,
+            prompt_tokens,
+            self._with_hidden_stops(wanted.text),
+            parser,
+            origin,
+            self._forms.grammar_param(wanted.form),
+            prepared[0].seen if len(prepared) == 1 else None,
+            prepared[0].comparison,
+            wanted.explain is not None,
+            wanted.max_tokens_may_shrink,
+        )
+
+    def _with_hidden_stops(self, rules: TextRules) -> TextRules:
+        """The same; stop strings that are special tokens are told by these tokens."""
+        if not rules.stops:
+            return rules
+        return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))
+
+    def computed(self, admitted: AdmittedRequest) -> None:
+        """Remember a prompt that the engine has computed, to compare the next ones with it."""
+        self._explaining.remember(admitted)
+
+    def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
+        """Keep an answer that came to its end, for the requests that follow it."""
+        if self._turns is not None:
+            self._turns.remember(origin, pieces, token_ids)
+
+    def decoder(self, admitted: AdmittedRequest) -> Tokenizer | MarkerDecoder:
+        """What makes text of the answer's tokens: a parser must see its markers."""
+        return self.tokenizer if admitted.parser is None else self._decoder
+
+    async def tokenize(
+        self,
+        prompt: Prompt,
+        caller: Caller,
+        show: Callable[[TokenIds], Steps[T]],
+        *,
+        add_special_tokens: bool,
+        salt: str | None = None,
+    ) -> T:
+        """What `show` makes of a prompt's token ids; BadRequest for far more than a context holds.
+
+        By how much a prompt is too long can be seen up to twice the context.
+        """
+        self._check_salt(salt)
+        welcome = await self.engine()
+        context = welcome.max_model_len
+        asked = replace(self._asked(caller, salt, welcome, room=context + 1), most=2 * context)
+
+        def work() -> Steps[T]:
+            special = add_special_tokens
+            sent = canonical_prompt(prompt) if caller.canonical_prompts else prompt
+            found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
+            return (yield from show(found.token_ids))
+
+        return await self.off_the_loop(caller, work(), size_of(prompt))
+
+    async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
+        """What `work` gives, from another thread where it would hold up the event loop."""
+        return await self._pool.run(caller.tenant_id, work, size)
+
+    async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
+        """The same of an answer, which was computed and charged: it is never refused.
+
+        Its steps are short and hold the interpreter. In a thread of low priority, where large work
+        is done, they would keep the event loop from it for as long as the machine is busy.
+        """
+        size = min(size, LARGE)
+        return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)
+
+    def _prepare_all(
+        self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
+    ) -> Steps[list[Prepared]]:
+        asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
+        if caller.canonical_prompts:
+            wanted = canonical_request(wanted)
+        prepared, written = [], dict[tuple[str | None, str], Grammar | None]()
+        for number, prompt in enumerate(wanted.prompts):
+            if number:
+                yield
+            special = isinstance(prompt, str)
+            found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
+            if not len(found.token_ids):
+                raise BadRequest("the prompt is empty", param=param_of(prompt))
+            marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
+            end = (found.tail, found.prefill)
+            if wanted.has_output and end not in written:
+                written[end] = self._forms.grammar(wanted.form, *end)
+            own, grammar = asked.namespace, written.get(end)
+            prepared.append(
+                self._prepared(found, prompt, own, caller, wanted, welcome, marks, grammar)
+            )
+        return prepared
+
+    def _prepared(
+        self,
+        found: Tokenised,
+        prompt: Prompt,
+        own: Namespace,
+        caller: Caller,
+        wanted: GenerationRequest,
+        welcome: Welcome,
+        marks: tuple[Mark, ...],
+        grammar: Grammar | None,
+    ) -> Prepared:
+        token_ids, size = found.token_ids, welcome.block_size
+        path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
+        keys = block_keys(path, token_ids, size)
+        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
+        compared = self._explaining.compared(wanted, prompt, seen, caller, size)
+        return Prepared(
+            token_ids,
+            path,
+            keys,
+            grammar,
+            found.tail,
+            found.prefill,
+            found.origin,
+            seen,
+            compared,
+            marks,
+        )
+
+    def _asked(
+        self, caller: Caller, salt: str | None, welcome: Welcome, room: int
+    ) -> PromptContext:
+        namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
+        return PromptContext.of(welcome, caller.tenant_id, namespace, room)
+
+    def _check_salt(self, salt: str | None) -> None:
+        if salt is not None and len(salt) > self._bounds.max_salt_chars:
+            raise BadRequest(
+                f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
+                param="cache_salt",
+            )

@@ -1,0 +1,116 @@
+"""Prompts in a form that varies less, for tenants that want it: `Tenant.canonical_prompts`.
+
+Three things are changed, and nothing that the model is meant to see is lost:
+
+- Claude Code's billing header, `x-anthropic-billing-header: ...`, goes where it is the first line
+  of a system text;
+- the keys of the JSON objects that define a tool have one order, whatever order they were sent in;
+- what an agent says in its system prompt of where it runs begins the first user's turn
+  (`environment.py`).
+
+The order stays where it may say something: of tools, of every list, and of the arguments that a
+tool takes (`properties` and other maps by name). Values that are examples or allowed ones stay
+whole.
+
+Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from gateway.diagnosis.volatile import without_billing_header
+from gateway.prompts.chats.environment import environment_last, environment_of, split_environment
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
+
+# As tools and schemas are mostly written, and so as models have mostly seen them.
+_FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
+_BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_WHOLE = {"enum", "const", "default", "examples", "example"}
+_RANK = {key: place for place, key in enumerate(_FIRST)}
+
+
+def canonical_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """`tool` with its keys in one order: those that most tools have, then the others by name."""
+    return {key: _value(key, tool[key]) for key in sorted(tool, key=_rank)}
+
+
+def _rank(key: str) -> tuple[int, str]:
+    return _RANK.get(key, len(_RANK)), key
+
+
+def _value(key: str, value: Any) -> Any:
+    if key in _WHOLE:
+        return value
+    if isinstance(value, dict):
+        if key in _BY_NAME:
+            return {name: _value("", one) for name, one in value.items()}
+        return canonical_tool(value)
+    if isinstance(value, list):
+        return [_value("", one) for one in value]
+    return value
+
+
+def canonical_prompt(prompt: Prompt) -> Prompt:
+    """`prompt` in this form; only chats have one."""
+    if not isinstance(prompt, ChatPrompt):
+        return prompt
+    return _canonical_chat(prompt, environment_of(prompt.messages))
+
+
+def _canonical_chat(prompt: ChatPrompt, environment: str) -> ChatPrompt:
+    tools = None if prompt.tools is None else [canonical_tool(tool) for tool in prompt.tools]
+    messages = environment_last([*map(_canonical_message, prompt.messages)], environment)
+    return replace(prompt, messages=messages, tools=tools)
+
+
+def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
+    """`wanted` with all its prompts in this form, what explains them, and what is marked."""
+    explain, environment = wanted.explain, ""
+    for prompt in wanted.prompts:
+        if isinstance(prompt, ChatPrompt):  # a request has one chat, or texts
+            environment = environment_of(prompt.messages)
+    if explain is not None and explain.parts is not None:
+        parts = (
+            part._replace(text=_canonical_system(part.text, environment))
+            if part.kind == "system"
+            else part
+            for part in explain.parts
+        )
+        explain = replace(explain, parts=tuple(parts))
+    return replace(
+        wanted,
+        prompts=tuple(map(canonical_prompt, wanted.prompts)),
+        marks=tuple(_canonical_mark(mark, environment) for mark in wanted.marks),
+        explain=explain,
+    )
+
+
+def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
+    """What is marked is found in the prompt where both are rendered alike.
+
+    `environment` is the prompt's: a mark may cover the system alone, which it is moved out of.
+    """
+    if mark.chat is None:
+        return mark
+    return replace(mark, chat=_canonical_chat(mark.chat, environment))
+
+
+def _canonical_system(text: str, environment: str) -> str:
+    plain = without_billing_header(text)
+    return split_environment(plain)[0] if environment else plain
+
+
+def _canonical_message(message: Message) -> Message:
+    if message.role != "system":
+        return message
+    parts = tuple(
+        Text(without_billing_header(part.text)) if isinstance(part, Text) else part
+        for part in message.parts
+    )
+    return msgspec.structs.replace(message, parts=parts)

@@ -1,0 +1,61 @@
+"""Where in a prompt's tokens its marks are: what of it is to be retained in the cache.
+
+A mark stands in a chat, behind a block of it; which tokens come before it only the template knows.
+So the chat that ends with the marked block is rendered as well, once for each mark. The mark is
+where its tokens and the prompt's part: what is rendered alike is what the cache can find again.
+Some templates refuse a chat that ends there; then it is followed by a turn of the user.
+
+Knows: prompts and their tokens. Does not know: how a dialect writes a mark, or blocks of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.link.messages import Mark
+from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.generation_request import CacheMark, ChatPrompt
+from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.tokens.tokenizer import TokenIds
+
+_NEXT = Message("user", (Text("."),))
+
+
+def placed_marks(
+    marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
+) -> Steps[tuple[Mark, ...]]:
+    """The marks of the prompt with these tokens, in order; none stands before the one before it."""
+    placed, reached = [], 0
+    for mark in marks:
+        end = len(token_ids)
+        if mark.chat is not None:
+            yield
+            alike = yield from _common(mark.chat, token_ids, prompts, asked)
+            end = max(alike, reached)
+        reached = end
+        placed.append(Mark(end, mark.seconds))
+    return tuple(placed)
+
+
+def _common(
+    chat: ChatPrompt, token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
+) -> Steps[int]:
+    ends = replace(chat, add_generation_prompt=False, continue_final_message=False)
+    for tried in (ends, replace(ends, messages=(*ends.messages, _NEXT))):
+        try:
+            found = yield from prompts.tokenised(tried, asked, add_special_tokens=False)
+        except BadRequest:
+            continue
+        return _common_prefix(found.token_ids, token_ids)
+    return 0
+
+
+def _common_prefix(one: TokenIds, other: TokenIds) -> int:
+    length = min(len(one), len(other))
+    differs = np.flatnonzero(one[:length] != other[:length])
+    return int(differs[0]) if len(differs) else length

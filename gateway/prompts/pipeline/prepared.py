@@ -1,0 +1,95 @@
+"""Prompts that are prepared, and the `Generate` messages of a request's choices.
+
+Knows: what the engine is sent of each choice. Does not know: how a prompt is prepared
+(`admission.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.link.messages import Generate, Grammar, Mark, Priority
+from gateway.caller import Caller
+from gateway.diagnosis.comparison import Comparison
+from gateway.diagnosis.seen import SeenPrompt
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import GenerationRequest, Origin
+from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
+from gateway.prompts.tokens.tokenizer import TokenIds
+from prefix_cache.namespace import NamespacePath
+
+# Candidates of all tokens of a request's prompts, and two more of each: they come in one message.
+_MAX_SCORED = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One prompt of a request, with all that is known of it before the engine has it."""
+
+    token_ids: TokenIds
+    path: NamespacePath
+    keys: bytes
+    grammar: Grammar | None
+    tail: str | None  # as in `Tokenised`
+    prefill: str
+    origin: Origin | None
+    seen: SeenPrompt
+    comparison: Comparison | None
+    marks: tuple[Mark, ...]
+
+
+def generates_of(
+    wanted: GenerationRequest,
+    prepared: Sequence[Prepared],
+    caller: Caller,
+    max_model_len: int,
+    writer: str,
+) -> tuple[Generate, ...]:
+    """One for each choice of each prompt, in this order."""
+    _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
+    generates: list[Generate] = []
+    for prompt in prepared:
+        sampling = within_context(wanted, len(prompt.token_ids), max_model_len)
+        if prompt.grammar is not None:
+            sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
+        for choice in range(wanted.choices):
+            generates.append(
+                Generate(
+                    request_id=f"{wanted.request_id}-{len(generates)}",
+                    token_ids=prompt.seen.packed,
+                    namespaces=prompt.path.spans,
+                    block_keys=prompt.keys,
+                    flow=caller.tenant_id,
+                    weight=caller.weight,
+                    priority=_lower(caller.priority, wanted.priority),
+                    sampling=of_choice(sampling, choice),
+                    use_cache=sampling.prompt_logprobs is None,
+                    loads=wanted.loads,
+                    cache_quota=caller.cache.shares,
+                    writer=writer,
+                    marks=prompt.marks,
+                )
+            )
+    return tuple(generates)
+
+
+def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
+    """BadRequest for more log-probabilities of prompts than may come at once."""
+    likeliest = wanted.sampling.prompt_logprobs
+    if likeliest is None:
+        return
+    most = _MAX_SCORED // (likeliest + 2)
+    if prompt_tokens * wanted.choices > most:
+        raise BadRequest(
+            f"the prompts of all choices have {prompt_tokens * wanted.choices} tokens; with "
+            f"{likeliest} log-probabilities of each there may be {most}",
+            code="too_many_logprobs",
+            param="prompt_logprobs",
+        )
+
+
+def _lower(one: Priority, other: Priority) -> Priority:
+    return "batch" if "batch" in (one, other) else "interactive"

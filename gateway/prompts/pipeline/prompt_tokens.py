@@ -1,0 +1,262 @@
+"""A prompt's token ids: of a text, of a chat as its template renders it, or as they were given.
+
+The one place where that is decided, whoever asks: a request that runs, or one that only counts. In
+a chat the turns that the model generated are their own tokens, where that may be (`verbatim.py`).
+
+Knows: tokenizer, chat template, context and vocabulary. Does not know: which tenants share blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.link.messages import Welcome
+from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.chats.template_variables import PRESERVE_THINKING, Scalar
+from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.long_text import CHUNK, LongTexts
+from gateway.prompts.tokens.splicing import SplicedChat
+from gateway.prompts.tokens.text_memory import Owner, TextMemory
+from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
+from prefix_cache.namespace import Namespace
+
+# Of a rendered chat: what may open the answer's reasoning.
+_TAIL = 4  # pieces
+_TAIL_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PromptContext:
+    """For whom, and for what context, a prompt is tokenised."""
+
+    tenant_id: str
+    namespace: Namespace  # of what it does not share with everyone
+    most: int  # tokens of a prompt
+    room: int  # tokens up to `most` that must be left where turns are put back
+    vocab_size: int
+    ends: tuple[int, ...]  # tokens at which the model stops
+
+    @classmethod
+    def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> PromptContext:
+        """For the whole context of an engine."""
+        most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
+        return cls(tenant_id, namespace, most, room, vocab, tuple(ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenised:
+    """A prompt's token ids."""
+
+    token_ids: TokenIds
+    # The end of a rendered chat without what was sent to be continued; None for other prompts.
+    tail: str | None = None
+    prefill: str = ""  # what was sent to be continued
+    origin: Origin | None = None  # of the answer, if it is to be remembered
+
+
+class PromptTokens:
+    """Makes token ids of prompts. For any thread."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        turns: VerbatimTurns | None,
+        texts: TextMemory | None = None,
+    ) -> None:
+        """Without `turns` every chat is as its template renders it.
+
+        Without `texts` every text is tokenised whole.
+        """
+        self._texts = LongTexts(tokenizer, texts)
+        self._longest_token = tokenizer.longest_token
+        self._template = template
+        self._turns = turns
+
+    def tokenised(
+        self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool
+    ) -> Steps[Tokenised]:
+        """BadRequest for a prompt that is too long, or cannot be rendered."""
+        special = add_special_tokens
+        if isinstance(prompt, np.ndarray):
+            return Tokenised(_checked(prompt, asked))
+        if isinstance(prompt, str):
+            ids = yield from self._encoded(prompt, asked, "prompt", add_special_tokens=special)
+            return Tokenised(ids)
+        self._check(prompt)
+        turns = self._turns
+        keys = None if turns is None else turns.keys(prompt, asked.tenant_id, asked.namespace)
+        if turns is not None and keys is not None:
+            chat = self._spliced(turns, prompt, keys, asked)
+            found = yield from self._with_turns(chat, asked, add_special_tokens=special)
+            if found is not None:
+                return self._of_chat(prompt, keys, found)
+        chat = SplicedChat(self._render(prompt))
+        ids = yield from self._joined(chat, asked, add_special_tokens=special)
+        return self._of_chat(prompt, keys, (chat, ids))
+
+    def _spliced(
+        self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
+    ) -> SplicedChat:
+        """The chat with the turns in it that may be put back."""
+        chat = None
+        if self._keeps_thoughts(prompt):
+            chat = turns.continued(prompt, keys, self._render, asked.ends)
+        return chat or turns.spliced(prompt, keys, self._render, asked.ends)
+
+    def _keeps_thoughts(self, chat: ChatPrompt) -> bool:
+        """Whether thoughts are to be kept, and the template does not do that itself."""
+        variables = {**self._chats.variables, **self._variables(chat)}
+        wants = variables.get(PRESERVE_THINKING) is True
+        return wants and not self._chats.keeps_thoughts(variables)
+
+    def _with_turns(
+        self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
+    ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
+        """None where it has turns put back that make it too long."""
+        special = add_special_tokens
+        try:
+            ids = yield from self._joined(chat, asked, add_special_tokens=special)
+        except BadRequest:
+            if not chat.splices:
+                raise
+            return None
+        has_room = len(ids) + asked.room <= asked.most
+        return (chat, ids) if has_room or not chat.splices else None
+
+    def _of_chat(
+        self, prompt: ChatPrompt, keys: ChatKeys | None, found: tuple[SplicedChat, TokenIds]
+    ) -> Tokenised:
+        chat, ids = found
+        prefill = chat.rendered.prefill
+        tail = _tail_of(chat.rendered)
+        if self._turns is None or keys is None:
+            return Tokenised(ids, tail, prefill)
+        keeps = self._keeps_thoughts(prompt)
+        origin = self._turns.origin(prompt, keys, chat, ids, keeps_thoughts=keeps)
+        return Tokenised(ids, tail, prefill, origin)
+
+    def _joined(
+        self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
+    ) -> Steps[TokenIds]:
+        """The tokens of all parts of a chat."""
+        special, found, size = add_special_tokens, list[TokenIds](), 0
+        for place, part in enumerate(chat.parts()):
+            if isinstance(part, Rendered):
+                goes_on = place < 2 * len(chat.splices)
+                part = yield from self._encoded(
+                    part, asked, "messages", add_special_tokens=special, goes_on=goes_on
+                )
+                special = False
+            found.append(part)
+            size += len(part)
+            if size > asked.most:
+                raise too_long(None, asked.most, "messages")
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _encoded(
+        self,
+        text: Rendered | str,
+        asked: PromptContext,
+        param: str,
+        *,
+        add_special_tokens: bool,
+        goes_on: bool = False,
+    ) -> Steps[TokenIds]:
+        most, special = asked.most, add_special_tokens
+        if _has_more_bytes(text, most * self._longest_token):
+            # Certainly over the context, so not worth the minutes that tokenising could take.
+            raise too_long(None, most, param)
+        if len(text) > CHUNK:
+            yield
+        token_ids = yield from self._texts.encode(
+            text,
+            add_special_tokens=special,
+            most=most,
+            owner=Owner(asked.tenant_id, asked.namespace),
+            goes_on=goes_on,
+        )
+        if token_ids is None:
+            raise too_long(None, most, param)
+        return token_ids
+
+    def _check(self, chat: ChatPrompt) -> None:
+        """BadRequest for a chat of which the template would not show all."""
+        self._chats.check(
+            chat.messages,
+            add_generation_prompt=chat.add_generation_prompt,
+            variables=self._variables(chat),
+            tools=chat.tools,
+        )
+
+    def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
+        """A chat's own variables, and those of its dialect that the operator does not set."""
+        set_by_operator = self._chats.variables
+        implied = chat.implied.items()
+        others = {name: value for name, value in implied if name not in set_by_operator}
+        return {**others, **(chat.variables or {})}
+
+    @property
+    def _chats(self) -> ChatTemplate:
+        if self._template is None:
+            raise BadRequest(
+                "the model has no chat template; use /v1/completions", param="messages"
+            )
+        return self._template
+
+    def _render(self, chat: ChatPrompt) -> Rendered:
+        return self._chats.render(
+            chat.messages,
+            add_generation_prompt=chat.add_generation_prompt,
+            continue_final_message=chat.continue_final_message,
+            variables=self._variables(chat),
+            tools=chat.tools,
+        )
+
+
+def _tail_of(rendered: Rendered) -> str:
+    """The end of a rendered chat, but for what was sent to be continued."""
+    if not rendered.prefill:
+        return "".join(rendered.pieces[-_TAIL:])
+    return rendered.text.removesuffix(rendered.prefill)[-_TAIL_CHARS:]
+
+
+def _checked(token_ids: TokenIds, asked: PromptContext) -> TokenIds:
+    if len(token_ids) >= asked.most:
+        raise too_long(len(token_ids) + 1, asked.most, "prompt")
+    check_ids(token_ids, asked.vocab_size, "prompt")
+    return token_ids
+
+
+def _has_more_bytes(text: str | Rendered, most: int) -> bool:
+    """Whether `text` has more than `most` bytes of UTF-8, of which a character has up to four."""
+    if len(text) > most or 4 * len(text) <= most:
+        return len(text) > most
+    return len((text if isinstance(text, str) else text.text).encode()) > most
+
+
+def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
+    """BadRequest unless all of them are in the vocabulary."""
+    if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
+        raise not_in_vocabulary(vocab_size, param)
+
+
+def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
+    """The error for a token id that the model does not have."""
+    return BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
+
+
+def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+    """The error for a request of this many tokens, if known, in this context."""
+    wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
+    return BadRequest(
+        f"the model's context is {max_model_len} tokens, the request needs {wanted}",
+        code="context_length_exceeded",
+        param=param,
+    )

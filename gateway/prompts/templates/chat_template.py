@@ -1,0 +1,225 @@
+"""Renders a chat into the prompt's text with the chat template of the model directory.
+
+Clients only supply values for a template, and the control tokens in these are text: what the
+template wrote itself is told apart (`content_marks.py`). How the template takes messages was found
+out before (`templates/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gateway.errors import BadRequest
+from gateway.prompts.chats.content_marks import ContentMarks, Given, escaped
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.chats.prefill import Prefill, spelled
+from gateway.prompts.chats.shown_turns import shown_turns
+from gateway.prompts.chats.template_variables import Scalar
+from gateway.prompts.templates.compiled import CannotRender
+from gateway.prompts.templates.files import DEFAULT, TOOL_USE, special_tokens, template_sources
+from gateway.prompts.templates.fitted import FittedTemplate
+from gateway.prompts.templates.limits import Limit, limits_of
+from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
+from gateway.turn_formats.choose import reasoning_format
+from gateway.turn_formats.turn_format import ToolsText
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    messages: Sequence[Message]
+    tools: Sequence[Tool] | None
+    variables: Mapping[str, Scalar]
+    asks: bool  # the prompt of an answer follows
+
+    @property
+    def given(self) -> Given:
+        """What comes with the request."""
+        return {"variables": self.variables, "messages": self.messages, "tools": self.tools}
+
+
+class ChatTemplate:
+    """A model's chat template, and the special tokens it may name.
+
+    Some models have another template for chats with tools, `tool_use`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        tokens: Mapping[str, str],
+        tool_use: str | None = None,
+        control: ControlTokens | None = None,
+        variables: Mapping[str, Scalar] | None = None,
+    ) -> None:
+        """`tokens`: special tokens by name. `control`: those that only the template may write.
+
+        `variables`: those of every chat that does not set them.
+        """
+        self.variables = variables or {}
+        self._control = control or ControlTokens()
+        self._marks = ContentMarks(self._control)
+        self._plain = FittedTemplate(source, tokens)
+        self._tool_use = self._plain if tool_use is None else FittedTemplate(tool_use, tokens)
+        self.source = self._tool_use.source  # of chats with tools
+        shows_calls = self._tool_use.traits.calls != "text"
+        self.shown = shown_turns(self.source, self.render, shows_calls=shows_calls)
+        self.reasoning = reasoning_format(self.shown)
+
+    @classmethod
+    def load(
+        cls,
+        model_dir: Path,
+        control: ControlTokens,
+        variables: Mapping[str, Scalar] | None = None,
+        own: Path | None = None,
+    ) -> ChatTemplate | None:
+        """The template of a model directory, or the operator's `own`; None if it has none.
+
+        Raises ModelFileBroken.
+        """
+        sources = template_sources(model_dir, own)
+        if DEFAULT not in sources:
+            return None
+        tokens = special_tokens(model_dir)
+        return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
+
+    def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
+        """The same, which tells of tools by `tools_text` where the template shows none."""
+        told = copy(self)
+        told._tool_use = self._tool_use.telling(tools_text)
+        if self._plain is self._tool_use:
+            told._plain = told._tool_use
+        return told
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the model sees the tools of a chat."""
+        return self._tool_use.shows_tools
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Scalar] | None = None,
+        tools: Sequence[Tool] | None = None,
+    ) -> Rendered:
+        """The chat as text and control tokens; BadRequest if the template refuses these messages.
+
+        With `continue_final_message` the text ends with what the last message says, so that the
+        model continues it. `variables` cannot replace what every template is given.
+        Whether and where the model sees `tools` is the template's decision.
+        """
+        asked = {**self.variables, **(variables or {})}
+        chat = _Chat(messages, tools or None, asked, asks=add_generation_prompt)
+        return self._continued(chat) if continue_final_message else self._rendered(chat)
+
+    def check(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool,
+        variables: Mapping[str, Scalar] | None = None,
+        tools: Sequence[Tool] | None = None,
+    ) -> None:
+        """BadRequest that names the first message that would not be shown, or not in its place."""
+        asked = {**self.variables, **(variables or {})}
+        self._of(tools).check(messages, asked, has_tools=bool(tools), asks=add_generation_prompt)
+
+    def keeps_thoughts(self, variables: Mapping[str, Scalar]) -> bool:
+        """Whether all thoughts that are sent back are shown, where chats have these variables."""
+        return self._tool_use.keeps_thoughts(variables)
+
+    def limits(self) -> dict[str, list[Limit]]:
+        """By the name of each template that is used, all that it cannot do."""
+        used = {DEFAULT: self._plain}
+        if self._tool_use is not self._plain:
+            used[TOOL_USE] = self._tool_use
+        return {name: limits_of(template, self.variables) for name, template in used.items()}
+
+    def _of(self, tools: Sequence[Tool] | None) -> FittedTemplate:
+        return self._tool_use if tools else self._plain
+
+    def _rendered(self, chat: _Chat) -> Rendered:
+        text, mark = self._text(chat)
+        return self._control.split(text, mark)
+
+    def _continued(self, chat: _Chat) -> Rendered:
+        """The chat up to what its last message says, and that to the letter."""
+        prefill = Prefill.of(chat.messages[-1])
+        pieces = spelled(prefill.text or prefill.thought, self.reasoning)
+        begun = self._begun(chat, prefill, opens=len(pieces) > 1)
+        for number, piece in enumerate(pieces):
+            more = self._control.split(piece) if number % 2 else self._said(piece)
+            begun = begun.followed(more)
+        return Rendered(begun.pieces, prefill.text or prefill.thought)
+
+    def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
+        """What comes before a prefill, which `opens` its reasoning itself or does not."""
+        asked = replace(chat, messages=chat.messages[:-1], asks=True)
+        if opens and self.reasoning is not None:
+            text, mark = self._text(asked)
+            return self._control.split(self.reasoning.unopened(text), mark)
+        end = self._marks.free(chat.given)
+        messages = [*asked.messages, prefill.marked(end)]
+        text, mark = self._text(replace(chat, messages=messages))
+        if text.count(end) == 1:
+            return self._control.split(text[: text.index(end)], mark)
+        if prefill.thought and self.reasoning is not None:
+            text, mark = self._text(asked)
+            return self._control.split(self.reasoning.opened(text), mark)
+        raise BadRequest(
+            "the model's chat template would not show the message that is to be continued",
+            param=prefill.message.param,
+        )
+
+    def _said(self, text: str) -> Rendered:
+        """A text of the assistant, in which only markup is a control token."""
+        given: Given = {"messages": [Message("assistant", (Text(text),))]}
+        mark = self._marks.mark_for(given)
+        if not mark:
+            return Rendered((text,))
+        [message] = self._marks.marked(given, mark, near=False)["messages"]
+        return self._control.split(message.parts[0].text, mark)
+
+    def _text(self, chat: _Chat) -> tuple[str, str]:
+        """The chat's text, and the mark in all of it that only looks like a control token.
+
+        The mark is empty where there is no such thing.
+        """
+        template = self._of(chat.tools)
+        fitted = replace(chat, messages=template.fitted(chat.messages))
+
+        def text_of(given: Given) -> str:
+            return template.render(**given, asks=chat.asks)
+
+        try:
+            mark = self._marks.mark_for(fitted.given)
+            if not mark:
+                return text_of(fitted.given), mark
+            return self._marked_text(fitted.given, mark, text_of), mark
+        except CannotRender as refused:
+            raise template.refusal(refused, **chat.given, asks=chat.asks) from None
+
+    def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
+        """With marks in all that only looks like a control token, or could become part of one.
+
+        A template may compare a short string that is near a token, such as a mode named `think`;
+        then that is left as it is.
+        """
+
+        def rendered(*, near: bool) -> str:
+            text = text_of(self._marks.marked(given, mark, near=near))
+            return text.replace(escaped(mark), mark)
+
+        text = rendered(near=False)
+        try:
+            strict = rendered(near=True)
+        except CannotRender:
+            return text
+        return strict if strict.replace(mark, "") == text.replace(mark, "") else text

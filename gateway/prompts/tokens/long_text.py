@@ -1,0 +1,214 @@
+"""Long texts to tokens, chunk by chunk: the same ids as of the whole text, in little memory.
+
+The library makes some 200 bytes for every byte of a text before it gives its ids, and does not
+stop in between. A text that is cut where the tokenizer would cut it anyhow gives the same tokens:
+byte-level tokenizers first split a text with a regular expression, and no token crosses the split.
+All expressions in `_KNOWN` split between a letter or a digit and white space or punctuation (but
+not the apostrophe), whatever comes before and after; none looks back, or beyond a letter. NFC
+leaves such a place as it is. So a text may be cut there, unless the place is within a special
+token, and a rendered chat between its pieces as well. Texts of other tokenizers (SentencePiece:
+Llama 2, Mistral 7B) are not cut.
+
+Where a text is cut depends on nothing after that place. So the chunks with which two texts of a
+tenant begin are the same, and with a memory only those that it does not have are tokenised. The
+end of a text is no chunk of the longer text that comes next: it is tokenised each time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.text_memory import KnownText, Owner, TextMemory, key_of
+from gateway.prompts.tokens.tokenizer import Pipeline, TokenIds, Tokenizer
+
+CHUNK = 1 << 14  # characters: some milliseconds
+KNOWN_CHUNK = 1 << 9  # likewise, where chunks are remembered: half of one is made anew each time
+_FOUND = 16  # characters that are found again cost as much as one that is tokenised
+LONGEST_RUN = 1 << 18  # characters without a place to cut
+
+_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_REST_AND_SLASHES = _REST.replace(r"+[\r\n]*", r"+[\r\n/]*")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SHORT_FORMS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+
+def _by_case(short_forms: str, digits: str) -> str:
+    """Words of lower case end where one of upper case begins."""
+    before = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{before}{_UPPER}*{_LOWER}+{short_forms}|{before}{_UPPER}+{_LOWER}*{short_forms}"
+    return rf"{words}|\p{{N}}{digits}{_REST_AND_SLASHES}"
+
+
+_KNOWN = {
+    # Llama 3, Qwen 2 and 3
+    *(rf"{_SHORT_FORMS}|{_WORDS}|\p{{N}}{some}{_REST}" for some in ("{1,3}", "")),
+    _by_case("", ""),  # Mistral since Nemo
+    _by_case(f"{_SHORT_FORMS}?", "{1,3}"),  # gpt-oss
+    # handbook
+    r"\p{N}|\p{Lu}+\p{Ll}*| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+| ?[^\s\p{L}\p{N}]|\s",
+}
+# Letters and digits that every version of Unicode calls so, then space or punctuation.
+_PLACE = re.compile(
+    r"[0-9A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-Яа-яא-תء-غअ-हก-ะぁ-ゖァ-ヺ一-龥가-힣]"
+    r"[\s.,;:!?()\[\]{}<>/\\|=+*&%$#@~^`\"\-。、，；：！？「」]"  # noqa: RUF001
+)
+
+
+class LongTexts:
+    """The tokens of texts of any length."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, memory: TextMemory | None = None, chunk: int | None = None
+    ) -> None:
+        """Without a `memory` no chunk is remembered. `chunk`: characters of one."""
+        self._tokenizer = tokenizer
+        self._memory = memory if memory is not None and memory.is_on else None
+        self._chunk = chunk or (CHUNK if self._memory is None else KNOWN_CHUNK)
+        self._added = [added.content for added in tokenizer.pipeline.added_tokens]
+        self.can_cut = _splits_at_places(tokenizer.pipeline) and self._has_specials_in_front()
+
+    def encode(
+        self,
+        text: str | Rendered,
+        *,
+        add_special_tokens: bool,
+        most: int,
+        owner: Owner | None = None,
+        goes_on: bool = False,
+    ) -> Steps[TokenIds | None]:
+        """The ids of `text`, as `Tokenizer.encode` has them.
+
+        None as soon as they are more than `most`, if the text is cut. BadRequest for a long text
+        with no place to cut it. Without an `owner` nothing is remembered. A text that `goes_on` has
+        its end where tokens follow that were given: it will be found there again.
+        """
+        if not self.can_cut or (len(text) <= self._chunk and not goes_on):
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        found: list[TokenIds] = []
+        at, worked = 0, 0
+        for chunk in chunks_of(text, self._added, self._chunk):
+            at += len(chunk)
+            will_come_again = goes_on or at < len(text)
+            special = add_special_tokens and not found
+            ids, work = self._ids(chunk, owner if will_come_again else None, special=special)
+            found.append(ids)
+            most -= len(ids)
+            if most < 0:
+                return None
+            worked += work
+            if worked >= CHUNK:
+                worked = 0
+                yield
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _ids(
+        self, chunk: str | Rendered, owner: Owner | None, *, special: bool
+    ) -> tuple[TokenIds, int]:
+        """The ids of a chunk, and how much work they were, in characters that are tokenised."""
+        memory = self._memory
+        if memory is None or owner is None:
+            return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)
+        key = key_of(owner.namespace, chunk, special=special)
+        known = memory.find(owner.tenant_id, key)
+        if known is not None:
+            memory.use(owner.tenant_id, key)
+            return known.token_ids, 1 + len(chunk) // _FOUND
+        ids = self._tokenizer.encode(chunk, add_special_tokens=special)
+        memory.add(owner.tenant_id, key, KnownText(ids))
+        return ids, len(chunk)
+
+    def _has_specials_in_front(self) -> bool:
+        """Whether all tokens that the model adds to a text stand before it."""
+        bare, whole = (
+            self._tokenizer.encode("a", add_special_tokens=special).tolist()
+            for special in (False, True)
+        )
+        return bool(whole[len(whole) - len(bare) :] == bare)
+
+
+def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[str]:
+    """`text` in pieces of about `size` characters, cut at places, and within none of `uncut`."""
+    start = 0
+    while len(text) - start > size:
+        end = _place_after(text, start + size, uncut)
+        if end is None:
+            break
+        yield text[start:end]
+        start = end
+    if len(text) - start > LONGEST_RUN:
+        raise BadRequest(f"the prompt has {LONGEST_RUN} characters without a space or punctuation")
+    yield text[start:]
+
+
+def chunks_of(
+    prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
+) -> Iterator[str | Rendered]:
+    """`prompt` in pieces of about `size` characters; of a chat, they end with a text."""
+    if isinstance(prompt, str):
+        yield from chunks(prompt, uncut, size)
+        return
+    gathered: list[str] = []  # a text, a control token, a text, ...
+    length = 0
+    for place, piece in enumerate(prompt.pieces):
+        length += len(piece)
+        if place % 2:
+            gathered.append(piece)
+            continue
+        *heads, last = chunks(piece, uncut, size)
+        for head in heads:
+            yield Rendered((*gathered, head))
+            gathered, length = [], len(last)
+        gathered.append(last)
+        if length > size:
+            yield Rendered(tuple(gathered))
+            gathered, length = [""], 0
+    yield Rendered(tuple(gathered))
+
+
+def _place_after(text: str, begin: int, uncut: Sequence[str]) -> int | None:
+    """Where to cut at `begin` or soon after it; None if there is no place near."""
+    reach = max(map(len, uncut), default=1) - 1
+    for found in _PLACE.finditer(text, begin - 1, begin + LONGEST_RUN):
+        place = found.start() + 1
+        around = text[max(place - reach, 0) : place + reach]
+        if not any(one in around for one in uncut):
+            return place
+    return None
+
+
+def _splits_at_places(pipeline: Pipeline) -> bool:
+    if pipeline.normalizer is not None and pipeline.normalizer.get("type") != "NFC":
+        return False
+    if any(
+        one.single_word or one.lstrip or one.rstrip or (one.normalized and pipeline.normalizer)
+        for one in pipeline.added_tokens
+    ):
+        return False
+    return pipeline.is_plain_bpe and _splits(pipeline.pre_tokenizer or {})
+
+
+def _splits(pre: dict[str, Any]) -> bool:
+    """Whether the text is first split by a known expression, and then only made bytes of."""
+    if pre.get("type") == "ByteLevel":  # with GPT-2's expression
+        return pre.get("use_regex", True) is True and not pre.get("add_prefix_space", True)
+    parts = pre.get("pretokenizers", []) if pre.get("type") == "Sequence" else []
+    if len(parts) != 2:
+        return False
+    split, to_bytes = parts
+    return (
+        split.get("type") == "Split"
+        and split.get("pattern", {}).get("Regex") in _KNOWN
+        and split.get("behavior") == "Isolated"
+        and not split.get("invert", False)
+        and to_bytes.get("type") == "ByteLevel"
+        and not to_bytes.get("add_prefix_space", True)
+        and to_bytes.get("use_regex", True) is False
+    )

@@ -1,0 +1,49 @@
+"""Token ids to text without special tokens, but for those with which a model marks its calls.
+
+Knows: token ids and texts. Does not know: what a marker means (`gateway/turn_formats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+
+from gateway.prompts.tokens.tokenizer import Tokenizer
+
+
+class MarkerDecoder:
+    """A tokenizer that shows `markers`, special tokens by their id. For any thread."""
+
+    def __init__(self, tokenizer: Tokenizer, markers: Mapping[int, str]) -> None:
+        self._tokenizer = tokenizer
+        self._markers = markers
+        pieces = tokenizer.pieces(skip_special_tokens=True)
+        self._pieces = None if pieces is None else _Pieces(markers, pieces)
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        """The text of `token_ids`; U+FFFD for bytes that are no character."""
+        if not skip_special_tokens:
+            return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return "".join(
+            self._tokenizer.decode(list(some), skip_special_tokens=marker is None)
+            for marker, some in groupby(token_ids, self._markers.get)
+        )
+
+    def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
+        """The text of each token that is whole characters; None if they need their neighbours."""
+        return (
+            self._pieces
+            if skip_special_tokens
+            else self._tokenizer.pieces(skip_special_tokens=False)
+        )
+
+
+class _Pieces(dict[int, str | None]):
+    """The tokenizer's pieces, with markers among them."""
+
+    def __init__(self, markers: Mapping[int, str], pieces: Mapping[int, str | None]) -> None:
+        super().__init__(markers)
+        self._others = pieces
+
+    def __missing__(self, token_id: int) -> str | None:
+        return self._others[token_id]

@@ -1,0 +1,132 @@
+"""A rendered chat in which some turns are the very tokens that the model generated.
+
+Text has more than one spelling in tokens, and templates write arguments of calls in their own way:
+rendered again, an answer seldom has the tokens that are in the cache. So a part of the rendered
+text is replaced by tokens.
+
+Knows: texts, control tokens, token ids. Does not know: which turns are remembered, or which may be
+put back (`verbatim_turns/verbatim.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.tokenizer import TokenIds
+
+# Bytes that UTF-8 never has, before a control token, before a text, and before token ids.
+_CONTROL, _TEXT, _IDS = b"\xfd", b"\xfe", b"\xff"
+
+
+class Place(NamedTuple):
+    """A place in a rendered chat: in a text, which pieces of even numbers are."""
+
+    piece: int
+    chars: int
+
+
+START = Place(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """`token_ids` stand for what is rendered from `begin` to `end`."""
+
+    begin: Place
+    end: Place
+    token_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class SplicedChat:
+    """A chat, and what stands in it verbatim, in order."""
+
+    rendered: Rendered
+    splices: tuple[Splice, ...] = ()
+    parent: bytes | None = None  # the key of the turn behind which it goes on, all in one splice
+
+    def parts(self) -> Iterator[Rendered | TokenIds]:
+        """All of it in order: what is to be tokenised, and tokens."""
+        at = START
+        for splice in self.splices:
+            yield between(self.rendered, at, splice.begin)
+            yield splice.token_ids
+            at = splice.end
+        yield between(self.rendered, at, end_of(self.rendered))
+
+    def digest(self, end: Place) -> bytes:
+        """Of all before `end`, which is after the last splice."""
+        hashed = ChatHash(self.rendered)
+        for splice in self.splices:
+            hashed.read_to(splice.begin)
+            hashed.splice(splice)
+        return hashed.read_to(end)
+
+
+class ChatHash:
+    """A hash of a rendered chat from its start to a place, in which splices count as their tokens.
+
+    Two chats of the same hash have the same tokens up to there, if a control token or a splice is
+    next.
+    """
+
+    def __init__(self, rendered: Rendered) -> None:
+        self._rendered = rendered
+        self._hash = hashlib.blake2b(digest_size=32)
+        self._at = START
+
+    def read_to(self, end: Place) -> bytes:
+        """The hash of all up to `end`, which is not before the last place read to."""
+        pieces = between(self._rendered, self._at, end).pieces
+        self._hash.update(pieces[0].encode())
+        for number, piece in enumerate(pieces[1:], start=1):
+            self._hash.update((_CONTROL if number % 2 else _TEXT) + piece.encode())
+        self._at = end
+        return self._hash.digest()
+
+    def splice(self, splice: Splice) -> None:
+        """Go on after `splice`, at whose begin it stands."""
+        ids = splice.token_ids.astype("<i4").tobytes()
+        self._hash.update(_IDS + len(ids).to_bytes(8, "little") + ids)
+        self._at = splice.end
+
+    def is_before(self, place: Place) -> bool:
+        """Whether `place` is in the chat, and can still be read to."""
+        pieces = self._rendered.pieces
+        is_there = place.piece < len(pieces) and place.chars <= len(pieces[place.piece])
+        return is_there and place >= self._at
+
+
+def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
+    """What is rendered from `begin` to `end`."""
+    if begin.piece == end.piece:
+        return Rendered((rendered.pieces[begin.piece][begin.chars : end.chars],))
+    first = rendered.pieces[begin.piece][begin.chars :]
+    last = rendered.pieces[end.piece][: end.chars]
+    return Rendered((first, *rendered.pieces[begin.piece + 1 : end.piece], last))
+
+
+def end_of(rendered: Rendered) -> Place:
+    """Its end."""
+    last = len(rendered.pieces) - 1
+    return Place(last, len(rendered.pieces[last]))
+
+
+def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> Place | None:
+    """Where, from `begin` on, the first of these control tokens stands; None where none does."""
+    for number in range(begin.piece + 1, len(rendered.pieces), 2):
+        if rendered.pieces[number] in tokens:
+            return Place(number - 1, len(rendered.pieces[number - 1]))
+    return None
+
+
+def before_trailing(rendered: Rendered, tokens: frozenset[str]) -> Place:
+    """Where the control tokens at the end begin that are all of these, with text between them."""
+    number = len(rendered.pieces) - 1
+    while number >= 1 and rendered.pieces[number - 1] in tokens:
+        number -= 2
+    return Place(number, len(rendered.pieces[number]))

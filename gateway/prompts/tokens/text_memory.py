@@ -1,0 +1,62 @@
+"""The token ids of pieces of text that a tenant's prompts had of late, so that they are not made
+again.
+
+Prompts grow at their end, and begin with the same system text and tools. A text is cut at places
+that depend on nothing after them (`long_text.py`), so the pieces of one prompt are found again in
+the next. Only digests of texts are kept, beside their ids.
+
+Knows: pieces of text, tenants and namespaces. Does not know: where a text may be cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.config import Bounds
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.tokenizer import TokenIds
+from gateway.tenant_memory import TenantMemory
+
+# Bytes that UTF-8 never has, before a control token, and before a text.
+_CONTROL, _TEXT = b"\xfd", b"\xfe"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownText:
+    """The tokens of a piece of text."""
+
+    token_ids: TokenIds
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return self.token_ids.nbytes
+
+
+class TextMemory(TenantMemory[KnownText]):
+    """Token ids by tenant, and by the digest of the namespace and the text. For any thread."""
+
+    def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds."""
+        super().__init__(
+            bounds.max_tenant_text_bytes, bounds.max_all_text_bytes, bounds.turn_life_s, clock
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose text it is: nothing is found for another tenant, or in another namespace."""
+
+    tenant_id: str
+    namespace: bytes
+
+
+def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
+    """What a piece of text is found by; `special`: with what the model wants in front of it."""
+    hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
+    pieces = (text,) if isinstance(text, str) else text.pieces
+    for place, piece in enumerate(pieces):
+        hashed.update((_CONTROL if place % 2 else _TEXT) + piece.encode())
+    return hashed.digest()
