@@ -14,7 +14,7 @@ from docs.generate.routes import description
 from docs.generate.table import table
 
 _TENANTS_PATHS = ("/v1/", "/tokenize", "/detokenize")
-_ON_A_LINE = 4  # fields of a body, those of one type counted once; more are a list
+_ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a list
 
 
 def api_pages() -> dict[str, str]:
@@ -48,14 +48,18 @@ class _Bodies:
             inner = dict.fromkeys(_names_in(self.schemas[body]))
             shown += [one for one in inner if one not in shown]
         own = sorted(body for body in shown if self.pages.setdefault(body, name) == name)
-        rows = [(f"`{route}`", *self._cells(operation, name)) for route, operation in routes]
-        parts = ["## Routes", table(("route", "query", "body", "answer"), rows), "## Bodies"]
+        rows = [(f"`{route}`{self._query(one)}", *self._cells(one, name)) for route, one in routes]
+        parts = ["## Routes", table(("route", "body", "answer"), rows), "## Bodies"]
         parts += [f"### {body}\n\n{self._body(self.schemas[body], name)}" for body in own]
         return "\n\n".join(parts)
 
-    def _cells(self, operation: Mapping[str, Any], page: str) -> tuple[str, str, str]:
+    @staticmethod
+    def _query(operation: Mapping[str, Any]) -> str:
         given = operation.get("parameters", [])
-        query = ", ".join(f"`{one['name']}`" for one in given if one["in"] == "query")
+        names = ", ".join(f"`{one['name']}`" for one in given if one["in"] == "query")
+        return f" with {names}" if names else ""
+
+    def _cells(self, operation: Mapping[str, Any], page: str) -> tuple[str, str]:
         body = self._content(operation.get("requestBody", {}), page)
         answers: dict[str, list[str]] = {}
         for status, answer in operation["responses"].items():
@@ -64,7 +68,7 @@ class _Bodies:
         said = (
             kind if of == ["200"] else f"{', '.join(of)}: {kind}" for kind, of in answers.items()
         )
-        return query, body, "; ".join(said)
+        return body, "; ".join(said)
 
     def _content(self, said: Mapping[str, Any], page: str) -> str:
         kinds = []

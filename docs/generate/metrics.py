@@ -53,5 +53,6 @@ def metrics_page() -> str:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         shown = ", ".join(f"`{label}`" for label in labels)
         if not family.samples[0].name.endswith("_created"):
-            rows.append((f"`{name}`", family.type, shown, family.documentation))
-    return table(("metric", "type", "labels", "meaning"), rows)
+            kind = f"{family.type} by {shown}" if shown else family.type
+            rows.append((f"`{name}`", kind, family.documentation))
+    return table(("metric", "type", "meaning"), rows)

@@ -14,7 +14,7 @@ from cli.main import build_app
 from cli.options.options import AdminFlags, TargetFlags
 
 _SERVERS = ("ratoon serve", "ratoon gateway", "ratoon engine")
-_SHARED = {"Options of operators": AdminFlags, "Options of tenants": TargetFlags}
+_SHARED = {"Operators' options": AdminFlags, "Tenants' options": TargetFlags}
 _Row = tuple[str, str, str]  # how an option or argument is given, its default and what it means
 
 
@@ -51,7 +51,7 @@ def cli_page() -> str:
         rows = _option_rows(command)
         for title, members in shared.items():
             if set(members) <= set(rows):
-                parts.append(f"[{title}](#{title.lower().replace(' ', '-')}).")
+                parts.append(f"[{title}](#{_anchor(title)}).")
                 rows = [row for row in rows if row not in members]
         told = [row for row in rows if row not in configured]
         if lines := [*_argument_rows(command), *told]:
@@ -60,6 +60,10 @@ def cli_page() -> str:
             parts.append(f"As in [Configuration](configuration.md): {elsewhere}.")
         parts += _variables_said(command, told)
     return "\n\n".join(parts)
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace("'", "").replace(" ", "-")
 
 
 def _rows_of(group: type, known: Mapping[str, Any]) -> list[_Row]:
