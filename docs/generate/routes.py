@@ -31,7 +31,7 @@ def description() -> dict[str, Any]:
     routers = [
         *(dialect.router(parts) for dialect in DIALECTS),
         prefixes_router(parts),
-        own_usage_router(_ABSENT, nobody, time.time),
+        own_usage_router(_ABSENT, nobody, time.time, _ABSENT),
         admin_router(
             _ABSENT,
             _ABSENT,

@@ -88,13 +88,22 @@ def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
     return answer
 
 
-async def answer_of(pieces: AsyncIterator[bytes], headers: Mapping[str, str]) -> Response:
-    """An answer of JSON in pieces; one alone is sent with its length."""
+async def answer_of(
+    pieces: AsyncIterator[bytes], headers: Mapping[str, str], media_type: str = _JSON
+) -> Response:
+    """An answer in pieces; one alone is sent with its length."""
     first = await anext(pieces)
     second = await anext(pieces, None)
     if second is None:
-        return Response(first, headers=headers, media_type=_JSON)
-    return _LargeAnswer(first, second, pieces, headers)
+        return Response(first, headers=headers, media_type=media_type)
+    return _LargeAnswer(first, second, pieces, headers, media_type)
+
+
+async def as_taken(answer: Response) -> Response:
+    """The same answer, sent as its client takes it."""
+    of_body = ("content-length", "content-type")
+    headers = {name: value for name, value in answer.headers.items() if name not in of_body}
+    return await answer_of(in_pieces(bytes(answer.body)), headers, answer.media_type or _JSON)
 
 
 async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
@@ -108,9 +117,14 @@ class _LargeAnswer(Response):
     """Sends pieces as the client takes them."""
 
     def __init__(
-        self, first: bytes, second: bytes, rest: AsyncIterator[bytes], headers: Mapping[str, str]
+        self,
+        first: bytes,
+        second: bytes,
+        rest: AsyncIterator[bytes],
+        headers: Mapping[str, str],
+        media_type: str,
     ) -> None:
-        super().__init__(headers=headers, media_type=_JSON)
+        super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
         self._begin = [first, second]
         self._rest = rest

@@ -6,8 +6,10 @@ it is for the pages alone, so `/openapi.json` has none of it.
 """
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
+import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -24,8 +26,10 @@ from gateway.page.files import PageFiles
 from gateway.page.sessions import Session, Sessions
 from gateway.page.signing_in import SignInParts
 from gateway.page.usage import WhoseUsage, usage_data
+from gateway.processes.tenant_turns import seen_out
 from gateway.state.records import Tenant
 from gateway.state.store import Store
+from gateway.usage.reports import Reports
 from gateway.usage.routes import days_of
 
 
@@ -72,6 +76,7 @@ def usage_page_router(
     sessions: Sessions,
     store: Store,
     known: Known,
+    reports: Reports,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
     """`/usage` and what is below it. A session is good for as long as its key is."""
@@ -107,12 +112,17 @@ def usage_page_router(
     @router.get("/usage/data")
     async def data(request: Request) -> Response:
         caller = await caller_of(request)
-        tenant = await store.get(Tenant, caller.tenant_id)
         days = days_of(None, None, clock())
-        rows = await store.usage(*days, tenant_id=tenant.id, key_id=None)
-        whose = WhoseUsage(tenant.id, tenant.name)
-        misses = await known.misses(tenant.id)
-        return json_response(usage_data(whose, days, rows, misses, caller.limits))
+
+        async def made() -> Response:
+            tenant = await store.get(Tenant, caller.tenant_id)
+            rows = await store.usage(*days, tenant_id=tenant.id, key_id=None)
+            whose = WhoseUsage(tenant.id, tenant.name)
+            misses = await known.misses(tenant.id)
+            shown = partial(usage_data, whose, days, rows, misses, caller.limits)
+            return json_response(await seen_out(asyncio.to_thread(shown)))
+
+        return await reports.answer(request, made)
 
     _add_files(router, "/usage", "usage.html", parts.files)
     return router

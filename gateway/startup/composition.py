@@ -56,6 +56,7 @@ from gateway.state.faults import FaultWatch
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.refusals import LastRefusals
+from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
 # That are spoken; the first is the default.
@@ -139,15 +140,15 @@ def _of_tenants(
     watched: Watched,
     signing_in: SignInParts | None,
 ) -> Sequence[APIRouter]:
-    store, keyring = kept.state.home.store, kept.sharing.keyring
+    store, keyring, reports = kept.state.home.store, kept.sharing.keyring, Reports()
     routers = [
         *(dialect.router(answers.parts) for dialect in dialects),
         prefixes_router(answers.parts),
-        own_usage_router(store, entry.tenants, time.time),
+        own_usage_router(store, entry.tenants, time.time, reports),
     ]
     if signing_in is not None:
         sessions, known = entry.sessions.tenant, watched.known
-        routers.append(usage_page_router(signing_in, keyring, sessions, store, known))
+        routers.append(usage_page_router(signing_in, keyring, sessions, store, known, reports))
     return routers
 
 

@@ -18,9 +18,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from gateway.caller import Caller
 from gateway.errors import BadRequest
 from gateway.http.openapi import described
+from gateway.processes.tenant_turns import seen_out
 from gateway.state.records import UsageRow
 from gateway.state.store import UsageStore
 from gateway.usage.aggregator import day_of
+from gateway.usage.reports import Reports
 from gateway.views import view_of
 
 MAX_DAYS = 366
@@ -80,20 +82,21 @@ def usage_router(usage_store: UsageStore, clock: Callable[[], float]) -> APIRout
     async def any_tenant(tenant: str | None = None) -> str | None:
         return tenant
 
-    return _router("/admin/usage", usage_store, clock, any_tenant)
+    return _router("/admin/usage", usage_store, clock, any_tenant, Reports())
 
 
 def own_usage_router(
     usage_store: UsageStore,
     authenticate: Callable[[Request], Awaitable[Caller]],
     clock: Callable[[], float],
+    reports: Reports,
 ) -> APIRouter:
     """`GET /v1/usage`."""
 
     async def own(caller: Annotated[Caller, Depends(authenticate)]) -> str:
         return caller.tenant_id
 
-    return _router("/v1/usage", usage_store, clock, own)
+    return _router("/v1/usage", usage_store, clock, own, reports)
 
 
 def _router(
@@ -101,6 +104,7 @@ def _router(
     usage_store: UsageStore,
     clock: Callable[[], float],
     whose: Callable[..., Awaitable[str | None]],
+    reports: Reports,
 ) -> APIRouter:
     """A report at `path` for the tenant that `whose`, a dependency, gives; None: for all."""
     router = APIRouter()
@@ -115,9 +119,13 @@ def _router(
         format: Annotated[str | None, Query(json_schema_extra=A_FORMAT)] = None,  # noqa: A002 (the parameter's name on the wire)
     ) -> Response:
         days = days_of(first, last, clock())
-        rows = await usage_store.usage(*days, tenant_id=tenant_id, key_id=key)
-        # Every key has a row a day, and all are written at once.
-        return await asyncio.to_thread(usage_response, request, format, days, rows)
+
+        async def made() -> Response:
+            rows = await usage_store.usage(*days, tenant_id=tenant_id, key_id=key)
+            # Every key has a row a day, and all are written at once.
+            return await seen_out(asyncio.to_thread(usage_response, request, format, days, rows))
+
+        return await reports.answer(request, made)
 
     return router
 

@@ -48,7 +48,7 @@ from gateway.errors import BadRequest, NotFound
 from gateway.http.body_memory import BodyMemory
 from gateway.http.direct import direct
 from gateway.http.openapi import described
-from gateway.http.request_head import request_id_of, running_request
+from gateway.http.request_head import request_id_of, running_request, until_gone
 from gateway.http.whole_answer import answer_of, gathered, in_pieces
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.pipeline.admission import Admission
@@ -213,7 +213,8 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
     async def show_response(
         response_id: str, permit: PermitOf, request: Request, stream: bool = False
     ) -> Response:
-        found = await stored.find(permit.caller.tenant_id, response_id, permit.body)
+        finding = stored.find(permit.caller.tenant_id, response_id, permit.body)
+        found = await until_gone(request.receive, finding)
         if stream:
             raise BadRequest(
                 "a response that has ended is not streamed again",

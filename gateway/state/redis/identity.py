@@ -7,13 +7,13 @@ none of this installation's changes. When the right state is back, all goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 from gateway.errors import StateLost, Unavailable
+from gateway.processes.tenant_turns import TenantTurns
 from gateway.state.faults import Fault, gone, no_room
 from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.redis import keys as at
@@ -44,7 +44,7 @@ class StateLink:
         self._remember = remember
         self._large = LargeLink(link)
         self._script, self._large_script = link.script(SCRIPT), self._large.script(SCRIPT)
-        self._turns: WeakValueDictionary[str | None, asyncio.Lock] = WeakValueDictionary()
+        self._turns = TenantTurns()
         self._id: str | None = None
         self._lost: Fault | None = None
 
@@ -63,9 +63,9 @@ class StateLink:
         except Unavailable:
             return  # away, lost or still full: `fault` and the link say so
 
-    def turn_of(self, tenant_id: str | None) -> asyncio.Lock:
-        """The lock of a tenant's large calls, one at a time: so no other waits behind many."""
-        return self._turns.setdefault(tenant_id, asyncio.Lock())
+    def turn_of(self, tenant_id: str | None) -> AbstractAsyncContextManager[None]:
+        """The turn of a tenant's large calls, one at a time: so no other waits behind many."""
+        return self._turns.of(tenant_id)
 
     async def command(self, *words: Any, size: int = 0) -> Any:
         """One command's reply."""

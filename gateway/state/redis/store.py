@@ -24,6 +24,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from gateway.processes.periodic import repeated
+from gateway.processes.tenant_turns import seen_out
 from gateway.state.identity import ExpectedState
 from gateway.state.records import (
     AuditEntry,
@@ -88,11 +89,11 @@ class RedisStore(RedisResponses):
         key_id: str | None = None,
     ) -> list[UsageRow]:
         """The rows from one day to another, both included, by day, tenant and key."""
-        places = await self._places(first_day, last_day, tenant_id)
-        ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
         async with self.link.turn_of(tenant_id):
+            places = await self._places(first_day, last_day, tenant_id)
+            ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
             found = await self.link.commands(ask, size=UNSIZED)
-        rows = await asyncio.to_thread(_rows, places, found)
+            rows = await seen_out(asyncio.to_thread(_rows, places, found))
         return [row for row in rows if key_id in (None, row.key_id)]
 
     async def append_audit(self, entry: AuditEntry) -> None:

@@ -49,7 +49,7 @@ _LONG_WAL = 1000
 
 
 class DatabaseFile:
-    """An open file. `run` is for one thread at a time; `look` for any.
+    """An open file. `run` is for one thread at a time on each connection; `look` for any.
 
     `prepare` brings it to its schema, in a transaction. A power cut loses nothing of a `durable`
     file, and the last seconds of any other. The latter is synced by `look` alone, or nearly so, and
@@ -87,17 +87,25 @@ class DatabaseFile:
         self._connection = self._opened()
         self._inode = _inode(path)
 
-    def run(self, work: Callable[[sqlite3.Connection], T], *, may_use_reserve: bool = True) -> T:
+    def run(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        on: sqlite3.Connection | None = None,
+        may_use_reserve: bool = True,
+    ) -> T:
         """Do `work`, again if it found no room and some was given up, if it may use that.
+
+        It is done `on` one of the file's readers, or on its own connection.
 
         Here a file's faults become the gateway's errors: StateLost for one that is damaged or gone,
         StateDiskFull, or Unavailable.
         """
-        fault = self.fault
-        if fault is not None or self._connection is None:
+        fault, connection = self.fault, on or self._connection
+        if fault is not None or connection is None:
             raise StateLost((fault or self._damaged()).status)
         try:
-            return self._attempt(self._connection, work, may_use_reserve=may_use_reserve)
+            return self._attempt(connection, work, may_use_reserve=may_use_reserve)
         except DatabaseDamaged as error:
             # SQLite's own finding may pass with a disk's bad moment, a bad record does not.
             self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
@@ -111,6 +119,17 @@ class DatabaseFile:
                 code="state_unavailable",
                 retry_after_s=RETRY_AFTER_S,
             ) from error
+
+    def reader(self) -> sqlite3.Connection | None:
+        """A new connection, for one thread at a time, on which nothing can be changed.
+
+        None where the file is damaged, and refuses all.
+        """
+        if self._connection is None:
+            return None
+        connection = self._newcomer(self._busy_s)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
     async def check(self) -> None:
         """Look whether the file is there and whole, and has room of its own."""
@@ -224,9 +243,11 @@ class DatabaseFile:
         what, path = self._expected.what, self._path
         return another(what, path.name, marker_name(what))
 
-    def _newcomer(self) -> sqlite3.Connection:
+    def _newcomer(self, busy_s: float = 1.0) -> sqlite3.Connection:
         uri = f"file:{quote(str(self._path))}?mode=rw"
-        return sqlite3.connect(uri, uri=True, timeout=1.0, isolation_level=None)
+        return sqlite3.connect(
+            uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False
+        )
 
     def _keep_up(self) -> None:
         """Make room in the file and in its WAL, if there is some; sync what `run` does not."""

@@ -13,7 +13,7 @@ import msgspec
 from gateway.state.records import AuditEntry, CacheFlush, IsolationReport, RegisteredEngine
 from gateway.state.sqlite.file import transaction
 from gateway.state.sqlite.responses import SqliteResponses
-from gateway.state.sqlite.worker import on_worker
+from gateway.state.sqlite.worker import on_reads, on_worker
 from gateway.state.store import AUDIT_KEPT, missing_engine, since
 
 _ENGINE = "SELECT record FROM engines WHERE address = ?"
@@ -31,7 +31,7 @@ class SqliteOperation(SqliteResponses):
             ).lastrowid
             connection.execute("DELETE FROM audit WHERE id <= ?", ((number or 0) - AUDIT_KEPT,))
 
-    @on_worker
+    @on_reads
     def list_audit(
         self, connection: sqlite3.Connection, *, limit: int, skip: int = 0
     ) -> list[AuditEntry]:
@@ -51,7 +51,7 @@ class SqliteOperation(SqliteResponses):
             (msgspec.json.encode(report),),
         )
 
-    @on_worker
+    @on_reads
     def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
         """The last one; None before the first."""
         found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
@@ -78,7 +78,7 @@ class SqliteOperation(SqliteResponses):
                 "INSERT OR REPLACE INTO flushes (flow, at, record) VALUES (?, ?, ?)", row
             )
 
-    @on_worker
+    @on_reads
     def flushes(self, connection: sqlite3.Connection) -> list[CacheFlush]:
         """All of them, the oldest first."""
         found = connection.execute("SELECT record FROM flushes ORDER BY at")
@@ -109,7 +109,7 @@ class SqliteOperation(SqliteResponses):
         if not connection.execute(statement, (address,)).rowcount:
             raise missing_engine()
 
-    @on_worker
+    @on_reads
     def registered_engines(self, connection: sqlite3.Connection) -> list[RegisteredEngine]:
         """All of them, by address."""
         found = connection.execute("SELECT record FROM engines ORDER BY address")

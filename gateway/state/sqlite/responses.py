@@ -20,6 +20,7 @@ from gateway.state.sqlite.worker import SqliteWorker, on_worker
 from gateway.state.store import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
+_WANTED = "WHERE tenant_id = ? AND id = ? AND expires_at > ?"
 _DECODER = msgspec.json.Decoder(StoredResponse)
 
 
@@ -31,33 +32,26 @@ class SqliteResponses(SqliteWorker):
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
-        await self.run_in_room(lambda connection: _keep(connection, response, record, room))
+        await self.in_turn(
+            response.tenant_id,
+            self.run_in_room,
+            lambda connection: _keep(connection, response, record, room),
+        )
         return True
 
-    @on_worker
-    def find_response(
-        self, connection: sqlite3.Connection, tenant_id: str, response_id: str, *, now: float
+    async def find_response(
+        self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
         """One of a tenant's; NotFound also when it has expired."""
-        found = connection.execute(
-            "SELECT record FROM responses WHERE tenant_id = ? AND id = ? AND expires_at > ?",
-            (tenant_id, response_id, now),
-        ).fetchone()
-        if found is None:
-            raise missing_response()
-        return _DECODER.decode(found[0])
-
-    @on_worker
-    def drop_response(
-        self, connection: sqlite3.Connection, tenant_id: str, response_id: str, *, now: float
-    ) -> None:
-        """Remove one; NotFound also when it has expired."""
-        dropped = connection.execute(
-            "DELETE FROM responses WHERE tenant_id = ? AND id = ? AND expires_at > ?",
-            (tenant_id, response_id, now),
+        wanted = (tenant_id, response_id, now)
+        return await self.in_turn(
+            tenant_id, self.read, lambda connection: _find(connection, wanted)
         )
-        if not dropped.rowcount:
-            raise missing_response()
+
+    async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
+        """Remove one; NotFound also when it has expired."""
+        wanted = (tenant_id, response_id, now)
+        await self.in_turn(tenant_id, self.run, lambda connection: _drop(connection, wanted))
 
     @on_worker
     def drop_expired_responses(self, connection: sqlite3.Connection, *, now: float) -> None:
@@ -72,6 +66,18 @@ class SqliteResponses(SqliteWorker):
 def drop_responses_of(connection: sqlite3.Connection, tenant_id: str) -> None:
     """Remove all of a tenant's."""
     connection.execute("DELETE FROM responses WHERE tenant_id = ?", (tenant_id,))
+
+
+def _find(connection: sqlite3.Connection, wanted: tuple[str, str, float]) -> StoredResponse:
+    found = connection.execute(f"SELECT record FROM responses {_WANTED}", wanted).fetchone()
+    if found is None:
+        raise missing_response()
+    return _DECODER.decode(found[0])
+
+
+def _drop(connection: sqlite3.Connection, wanted: tuple[str, str, float]) -> None:
+    if not connection.execute(f"DELETE FROM responses {_WANTED}", wanted).rowcount:
+        raise missing_response()
 
 
 def _keep(

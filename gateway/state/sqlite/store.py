@@ -1,9 +1,9 @@
 """The state in one SQLite file, for one machine.
 
-All statements run on one worker thread that owns the connection, so the event loop never
-waits for the disk. Several processes may open the same file: WAL lets them read while one
-writes, and a writer waits for another for ten seconds at most. A commit is on the disk
-before the call returns, so a revocation survives a power cut.
+All statements run on threads (`worker`), so the event loop never waits for the disk. Several
+processes may open the same file: WAL lets them read while one writes, and a writer waits for
+another for ten seconds at most. A commit is on the disk before the call returns, so a revocation
+survives a power cut.
 
 Names of tables and columns (`schema`) are the code's own; values are always parameters.
 """
@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from gateway.state.sqlite.file import transaction
 from gateway.state.sqlite.operation import SqliteOperation
 from gateway.state.sqlite.responses import drop_responses_of
 from gateway.state.sqlite.schema import make_schema
-from gateway.state.sqlite.worker import on_worker
+from gateway.state.sqlite.worker import on_lookups, on_reads, on_worker
 from gateway.state.store import (
     D,
     R,
@@ -50,6 +49,18 @@ from gateway.state.store import (
 
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0
+# The primary key begins with the day, so a tenant's rows are looked up on each of the days: the
+# cost is of these and of what is found, however many rows other tenants have.
+_USAGE = (
+    "SELECT day, tenant_id, key_id, json_group_object(counter, value) FROM usage"
+    " WHERE day BETWEEN :first AND :last"
+)
+_USAGE_OF_TENANT = (
+    "WITH RECURSIVE days (day) AS"
+    " (SELECT :first UNION ALL SELECT date(day, '+1 day') FROM days WHERE day < :last)"
+    " SELECT day, tenant_id, key_id, json_group_object(counter, value)"
+    " FROM days CROSS JOIN usage USING (day) WHERE tenant_id = :tenant"
+)
 _TABLES: dict[type[Record], str] = {
     Tenant: "tenants",
     ApiKey: "keys",
@@ -83,12 +94,12 @@ class SqliteStore(SqliteOperation):
                 f"INSERT INTO {_TABLES[type(record)]} ({columns}) VALUES ({values})", row
             )
 
-    @on_worker
+    @on_reads
     def every(self, connection: sqlite3.Connection, kind: type[R]) -> list[R]:
         """All records of a kind, oldest first."""
         return _every(connection, kind)
 
-    @on_worker
+    @on_lookups
     def get(self, connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
         """One record by id."""
         return _one(connection, kind, record_id)
@@ -114,13 +125,13 @@ class SqliteStore(SqliteOperation):
             if not connection.execute(statement, (record_id,)).rowcount:
                 raise missing(kind)
 
-    @on_worker
+    @on_reads
     def list_keys(self, connection: sqlite3.Connection, tenant_id: str) -> list[ApiKey]:
         """A tenant's keys, oldest first."""
         _one(connection, Tenant, tenant_id)
         return _every(connection, ApiKey, tenant_id=tenant_id)
 
-    @on_worker
+    @on_lookups
     def find_by_digest(
         self, connection: sqlite3.Connection, digest: bytes
     ) -> tuple[ApiKey, Tenant] | None:
@@ -160,10 +171,8 @@ class SqliteStore(SqliteOperation):
                     values,
                 )
 
-    @on_worker
-    def usage(
+    async def usage(
         self,
-        connection: sqlite3.Connection,
         first_day: str,
         last_day: str,
         *,
@@ -171,16 +180,13 @@ class SqliteStore(SqliteOperation):
         key_id: str | None = None,
     ) -> list[UsageRow]:
         """The rows from one day to another, both included, by day, tenant and key."""
-        found = connection.execute(
-            "SELECT day, tenant_id, key_id, counter, value FROM usage"
-            " WHERE day BETWEEN ?1 AND ?2 AND tenant_id = ifnull(?3, tenant_id)"
-            " AND key_id = ifnull(?4, key_id) ORDER BY day, tenant_id, key_id",
-            (first_day, last_day, tenant_id, key_id),
+        statement = _USAGE if tenant_id is None else _USAGE_OF_TENANT
+        if key_id is not None:
+            statement += " AND key_id = :key"
+        wanted = {"first": first_day, "last": last_day, "tenant": tenant_id, "key": key_id}
+        return await self.in_turn(
+            tenant_id, self.read, lambda connection: _usage(connection, statement, wanted)
         )
-        return [
-            UsageRow(day=day, tenant_id=tenant, key_id=key, counters=_counters(list(counters)))
-            for (day, tenant, key), counters in groupby(found, key=lambda row: row[:3])
-        ]
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
@@ -200,9 +206,16 @@ def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list
     return [decoder.decode(record) for (record,) in connection.execute(statement, wanted)]
 
 
-def _counters(found: list[tuple[Any, ...]]) -> Counters:
-    """Counters that this release does not know are ignored."""
-    return msgspec.convert({name: value for *_, name, value in found}, Counters)
+def _usage(
+    connection: sqlite3.Connection, statement: str, wanted: dict[str, str | None]
+) -> list[UsageRow]:
+    """The rows that `statement` finds. Counters that this release does not know are ignored."""
+    decoder = msgspec.json.Decoder(Counters)
+    grouped = statement + " GROUP BY day, tenant_id, key_id ORDER BY day, tenant_id, key_id"
+    return [
+        UsageRow(day=day, tenant_id=tenant, key_id=key, counters=decoder.decode(counters))
+        for day, tenant, key, counters in connection.execute(grouped, wanted)
+    ]
 
 
 def _row(record: Record) -> dict[str, Any]:

@@ -1,4 +1,12 @@
-"""A thread that owns the connection to one SQLite file: the event loop never waits for the disk.
+"""The threads that work on one SQLite file: the event loop never waits for the disk.
+
+    run       changes, and what only the operator asks for; the file's own connection
+    look_up   single records by an index: who calls, which every request waits for
+    read      what may be long: reports, stored responses, lists
+
+The latter two have connections of their own, on which nothing is changed; they see every change
+that was made before they begin. What tenants ask for is done in their turns (`in_turn`), so on each
+thread a tenant waits for one piece of every other at most.
 
 Knows: where work on the file runs. Does not know: what is in the file.
 """
@@ -7,38 +15,79 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from gateway.processes.tenant_turns import TenantTurns, seen_out
 from gateway.state.sqlite.database import DatabaseFile
 
 P = ParamSpec("P")
 T = TypeVar("T")
 W = TypeVar("W", bound="SqliteWorker")
+Work = Callable[[sqlite3.Connection], T]
+
+
+class _Reader:
+    """A thread with a connection of its own, on which nothing is changed."""
+
+    def __init__(self, file: DatabaseFile, name: str) -> None:
+        self._thread = _one_thread(name)
+        self._connection = file.reader()
+        self._run = partial(file.run, on=self._connection)
+
+    async def run(self, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(self._run, work))
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown()
 
 
 class SqliteWorker:
-    """Work on `file`, one piece after the other. Call it from any task of one event loop."""
+    """Work on `file`, on each thread one piece after the other. For one event loop."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self.file = file
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ratoon-sqlite")
+        self._worker = _one_thread("ratoon-sqlite")
+        self._lookups = _Reader(file, "ratoon-sqlite-lookups")
+        self._reads = _Reader(file, "ratoon-sqlite-reads")
+        self._turns = TenantTurns()
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` gives on the thread; raises Unavailable."""
+    async def run(self, work: Work[T]) -> T:
+        """What `work` gives on the file's own connection; raises Unavailable."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self.file.run, work)
 
-    async def run_in_room(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run_in_room(self, work: Work[T]) -> T:
         """The same, of what can be left: it is given none of the disk's reserved room."""
         loop = asyncio.get_running_loop()
         run = partial(self.file.run, work, may_use_reserve=False)
         return await loop.run_in_executor(self._worker, run)
 
+    async def look_up(self, work: Work[T]) -> T:
+        """What `work` finds by an index; raises Unavailable."""
+        return await self._lookups.run(work)
+
+    async def read(self, work: Work[T]) -> T:
+        """What `work` reads, however long it takes; raises Unavailable."""
+        return await self._reads.run(work)
+
+    async def in_turn(
+        self, tenant_id: str | None, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]
+    ) -> T:
+        """What `work` gives, run by `run` in the tenant's turn, which lasts until it has ended."""
+        async with self._turns.of(tenant_id):
+            return await seen_out(run(work))
+
     async def close(self) -> None:
         """Close the file after the statements under way."""
+        await self._lookups.close()
+        await self._reads.close()
         await asyncio.get_running_loop().run_in_executor(self._worker, self.file.close)
         self._worker.shutdown()
 
@@ -46,10 +95,35 @@ class SqliteWorker:
 def on_worker(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """A coroutine in place of `work`, which runs on the thread with its connection."""
+    """A coroutine in place of `work`, which runs where the file is changed."""
+    return _by(SqliteWorker.run, work)
 
+
+def on_lookups(
+    work: Callable[Concatenate[W, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
+    """The same where single records are looked up."""
+    return _by(SqliteWorker.look_up, work)
+
+
+def on_reads(
+    work: Callable[Concatenate[W, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
+    """The same where much is read."""
+    return _by(SqliteWorker.read, work)
+
+
+def _by(
+    run_on: Callable[[Any, Work[Any]], Awaitable[Any]],
+    work: Callable[Concatenate[W, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
     @wraps(work)
     async def run(store: W, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.run(lambda connection: work(store, connection, *args, **kwargs))
+        found: T = await run_on(store, lambda connection: work(store, connection, *args, **kwargs))
+        return found
 
     return run
+
+
+def _one_thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)

@@ -7,10 +7,14 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from gateway.errors import GatewayError
+from gateway.http.error_dialect import Dialects
+from gateway.http.request_head import RequestHead
+from gateway.startup.composition import DIALECTS
 
 
 def small_app(*routers: APIRouter) -> FastAPI:
     app = FastAPI()
+    app.add_middleware(RequestHead, Dialects(*DIALECTS))
     for router in routers:
         app.include_router(router)
 

@@ -20,6 +20,7 @@ from gateway.state.redis.store import RedisStore
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import Store
 from gateway.usage.aggregator import day_of
+from gateway.usage.reports import Reports
 from gateway.usage.routes import days_of, own_usage_router
 from tests.doubles.gateway.redis_server import redis_server
 from tests.gateway.admin.office import Office, body, error_of, open_office
@@ -163,7 +164,8 @@ async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
         counters = Counters(requests=number, engine_ms=number * 1.5, saved_ms=number * 10.0)
         row = UsageRow(tenant_id=one.id, key_id=one.key_id, day=day, counters=counters)
         await store.add_usage([row], batch=one.id)
-    app = small_app(own_usage_router(store, Authenticator(keyring), clock))
+    router = own_usage_router(store, Authenticator(keyring), clock, Reports())
+    app = small_app(router)
 
     async def own(http: httpx.AsyncClient, **query: str) -> list[str]:
         answer = await http.get("/v1/usage", params=query)

@@ -21,11 +21,13 @@ from gateway.state.records import (
     RegisteredEngine,
     ResponseRoom,
     Tenant,
+    UsageRow,
 )
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.state.sqlite.store import SqliteStore
 from tests.gateway.state.contract import (
     StoreContract,
+    a_group,
     a_key,
     a_response,
     a_row,
@@ -347,11 +349,85 @@ async def test_opening_waits_for_a_process_that_has_not_reached_wal_yet(path: Pa
     await store.close()
 
 
-async def test_statements_run_on_one_thread_that_is_not_the_loop_s(path: Path) -> None:
+async def test_statements_of_a_kind_run_on_one_thread_that_is_not_the_loop_s(path: Path) -> None:
     before = set(threading.enumerate())
     store = SqliteStore(path)
     await asyncio.gather(*(store.every(Tenant) for _ in range(20)))
+    await asyncio.gather(*(store.find_by_digest(bytes(32)) for _ in range(20)))
+    await asyncio.gather(*(store.drop_expired_responses(now=0.0) for _ in range(20)))
     new = set(threading.enumerate()) - before
-    assert [thread.name.split("_")[0] for thread in new] == ["ratoon-sqlite"]
+    names = sorted(thread.name.split("_")[0] for thread in new)
+    assert names == ["ratoon-sqlite", "ratoon-sqlite-lookups", "ratoon-sqlite-reads"]
     await store.close()
     assert not any(thread.is_alive() for thread in new)
+
+
+async def test_a_key_is_looked_up_while_reads_and_changes_take_long(store: SqliteStore) -> None:
+    tenant = a_tenant()
+    key = a_key(tenant)
+    await store.create(tenant)
+    await store.create(key)
+    go_on = threading.Event()
+    long_ones = [
+        asyncio.create_task(run(lambda _: go_on.wait())) for run in (store.read, store.run)
+    ]
+    behind = [asyncio.create_task(wait) for wait in (store.every(Tenant), store.create(a_group()))]
+    assert await store.find_by_digest(key.digest) == (key, tenant)
+    assert await store.get(Tenant, tenant.id) == tenant
+    assert not any(task.done() for task in behind), "the control: these wait"
+    go_on.set()
+    await asyncio.gather(*long_ones, *behind)
+
+
+async def test_of_a_tenant_one_read_waits_on_the_thread_at_a_time(store: SqliteStore) -> None:
+    go_on, read = threading.Event(), list[str]()
+    held = asyncio.create_task(store.in_turn("tn_a", store.read, lambda _: go_on.wait()))
+
+    async def reports(tenant_id: str) -> None:
+        await store.usage("2026-01-01", "2026-01-02", tenant_id=tenant_id)
+        read.append(tenant_id)
+
+    waiting = [asyncio.create_task(reports(name)) for name in ("tn_a", "tn_a", "tn_a", "tn_b")]
+    await asyncio.sleep(0)
+    gone = waiting.pop(1)
+    gone.cancel()
+    go_on.set()
+    await asyncio.gather(held, *waiting)
+    assert read[0] == "tn_b"
+    assert read[1:] == ["tn_a", "tn_a"]
+
+
+async def test_nothing_is_changed_where_keys_are_looked_up(store: SqliteStore) -> None:
+    for run in (store.look_up, store.read):
+        with pytest.raises(Unavailable):
+            await run(lambda connection: connection.execute("DELETE FROM audit"))
+    await store.run(lambda connection: connection.execute("DELETE FROM audit"))  # the control
+
+
+async def _steps(store: SqliteStore, tenant_id: str | None) -> int:
+    """How many hundreds of SQLite's steps a year's report takes."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    await store.read(lambda connection: connection.set_progress_handler(count, 100))
+    await store.usage("2025-01-01", "2025-12-31", tenant_id=tenant_id)
+    await store.read(lambda connection: connection.set_progress_handler(None, 0))
+    return steps
+
+
+async def test_a_report_costs_by_what_is_its_own(store: SqliteStore) -> None:
+    before = await _steps(store, "tn_a"), await _steps(store, None)
+    days = [f"2025-{month:02}-{day:02}" for month in range(1, 13) for day in range(1, 29)]
+    rows = [
+        UsageRow(tenant_id=f"tn_b{n}", key_id="key", day=day, counters=Counters(requests=1))
+        for day in days
+        for n in range(10)
+    ]
+    await store.add_usage(rows, batch="1")
+    after = await _steps(store, "tn_a"), await _steps(store, None)
+    assert after[0] <= before[0] + len(days) // 10, "some steps a day, however many tenants"
+    assert after[1] > before[1] + len(rows) // 10, "the control: a report on all"

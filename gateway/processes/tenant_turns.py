@@ -1,0 +1,68 @@
+"""Turns of each tenant at what all share: one piece of a tenant's work after the other.
+
+Where each tenant has at most one piece in a queue, a queue in the order of arrival serves tenants
+in turn, and one tenant's many pieces wait behind each other alone.
+
+Knows: tenants. Does not know: what they wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from gateway.errors import TooManyRequests
+
+T = TypeVar("T")
+
+_RETRY_S = 1.0
+
+
+class _Turn:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.takers = 0
+
+
+class TenantTurns:
+    """The turns of all tenants. For one event loop."""
+
+    def __init__(self, most_waiting: int = sys.maxsize) -> None:
+        """`most_waiting` pieces of a tenant may wait behind the one that has its turn."""
+        self._most_takers = most_waiting + 1
+        self._turns: WeakValueDictionary[str | None, _Turn] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, tenant_id: str | None) -> AsyncIterator[None]:
+        """Hold the tenant's turn once it has come; TooManyRequests where too many wait for it."""
+        turn = self._turns.setdefault(tenant_id, _Turn())
+        if turn.takers >= self._most_takers:
+            raise TooManyRequests(
+                f"{self._most_takers} of this tenant's requests for the same wait or run already",
+                retry_after_s=_RETRY_S,
+            )
+        turn.takers += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.takers -= 1
+
+
+async def seen_out(work: Awaitable[T]) -> T:
+    """The result of work that cannot be stopped; a cancellation waits for its end.
+
+    So a tenant's turn lasts as long as its work in a thread, though its client has gone.
+    """
+    future = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # nobody is left to be told
+        raise

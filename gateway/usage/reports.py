@@ -1,0 +1,46 @@
+"""Reports that anybody with a key may ask for, made in bounded work and memory.
+
+They take no permit: a tenant that may run nothing may still see what it has used. So each tenant
+has one made at a time, the bytes of those that are sent count as other whole answers do, and none
+is made for a client that has gone.
+
+Knows: whose a request is. Does not know: what is in a report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request, Response
+
+from gateway.http.body_memory import OPERATOR
+from gateway.http.request_head import running_request, until_gone
+from gateway.http.whole_answer import as_taken, gathered
+from gateway.processes.tenant_turns import TenantTurns
+
+MOST_WAITING = 8  # of a tenant
+
+
+class Reports:
+    """The reports of one gateway process. For one event loop."""
+
+    def __init__(self) -> None:
+        self._turns = TenantTurns(MOST_WAITING)
+
+    async def answer(self, request: Request, made: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer that `made` gives in its turn, counted until it is sent.
+
+        Raises TooManyRequests where too many of the tenant wait, ClientGone, and what `made` does.
+        """
+        owner = running_request(request.scope).owner
+
+        async def in_turn() -> Response:
+            async with self._turns.of(owner):
+                return await made()
+
+        response = await until_gone(request.receive, in_turn())
+        if owner != OPERATOR:
+            gathered(request.scope).grow(len(response.body))
+            await asyncio.sleep(0)  # one that is cut off for it ends here
+        return await as_taken(response)
