@@ -1,13 +1,15 @@
 """Compiled grammars, each flow's apart: none is found for another flow, at any speed.
 
 What is kept is bounded by the memory that it takes, of each flow and of all. What is in use cannot
-be dropped: a flow that has too much of it in use waits.
+be dropped: a flow that has too much of it in use waits. A text is known by its digest, and only
+what is in use or under way is weighed again: a request costs as much where much is kept.
 
 Knows: what is kept, and what it takes. Does not know: what a grammar is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 
 from engine.errors import QueueFull
@@ -20,24 +22,59 @@ class _Kept:
     """One flow's, the one that was used last at the end."""
 
     def __init__(self) -> None:
-        self.grammars: OrderedDict[Grammar, Compilation] = OrderedDict()
-        self.worn: list[Compilation] = []  # in use, and no more found
+        self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
         self.num_bytes = 0  # when they were weighed last
+        self._weights: dict[Compilation, int] = {}  # of which these are the sum
+        self._moving: set[Compilation] = set()  # those that may weigh more by now
+        self._worn: set[Compilation] = set()  # in use, and no more found
+
+    def keep(self, key: bytes, compilation: Compilation) -> None:
+        """Keep it in place of what had its key, as what was used last."""
+        self.wear(key)
+        self.grammars[key] = compilation
+        self._moving.add(compilation)
+
+    def use(self, key: bytes) -> None:
+        """Have it be what was used last."""
+        self.grammars.move_to_end(key)
+        self._moving.add(self.grammars[key])
+
+    def wear(self, key: bytes) -> None:
+        """Have what has the key found no more."""
+        compilation = self.grammars.pop(key, None)
+        if compilation is not None:
+            self._worn.add(compilation)
+            self._moving.add(compilation)
 
     def weigh(self) -> None:
-        self.worn = [one for one in self.worn if one.users]
-        all_of_it = (*self.grammars.values(), *self.worn)
-        self.num_bytes = sum(one.num_bytes for one in all_of_it)
+        """Weigh those anew that are in use or under way, or were so when they were weighed last."""
+        for one in list(self._moving):
+            is_worn = one in self._worn
+            if not one.users and (is_worn or one.is_done):
+                self._moving.remove(one)
+            if is_worn and not one.users:
+                self._drop(one)
+            else:
+                weight = one.num_bytes
+                self.num_bytes += weight - self._weights.get(one, 0)
+                self._weights[one] = weight
 
     def drop(self, num_bytes: int) -> None:
         """Drop what was not used for longest until so much is gone, but nothing in use."""
-        for grammar, compilation in list(self.grammars.items()):
+        keys = []
+        for key, compilation in self.grammars.items():
             if num_bytes <= 0:
                 break
             if not compilation.users:
-                num_bytes -= compilation.num_bytes
-                del self.grammars[grammar]
-        self.weigh()
+                num_bytes -= self._weights[compilation]
+                keys.append(key)
+        for key in keys:
+            self._drop(self.grammars.pop(key))
+
+    def _drop(self, compilation: Compilation) -> None:
+        self.num_bytes -= self._weights.pop(compilation, 0)
+        self._moving.discard(compilation)
+        self._worn.discard(compilation)
 
 
 class GrammarCache:
@@ -46,28 +83,30 @@ class GrammarCache:
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
         self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the one that asked last at the end
         self._unweighed: set[str] = set()  # flows with a grammar that was new
+        self._num_bytes = 0  # of all flows
         self._flow_bytes = flow_bytes
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
         """Return the flow's own compilation, under way or ended; never a worn one."""
-        kept = self._flows.get(flow)
-        found = None if kept is None else kept.grammars.get(grammar)
+        kept, key = self._flows.get(flow), _digest(grammar)
+        found = None if kept is None else kept.grammars.get(key)
         if kept is None or found is None:
             return None
         if found.is_worn:
-            kept.worn.append(kept.grammars.pop(grammar))
+            kept.wear(key)
             return None
         self._flows.move_to_end(flow)
-        kept.grammars.move_to_end(grammar)
+        kept.use(key)
         return found
 
     def forget(self, flow: str | None) -> None:
         """Drop the grammars of a flow; of all flows when it is None."""
-        for kept in self._flows.values() if flow is None else [self._flows.get(flow, _Kept())]:
-            kept.worn += kept.grammars.values()
-            kept.grammars.clear()
-            kept.weigh()
+        for one in list(self._flows) if flow is None else [flow]:
+            kept = self._flows.get(one, _Kept())
+            for key in list(kept.grammars):
+                kept.wear(key)
+            self._weigh(kept)
 
     def make_room(self, flow: str) -> None:
         """Drop what is over the bounds; raises QueueFull where the flow has too much in use.
@@ -77,10 +116,10 @@ class GrammarCache:
         kept = self._flows.get(flow)
         if kept is None:
             return
-        for one in (flow, *self._unweighed):
-            self._flows[one].weigh()
+        for one in {flow, *self._unweighed}:
+            self._weigh(self._flows[one])
         self._unweighed.clear()
-        kept.drop(kept.num_bytes - self._flow_bytes)
+        self._drop(kept, kept.num_bytes - self._flow_bytes)
         over = self._drop_of_all()
         share = self._all_bytes // len(self._flows) if over > 0 else self._flow_bytes
         if kept.num_bytes > share:
@@ -88,20 +127,34 @@ class GrammarCache:
 
     def keep(self, flow: str, grammar: Grammar, compilation: Compilation) -> None:
         """Keep it for the flow, as what it used last."""
-        kept = self._flows.setdefault(flow, _Kept())
-        kept.grammars[grammar] = compilation
+        self._flows.setdefault(flow, _Kept()).keep(_digest(grammar), compilation)
         self._unweighed.add(flow)
         self._flows.move_to_end(flow)
 
     def _drop_of_all(self) -> int:
         """Drop of the flows that have not asked for longest; the bytes over the bound that stay."""
-        over = sum(kept.num_bytes for kept in self._flows.values()) - self._all_bytes
-        for flow, kept in list(self._flows.items()):
-            if over <= 0:
+        empty = []
+        for flow, kept in self._flows.items():
+            if self._num_bytes <= self._all_bytes:
                 break
-            before = kept.num_bytes
-            kept.drop(over)
-            over -= before - kept.num_bytes
+            self._drop(kept, self._num_bytes - self._all_bytes)
             if not kept.num_bytes:
-                del self._flows[flow]
-        return over
+                empty.append(flow)
+        for flow in empty:
+            del self._flows[flow]
+        return self._num_bytes - self._all_bytes
+
+    def _weigh(self, kept: _Kept) -> None:
+        self._num_bytes -= kept.num_bytes
+        kept.weigh()
+        self._num_bytes += kept.num_bytes
+
+    def _drop(self, kept: _Kept, num_bytes: int) -> None:
+        self._num_bytes -= kept.num_bytes
+        kept.drop(num_bytes)
+        self._num_bytes += kept.num_bytes
+
+
+def _digest(grammar: Grammar) -> bytes:
+    text = f"{grammar.kind} {grammar.text}"
+    return hashlib.blake2b(text.encode(), digest_size=32).digest()

@@ -11,12 +11,13 @@ from weakref import WeakSet
 
 from llguidance import LLMatcher
 
-from engine.errors import EngineError, InvalidGrammar
+from engine.errors import EngineError, InvalidGrammar, error_from_code
 from engine.grammars.limits import (
     GROWTH_BYTES_PER_S,
     LEAST_BYTES,
     MASK_S,
     MAX_BYTES,
+    REFUSED_BYTES,
     parser_limits,
 )
 from engine.grammars.vocabulary import Vocabulary
@@ -33,12 +34,12 @@ class CompiledGrammar:
     vocabulary: Vocabulary
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Compilation:
     """The outcome of compiling a grammar; the thread that compiles sets one or the other, once."""
 
     grammar: CompiledGrammar | None = None
-    error: EngineError | None = None
+    failure: tuple[str, str] | None = None  # the code and the message of an error
     compiled_bytes: int = 0  # as the check found
     masks_s: float = 0.0  # of the processor; threads add to it without a lock, so about that
     is_broken: bool = False  # the library had an error, which the next copies may have with it
@@ -47,11 +48,26 @@ class Compilation:
     @property
     def is_done(self) -> bool:
         """Whether it compiled or failed."""
-        return self.grammar is not None or self.error is not None
+        return self.grammar is not None or self.failure is not None
+
+    @property
+    def error(self) -> EngineError | None:
+        """Why it cannot be used.
+
+        A new one each time: an error keeps the frames through which it was raised, each time that
+        it is raised, and with them the text of the grammar.
+        """
+        return None if self.failure is None else error_from_code(*self.failure)
+
+    def fail(self, error: EngineError) -> None:
+        """Keep what `error` says."""
+        self.failure = error.code, error.message
 
     @property
     def num_bytes(self) -> int:
         """The memory that it takes, at most."""
+        if self.failure is not None:
+            return REFUSED_BYTES
         grown = int(self.masks_s * GROWTH_BYTES_PER_S)
         return max(self.compiled_bytes, LEAST_BYTES) + grown
 

@@ -97,6 +97,7 @@ class GrammarCompiler:
         with checker:
             while (job := self._take()) is not None:
                 self._compile(job, checker)
+                del job  # while the thread waits it keeps no text
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:
@@ -104,12 +105,12 @@ class GrammarCompiler:
             job.compilation.compiled_bytes = checked.num_bytes
             job.compilation.grammar = compiled(checked.text, self._vocabulary)
         except EngineError as error:
-            job.compilation.error = error
+            job.compilation.fail(error)
         except Exception as error:  # noqa: BLE001  without an end whoever asked would wait for ever
             _log.error(
                 "a grammar is not compiled: %s", type(error).__name__
             )  # its text may quote it
-            job.compilation.error = EngineFailure(f"a grammar could not be compiled: {error}")
+            job.compilation.fail(EngineFailure(f"a grammar could not be compiled: {error}"))
         finally:
             self._done(job)
 

@@ -20,7 +20,8 @@ CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
 # Of the memory of compiled grammars. Masks make one grow by what they newly see: at most 64 MiB for
 # each of their seconds, of the kinds that `benchmarks.engine.grammar_check` has.
-LEAST_BYTES = 100_000  # of one, which has some 80 kB at least, and of one that is refused
+LEAST_BYTES = 100_000  # of one, which has some 80 kB at least
+REFUSED_BYTES = 8192  # of one that is refused: a digest, and what was wrong, of which 4,000 bytes
 MAX_BYTES = 64 << 20  # of one, before it is compiled anew
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
-from engine.errors import QueueFull
+from engine.errors import InvalidGrammar, QueueFull
 from engine.grammars.cache import GrammarCache
 from engine.grammars.check import checked_over
 from engine.grammars.compilation import Compilation
 from engine.grammars.grammars import Grammars
-from engine.grammars.limits import GROWTH_BYTES_PER_S, LEAST_BYTES, MAX_BYTES
+from engine.grammars.limits import GROWTH_BYTES_PER_S, LEAST_BYTES, MAX_BYTES, REFUSED_BYTES
 from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 from tests.doubles.waiting import wait_for
-from tests.engine.grammars.test_grammars import asked
+from tests.engine.grammars.test_grammars import asked, ready
 
 MB = 1_000_000
 ONE, TWO, THREE = (Grammar("regex", text) for text in "abc")
@@ -67,6 +68,75 @@ def test_small_ones_are_bounded_too(cache: GrammarCache, keep: Keep) -> None:
         keep("a", Grammar("regex", str(number)), 0)
     cache.make_room("a")
     assert len(cache._flows["a"].grammars) == 10 * MB // LEAST_BYTES
+
+
+class Weighed(Compilation):
+    """One that counts how often it is weighed."""
+
+    times = 0
+
+    @property
+    def num_bytes(self) -> int:
+        self.times += 1
+        return LEAST_BYTES
+
+
+def test_a_request_weighs_what_is_in_use_or_under_way_and_nothing_else(cache: GrammarCache) -> None:
+    idle, used, under_way = (Weighed(failure=("code", "why")) for _ in range(3))
+    under_way.failure = None
+    user = GrammarConstraint(used)
+    for grammar, one in zip((ONE, TWO, THREE), (idle, used, under_way), strict=True):
+        cache.keep("a", grammar, one)
+    for _ in range(5):
+        cache.make_room("a")
+    assert (idle.times, used.times, under_way.times) == (1, 5, 5)
+    del user
+    under_way.failure = "code", "why"
+    for _ in range(5):
+        cache.make_room("a")
+    assert (idle.times, used.times, under_way.times) == (1, 6, 6)
+    cache.find("a", ONE)
+    cache.make_room("a")
+    assert idle.times > 1, "it may have grown since it was found"
+
+
+def test_what_takes_the_place_of_another_is_counted_once(cache: GrammarCache, keep: Keep) -> None:
+    for _ in range(5):
+        keep("a", ONE, 9 * MB)
+        cache.make_room("a")
+    keep("b", ONE, 9 * MB)
+    assert found(cache, "b") == ["a"]
+    assert found(cache, "a") == ["a"], "all have room for both"
+
+
+def grown(work: Callable[[], object], times: int) -> int:
+    """The bytes of Python's that stay after `work` was done so often."""
+    work()
+    tracemalloc.start()
+    kept = [work() for _ in range(times)]
+    num_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    return num_bytes
+
+
+def test_a_refused_grammar_leaves_its_digest_and_why_however_long_or_often_it_is_sent(
+    grammars: Grammars,
+) -> None:
+    number = 0
+
+    def text() -> str:
+        nonlocal number
+        number += 1
+        return f"){number}" + 100_000 * "a" + "\N{GRINNING FACE}"
+
+    def refuse(text: str) -> None:
+        with pytest.raises(InvalidGrammar):
+            ready(grammars, "regex", text)
+
+    assert grown(lambda: refuse(text()), 5) < 5 * REFUSED_BYTES
+    assert grown(lambda: refuse(")again"), 50) < REFUSED_BYTES
+    assert grown(text, 5) > 50 * REFUSED_BYTES, "texts would be seen"
 
 
 def test_what_is_in_use_stays_and_holds_up_its_own_flow_alone(
