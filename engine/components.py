@@ -23,7 +23,7 @@ from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What the core is made of, built by the composition root."""
+    """Parts of the core, built by the composition root."""
 
     link: Link
     intake: Intake

@@ -24,7 +24,7 @@ Quantization = Literal["none", "fp8"]  # of plain weights, as they are loaded
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which weights are served, and in which form."""
+    """Weights that are served, and the form in which they are."""
 
     model_dir: str
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda
@@ -36,7 +36,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How large each tier of the cache is, and what goes first."""
+    """Size of each tier of the cache, and the order of eviction."""
 
     block_size: int = 16
     kv_dtype: KvDtype = "auto"  # auto: that of the weights
@@ -54,7 +54,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step computes, and how it is launched."""
+    """Bounds of one step, and the way in which it is launched."""
 
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
     # Milliseconds of a step that has decodes, at most, unless many prompts wait
@@ -86,7 +86,7 @@ class RankSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the process listens, and what it may use of its machine."""
+    """Address of the process, and what it may use of its machine."""
 
     socket: str  # path of the Unix socket it serves, or tcp://host:port
     link_key_file: str | None = None  # needed over TCP (`link/curve.py`)
@@ -102,7 +102,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine process needs to know."""
+    """Settings of one engine process."""
 
     model: ModelSettings
     process: ProcessSettings
@@ -112,17 +112,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, *, model_dir: str, socket: str, **settings: Any) -> Self:
-        """The config with these settings, each in the part that has it; the others by default."""
+        """Make a config of these settings, each in the part that has it; the others by default."""
         bare = cls(model=ModelSettings(model_dir=model_dir), process=ProcessSettings(socket=socket))
         return bare.changed(**settings)
 
     def changed(self, **settings: Any) -> Self:
-        """The same with other values of these settings, in whichever part each is; KeyError."""
+        """Return the config with other values of these settings, in whichever part; KeyError."""
         return with_settings(self, settings)
 
 
 def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
-    """The config, or the part of it, that has a setting of this name; KeyError."""
+    """Find the config or its part that has a setting of this name; KeyError."""
     parts = (config, *(getattr(config, field) for field in config.__struct_fields__))
     for part in parts:
         if isinstance(part, msgspec.Struct) and name in part.__struct_fields__:
@@ -131,7 +131,7 @@ def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
-    """The config with other values of some settings, each in the part that has it; KeyError."""
+    """Return the config with other values of some settings, each in its part; KeyError."""
     changed: dict[int, tuple[msgspec.Struct, dict[str, Any]]] = {}
     for name, value in settings.items():
         part = part_with(config, name)

@@ -54,7 +54,7 @@ class BlockMover(Protocol):
 
 
 class Disk(Protocol):
-    """What the engine uses of a disk beside moves."""
+    """Disk as the engine uses it beside moves."""
 
     @property
     def generation(self) -> int:
@@ -63,7 +63,7 @@ class Disk(Protocol):
 
     @property
     def state(self) -> DiskState:
-        """Whether it is up, coming back, or off for good."""
+        """State of the disk: up, coming back, or off for good."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Disk(Protocol):
         ...
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
-        """Every slot that holds a record, with its record; at the start."""
+        """List every slot that holds a record, with its record; at the start."""
         ...
 
     def erase_unlisted(self) -> None:
@@ -88,7 +88,7 @@ class Disk(Protocol):
         ...
 
     def done_flushes(self) -> Sequence[str]:
-        """The flushes that were done on what lies there; at the start."""
+        """List the flushes that were done on what lies there; at the start."""
         ...
 
 
@@ -102,11 +102,11 @@ class NoTiers:
         raise ValueError(f"no tier for {plan}")
 
     def poll(self) -> Completed:
-        """Nothing has ended."""
+        """Return that nothing has ended."""
         return Completed()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class TierCopies:
         return self._mover.pending
 
     def up_from(self, tier: Tier) -> int:
-        """Blocks being loaded from `tier` to the device."""
+        """Count the blocks being loaded from `tier` to the device."""
         way = self.ways.get((tier, Tier.DEVICE))
         return 0 if way is None else way.under_way
 
@@ -219,7 +219,7 @@ class TierCopies:
             self._unnoted += flushes
 
     def _note_flushes(self) -> None:
-        """A copy under way may still write what a flush has forgotten, and erases it afterwards."""
+        """Note flushes as done once no copy is under way that may still write what they forgot."""
         if self.disk is not None and self._unnoted and not self._mover.pending:
             self.disk.note_flushes(self._unnoted)
             self._unnoted = []

@@ -85,11 +85,11 @@ class EngineCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is alive."""
+        """True if no request is alive."""
         return not self._clients.alive
 
     def step(self) -> None:
-        """One turn of the engine; waits a moment for messages when there is nothing to do."""
+        """Run one turn of the engine; wait a moment for messages when there is nothing to do."""
         self._take(self._link.receive(timeout_s=self._patience()))
         self._copies.complete(self._clock())
         self._exchange_blocks()
@@ -127,7 +127,7 @@ class EngineCore:
             self._clients.send()
 
     def drain(self) -> None:
-        """From now on refuse new requests; those alive run on."""
+        """Refuse new requests from now on; those alive run on."""
         self._is_draining = True
 
     def fail_all(self, error: EngineError) -> None:
@@ -147,13 +147,13 @@ class EngineCore:
         self._cache.check_invariants()
 
     def stats(self, evictions: int = 0) -> EngineStats:
-        """The counters as they are now, and at most `evictions` of the last ones between flows."""
+        """Return the present counters, and at most `evictions` of the last ones between flows."""
         return self.queries.stats(evictions)
 
     # Take
 
     def _patience(self) -> float:
-        """Seconds to wait for messages."""
+        """Return seconds to wait for messages."""
         if self.is_idle and self._exchange.is_busy:
             return COPY_WAIT_S
         if self.is_idle and not self._copies.pending:
@@ -163,7 +163,7 @@ class EngineCore:
         return COPY_WAIT_S if self._is_still else self._time_left()
 
     def _time_left(self) -> float:
-        """Seconds until the next step has to be decided.
+        """Return the seconds until the next step has to be decided.
 
         A request that comes within that time may be in that step, and then waits for no other. Once
         one of a flow is there that had nothing alive, the step is decided at once, since launching
@@ -275,7 +275,7 @@ class EngineCore:
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:
-        """How many launched steps need not be settled yet; `is_ahead`: one was launched just now.
+        """Return how many launched steps may stay unsettled; `is_ahead`: one was just launched.
 
         Where nothing could be, because sequences wait for their tokens, the next one is settled.
         """

@@ -1,4 +1,4 @@
-"""What can go wrong in the engine, as types; the gateway renders them in its caller's dialect.
+"""Errors of the engine, as types; the gateway renders them in its caller's dialect.
 
 EngineError
  |- RequestRefused          this request can never be served as it is
@@ -84,7 +84,7 @@ class ConstraintUnsatisfied(RequestRefused):
 
 
 class NoRoomToPin(EngineError):
-    """What is pinned already leaves too few blocks; unpin something first."""
+    """Pinned prefixes already leave too few blocks; unpin something first."""
 
     code = "no_room_to_pin"
 

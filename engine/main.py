@@ -159,7 +159,7 @@ def build_core(
     lower: LowerTiers | None = None,
     exchange: ExchangeThreads | None = None,
 ) -> EngineCore:
-    """The engine that serves `model` on `link` under the bounds of `config`."""
+    """Build the engine that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device
     limits = EngineLimits(
         step=step_limits(config, device, model.max_batch_tokens),
@@ -175,7 +175,7 @@ def build_core(
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
-    """The bounds of a step on `device`, those that `config` leaves open as they were measured."""
+    """Return the bounds of a step on `device`: measured ones where `config` gives none."""
     max_step_ms = config.steps.max_step_ms
     if max_step_ms is None:
         max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS

@@ -41,15 +41,15 @@ class AnotherRankIsGone(Exception):
 
 
 class Core(Protocol):
-    """What the loop asks of `EngineCore`; tests put a scripted one in its place."""
+    """Core as the loop uses it; tests put a scripted one in its place."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is alive."""
+        """True if no request is alive."""
         ...
 
     def step(self) -> None:
-        """One turn of the engine."""
+        """Run one turn of the engine."""
         ...
 
     def drain(self) -> None:

@@ -27,7 +27,7 @@ from storage.move import Move
 
 
 class RowKind(Enum):
-    """What a row computes."""
+    """Kinds of work of a row."""
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a sequence that starts anew
     DECODE = "decode"  # one token, whatever it is of
@@ -41,12 +41,12 @@ PREFILL, DECODE, VERIFY, SCORE = (
 
 
 def kind_of(num_new: int) -> RowKind:
-    """The kind of a row with `num_new` tokens; decided here alone."""
+    """Return the kind of a row with `num_new` tokens; decided here alone."""
     return PREFILL if num_new > 1 else DECODE
 
 
 class NewRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What sampling has to know once of the sequence in a batch slot."""
+    """Parameters that sampling needs once of the sequence in a batch slot."""
 
     batch_slot: int
     sampling: SamplingParams
@@ -78,17 +78,17 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def num_new(self) -> int:
-        """How many tokens are computed."""
+        """Number of tokens that are computed."""
         return self.end - self.start
 
     @property
     def num_samples(self) -> int:
-        """How many tokens are sampled."""
+        """Number of tokens that are sampled."""
         return self.num_new if samples_each(self.kind) else int(self.samples)
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """What one step computes: block copies first, then the rows, the decodes first."""
+    """Work of one step: block copies first, then the rows, the decodes first."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()
@@ -101,17 +101,17 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
 
 def samples_each(kind: RowKind) -> bool:
-    """Whether a row of this kind samples after each of its tokens."""
+    """Return whether a row of this kind samples after each of its tokens."""
     return kind is VERIFY or kind is SCORE
 
 
 def is_prefill(row: Row) -> bool:
-    """Whether a row lies after the decodes."""
+    """Return whether a row lies after the decodes."""
     return row.kind is not DECODE
 
 
 def count_decodes(rows: Sequence[Row]) -> int:
-    """How many leading rows are decodes."""
+    """Count the leading rows that are decodes."""
     return bisect_left(rows, True, key=is_prefill)
 
 
@@ -171,5 +171,5 @@ class Runner(Protocol):
         ...
 
     def launch_forward(self, step: Step) -> Forward:
-        """The same for a step in which rows of constrained sequences sample, up to the sampling."""
+        """Launch a step up to its sampling, because rows of constrained sequences sample in it."""
         ...

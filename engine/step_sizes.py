@@ -16,19 +16,19 @@ SHARING_NEW_TOKENS = (128, 256, 512)  # beside decodes that read prefixes togeth
 
 
 def places_for(decodes: int) -> int:
-    """Places of the buckets that hold so many decodes; these themselves where there is none."""
+    """Return the places of the buckets for so many decodes; `decodes` where there is none."""
     return next((count for count in BESIDE if count >= decodes), decodes)
 
 
 def new_tokens(places: int) -> list[int]:
-    """For how many new tokens buckets are captured beside so many places for decodes, ascending."""
+    """Return the new tokens of buckets beside so many places for decodes, ascending."""
     few = {new for new in NEW_TOKENS if places + new < TOTALS[0]}
     many = {total - places for total in TOTALS if total - places >= NEW_TOKENS[0]}
     return sorted(few | many)
 
 
 def filled(decodes: int, new: int) -> int:
-    """The most tokens beside so many decodes in the bucket in which `new` are computed.
+    """Return the most tokens beside so many decodes in the bucket in which `new` are computed.
 
     `new` itself where a step is too large for any bucket.
     """
@@ -38,5 +38,5 @@ def filled(decodes: int, new: int) -> int:
 
 @lru_cache(maxsize=4096)
 def padded(decodes: int, new: int) -> int:
-    """The rows that the captured graph computes for `decodes` and `new` tokens."""
+    """Return the rows that the captured graph computes for `decodes` and `new` tokens."""
     return places_for(decodes) + filled(decodes, new)

@@ -21,7 +21,7 @@ ALIGNMENT = 16  # bytes; every dtype in use may be viewed at a multiple of it
 
 
 def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory of the host that nothing has to wait for when it is copied to `device` or from it.
+    """Allocate host memory for copies to or from `device` that nothing has to wait for.
 
     On CUDA it is pinned, and not handed out again before copies under way have ended.
     """
@@ -29,7 +29,7 @@ def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) 
 
 
 def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]:
-    """The contiguous `arrays` as tensors on `device`, of the same shapes and dtypes.
+    """Copy the contiguous `arrays` to `device` as tensors of the same shapes and dtypes.
 
     On the CPU they share memory with the arrays.
     """
@@ -43,7 +43,7 @@ def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]
 
 
 def byte_offsets(arrays: Sequence[HostArray]) -> list[int]:
-    """Where each array starts, and last the total, in bytes."""
+    """Return the byte at which each array starts, and last the total."""
     padded = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
     return [0, *np.cumsum(padded, dtype=np.int64).tolist()]
 
@@ -67,14 +67,14 @@ class HostCopy:
         self._arrived = record_event(tensor.device)
 
     def wait(self) -> HostArray:
-        """The tensor's numbers, once everything launched before it is done."""
+        """Wait for all launched before it, and return the tensor's numbers."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._host.numpy()
 
 
 def record_event(device: torch.device) -> torch.cuda.Event | None:
-    """An event after what was launched on `device` so far; None on a CPU, which does not queue."""
+    """Record an event after what was launched on `device`; None on a CPU, which does not queue."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -52,7 +52,7 @@ class PrefixCache:
         digest: Digest = xxh3_128_digest,
         tiers: Tiers = DEVICE_ONLY,
     ) -> None:
-        """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
+        """Use `digest` for the keys of generated blocks: the one that made the prompts'."""
         self.block_size = block_size
         self.tree = RadixTree(block_size)
         self.survey = Survey(self.tree)
@@ -70,7 +70,7 @@ class PrefixCache:
         self._committer = Committer(*parts, digest, self.reuse_accounting)
 
     def fits(self, num_tokens: int) -> bool:
-        """Whether the whole pool, if it were empty, could hold `num_tokens` tokens."""
+        """Return whether the whole pool, if it were empty, could hold `num_tokens` tokens."""
         return self.blocks_for(num_tokens) <= self.capacity.allocator.total
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -78,7 +78,7 @@ class PrefixCache:
         return -(-num_tokens // self.block_size)
 
     def is_kept(self, owner: str) -> bool:
-        """Whether `owner` keeps to its partitions, if there are any; False: not yet, it copies."""
+        """Return whether `owner` keeps to its partitions, if any; False: not yet, it copies."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def match(
@@ -91,7 +91,7 @@ class PrefixCache:
         return self.tree.match(path, token_ids, before)
 
     def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
-        """Blocks that a lease would find, and tokens that it would copy of the one after them."""
+        """Count blocks that a lease would find, and tokens that it would copy of the next block."""
         known = token_ids[:-1]
         match = self.tree.match(path, known)
         if match.found.device < match.at.num_blocks:
@@ -160,7 +160,7 @@ class PrefixCache:
         return self._leasing.read(path, token_ids, owner, now)
 
     def postpone(self, lease: Lease) -> int:
-        """The lease's sequence does not start at once; returns its cached tokens from now on.
+        """Return a lease's cached tokens when its sequence does not start at once.
 
         It copies no block's leading tokens: the block may be gone by the time that it starts.
         """
@@ -194,12 +194,12 @@ class PrefixCache:
             self._retained.retain(lease.path, token_ids, lease.owner, seconds)
 
     def retained_prefixes(self, owner: str, *, now: float) -> list[RetainedPrefix]:
-        """What `owner` has marked and has not lapsed, the one marked last first."""
+        """List prefixes that `owner` has marked and that have not lapsed, the last marked first."""
         self._at(now)
         return self._retained.listed(owner)
 
     def retained_blocks(self, *, now: float) -> dict[str, int]:
-        """How many blocks each owner's marked prefixes have, in whichever tier."""
+        """Count the blocks of each owner's marked prefixes, in all tiers."""
         self._at(now)
         return self._retained.blocks()
 

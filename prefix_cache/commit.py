@@ -1,4 +1,4 @@
-"""How a lease's full blocks enter the tree.
+"""The way of a lease's full blocks into the tree.
 
     num_shared                                            whole
     |  equal blocks are there already  |  the tree has none |

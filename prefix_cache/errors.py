@@ -1,4 +1,4 @@
-"""What can go wrong in the prefix cache, as types.
+"""Errors of the prefix cache, as types.
 
 PrefixCacheError
  |- InvariantBroken     the cache's own counts do not add up: a bug here; the engine must stop

@@ -100,7 +100,7 @@ def _check_node(tree: RadixTree, node: Node) -> None:
 
 
 def _check_residency(node: Node) -> None:
-    """Legal states, never a faster tier further down, and the counts of both."""
+    """Check for legal states, never a faster tier further down, and the counts of both."""
     states = node.edge.states
     _expect("illegal states", [int(state) for state in states if not is_legal(int(state))], [])
     tiers = np.where(states & DEVICE, 0, np.where(states & HOST, 1, 2))
@@ -144,7 +144,7 @@ def _check_lease(lease: Lease) -> None:
 
 
 def _is_released(node: Node) -> bool:
-    """Whether steps may read all blocks that are being loaded."""
+    """Return whether steps may read all blocks that are being loaded."""
     up = [one for one in node.transfers if one.target is DEVICE_TIER]
     return bool(up) and all(one.is_released for one in up)
 
@@ -178,7 +178,7 @@ def _check_candidates(tree: RadixTree, ref_counts: RefCounts, attached: list[Nod
 def _check_slots(
     tier: Tier, allocator: BlockAllocator, nodes: list[Node], leases: list[Lease]
 ) -> None:
-    """Every slot is in exactly one place: free, in a node, or a lease's own."""
+    """Check that every slot is in exactly one place: free, in a node, or a lease's own."""
     places = [allocator.free_ids(), *(node.edge.held_slots_in(tier) for node in nodes)]
     if tier is DEVICE_TIER:
         places += [lease.own_blocks() for lease in leases]
@@ -187,7 +187,7 @@ def _check_slots(
 
 
 def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
-    """Every block that is being copied has its transfer, and no other has one."""
+    """Check that every block being copied has its transfer, and no other has one."""
     transfers = [transfer for node in nodes for transfer in node.transfers]
     _expect("transfers", set(transfers), set(in_flight.transfers()))
     moving: dict[Node, list[int]] = {node: [] for node in nodes}
@@ -221,7 +221,7 @@ def _check_quota_usages(
     leases: list[Lease],
     in_flight: InFlight,
 ) -> None:
-    """What everyone holds of each tier, and what of everyone's is on its way out of any."""
+    """Check each owner's counts of blocks held in each tier and leaving it."""
     leaving: Counter[tuple[Tier, str]] = Counter()
     for transfer in in_flight.transfers():
         if transfer.makes_room:

@@ -1,4 +1,4 @@
-"""Which requests may share a block, as 16 opaque bytes.
+"""A namespace, whose requests may share blocks, as 16 opaque bytes.
 
 Knows: how a namespace is derived from a server secret and a scope, and how a prompt's
 path runs through several namespaces. Does not know: what a tenant or a group is; who shares with
@@ -18,7 +18,7 @@ NAMESPACE_BYTES = 16
 
 
 def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) -> Namespace:
-    """HMAC-SHA256(secret, framed(fingerprint, *scope)), cut to 16 bytes.
+    """Derive HMAC-SHA256(secret, framed(fingerprint, *scope)), cut to 16 bytes.
 
     Each part is preceded by its length, and the number of parts comes first, so no two
     scopes frame to the same bytes: ("org_1", "2345") and ("org_12345", "") differ.
@@ -49,18 +49,18 @@ class NamespacePath:
 
     @classmethod
     def single(cls, namespace: Namespace) -> NamespacePath:
-        """The path of a prompt that lives in one namespace alone."""
+        """Return the path of a prompt that lives in one namespace alone."""
         return cls(((0, namespace),))
 
     def at(self, block: int) -> Namespace:
-        """The namespace of block number `block`."""
+        """Return the namespace of block number `block`."""
         for start, namespace in reversed(self.spans):
             if start <= block:
                 return namespace
         raise ValueError(f"no block {block}")
 
     def span_at(self, block: int) -> tuple[Namespace, int | None]:
-        """The namespace of block number `block`, and the first block after it in another one."""
+        """Return the namespace of block `block`, and the first block after it in another one."""
         if len(self.spans) == 1:
             return self.spans[0][1], None
         here = self.at(block)

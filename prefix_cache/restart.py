@@ -98,7 +98,7 @@ class Restart:
         return room - left
 
     def save(self, blocks: int) -> int:
-        """Before a stop: begin to copy to disk up to `blocks` blocks that are not there.
+        """Plan copies to disk, before a stop, of up to `blocks` blocks that are not there.
 
         Blocks that the policy values most come first, and every block after its prefix. At most
         `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
@@ -117,7 +117,7 @@ class Restart:
         return blocks - left
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
-        """The records that pass the checks, each key once; fills `slots` with all slots found."""
+        """Return records that pass the checks, each key once; fills `slots` with all found."""
         by_key: dict[bytes, Stored] = {}
         doubtful = set()
         for slot, record in found:
@@ -163,7 +163,7 @@ class Restart:
 
 
 def _run_from(first: Stored, below: dict[bytes, list[Stored]]) -> list[Stored]:
-    """The records that make one node: alike, and nothing branches off in between."""
+    """Return the records of one node: alike, with no branch in between."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
         run.append(then[0])

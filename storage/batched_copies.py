@@ -78,7 +78,7 @@ class BatchedCopies:
 
 
 def open_batched_copies(driver: str = _DRIVER) -> BatchedCopies | None:
-    """The call of this machine's driver; None where there is none."""
+    """Open the driver's call for batched copies; None where this machine has none."""
     try:
         return BatchedCopies(ctypes.CDLL(driver).cuMemcpyBatchAsync_v2)
     except (OSError, AttributeError):

@@ -31,7 +31,7 @@ from storage.runs import Runs
 
 
 class CopyDirection(Enum):
-    """Whether a copy goes to a slower tier or to a faster one."""
+    """Direction of a copy: to a slower tier or to a faster one."""
 
     DOWN = "down"
     UP = "up"
@@ -41,7 +41,7 @@ class CopyEvent(Protocol):
     """A point in a stream's work. torch.cuda.Event is one."""
 
     def query(self) -> bool:
-        """Whether all work before it is done. Never waits."""
+        """Return whether all work before it is done. Never waits."""
 
     def synchronize(self) -> None:
         """Wait until it is."""
@@ -63,10 +63,10 @@ class Copying(CopyEvent, Protocol):
 
 
 class CopyStream(Protocol):
-    """How runs get from one memory to the other. One owner thread."""
+    """Copies of runs from one memory to the other. One owner thread."""
 
     def record_event(self) -> CopyEvent:
-        """An event after all that has been launched on the device so far."""
+        """Record an event after all that has been launched on the device so far."""
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
         """Copy all of `runs`, at least one, once `after` has passed; or none: raises CopyFailed."""
@@ -94,7 +94,7 @@ class PlainCopies:
     """Copies within one memory, done when the call returns. For the CPU."""
 
     def record_event(self) -> CopyEvent:
-        """Everything is done."""
+        """Return an event that has passed: everything is done."""
         return Passed()
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:  # noqa: ARG002
@@ -117,17 +117,17 @@ class OnStream:
         self._begun.record(stream)
 
     def only_late(self, late: LayerwiseLoad) -> None:
-        """What is queued from here on are late layers."""
+        """Record that only late layers are queued from here on."""
         self._early = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._early.record(self._stream)
         self._late = late
 
     def end(self) -> None:
-        """All of the copies have been queued."""
+        """Record that all of the copies have been queued."""
         self._done.record(self._stream)
 
     def query(self) -> bool:
-        """Whether they are done. Never waits."""
+        """Return whether they are done. Never waits."""
         return bool(self._done.query())  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
@@ -145,7 +145,7 @@ class OnStream:
 
     @property
     def seconds(self) -> float:
-        """What they took; once they are done."""
+        """Seconds that the copies took; once they are done."""
         return float(self._begun.elapsed_time(self._done)) / 1e3
 
 
@@ -210,14 +210,14 @@ class StreamCopies:
 
 
 def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyStream:
-    """The way to copy to and from `device`."""
+    """Return the stream for copies to and from `device`."""
     if device.type != "cuda":
         return PlainCopies()
     return StreamCopies(device, late, open_batched_copies())
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """The bytes of each run; of runs of one block, those from `first_byte` up to `end_byte`."""
+    """Return the bytes of each run; of runs of one block, those from `first_byte` to `end_byte`."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -228,7 +228,7 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 
 
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
-    """The pieces that must arrive before an early release, and the late layers after it.
+    """Return pieces that must arrive before an early release, then the late layers'.
 
     As many of the last blocks come in two pieces as the late bytes allow; all others whole.
     """

@@ -89,7 +89,7 @@ class Mover:
                 raise UnknownSlot(f"slot {slot} is not in 0..{self._pool.num_blocks - 1}")
 
     def _block_ids(self, ids: list[int]) -> Tensor:
-        """`ids` on the pool's device, (n,) int64; from pinned memory, so that nothing waits."""
+        """Copy `ids` to the pool's device, (n,) int64; from pinned memory, without waiting."""
         device = self._pool.tensor.device
         on_host = torch.tensor(ids, dtype=torch.int64, pin_memory=device.type == "cuda")
         return on_host.to(device, non_blocking=True)
@@ -119,7 +119,7 @@ def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 
 def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
-    """`DevicePool.tensor`. Zeroed, so that a masked read of a never-written slot is finite."""
+    """Allocate `DevicePool.tensor`, zeroed, so that a masked read of a new slot is finite."""
     dtype = torch.uint8 if layout.group_of(0).dtype == FP8 else _dtype(layout, 0)
     shape = (num_blocks, layout.block_bytes // dtype.itemsize)
     if device.type != "cpu":
@@ -131,7 +131,7 @@ def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Ten
 
 
 def layer_views(blocks: Tensor, layout: KvLayout) -> tuple[Tensor, ...]:
-    """Each layer's keys and values in `blocks`, (blocks, 2, kv heads, block size, head dim).
+    """Return views of each layer's KV in `blocks`, (blocks, 2, kv heads, block size, head dim).
 
     Strided by the bytes of a block, no copy.
     """

@@ -47,7 +47,7 @@ class DiskRoute:
     """The moves to and from one disk. One owner thread."""
 
     def __init__(self, device: Tensor, disk: DiskTier, copies: CopyStream) -> None:
-        """`device`: the device's blocks, (num_blocks, block_bytes) uint8."""
+        """Copy to and from `device`, the device's blocks, (num_blocks, block_bytes) uint8."""
         self._device = device
         self._disk = disk
         self._buffers = disk.buffers
@@ -172,6 +172,6 @@ class DiskRoute:
 
 
 def _buffers_of(passages: list[_Passage]) -> Slots:
-    """Theirs; all have one."""
+    """Return the buffers of passages that all have one."""
     buffers = [passage.buffer for passage in passages if passage.buffer is not None]
     return np.array(buffers, np.int64)

@@ -1,4 +1,4 @@
-"""What can go wrong in storage, as types.
+"""Errors of storage, as types.
 
 Knows: what did not take place. Does not know: what that means for a request.
 
@@ -66,7 +66,7 @@ class DiskFull(FileFull):
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether the file system, or a quota of it, had no room for what was to be written."""
+    """Return whether the file system, or a quota of it, had no room for what was to be written."""
     out_of_room = (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, DiskFull) or (
         isinstance(error, OSError) and error.errno in out_of_room

@@ -1,4 +1,4 @@
-"""How much memory of the host a process may still take, and what bounds it."""
+"""The memory of the host that a process may still take, and what bounds it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _VERSION_2 = _Version("memory.max", "memory.current", "inactive_file")
 
 
 def host_free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, process: Path = PROCESS) -> int:
-    """Bytes that may be taken without swapping, within all limits that are set."""
+    """Return the bytes that may be taken without swapping, within all limits that are set."""
     return host_free_memory(meminfo, cgroup, process).bytes
 
 
@@ -50,7 +50,7 @@ def host_free_memory(
     process: Path = PROCESS,
     limits: Mapping[str, int] | None = None,
 ) -> FreeMemory:
-    """The tightest bound. `limits`: bytes by RLIMIT name; those of this process if left out.
+    """Return the tightest bound. `limits`: bytes by RLIMIT name; this process's if left out.
 
     Where the system does not tell, as outside Linux, a quarter of all memory is taken to be free.
     """
@@ -72,7 +72,7 @@ def _available(meminfo: Path) -> int | None:
 
 
 def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
-    """What each control group around the process has left; a group is bound by those above it."""
+    """Yield what each control group around the process has left, the innermost first."""
     for mount, group, version in _hierarchies(cgroup, process):
         # In a container the mount itself may be the group, and the path that of the host.
         for name in (group, *PurePosixPath(group).parents):
@@ -82,7 +82,7 @@ def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
 
 
 def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Version]]:
-    """Where groups may be mounted, and the process's group there (`/` where it is not known)."""
+    """Yield mounts that may have groups, and the process's group there (`/`: unknown)."""
     paths = dict(_paths_of(process / "cgroup"))
     for mount in (cgroup, cgroup / "unified"):
         yield mount, paths.get("", "/"), _VERSION_2
@@ -90,7 +90,7 @@ def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Vers
 
 
 def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
-    """(controller, path) for each line `number:controllers:path`; version 2 names none."""
+    """Yield (controller, path) for each line `number:controllers:path`; version 2 names none."""
     if not file.exists():
         return
     for line in file.read_text().splitlines():
@@ -100,7 +100,7 @@ def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _left_in(group: Path, version: _Version) -> FreeMemory | None:
-    """None where there is no such group, or no bound."""
+    """Return what a group has left; None where there is no such group, or no bound."""
     limit, used = group / version.limit, group / version.used
     if not (limit.exists() and used.exists()):
         return None
@@ -122,7 +122,7 @@ def _reclaimable(stat: Path, wanted: str) -> int:
 
 
 def _own_limits(process: Path, limits: Mapping[str, int] | None) -> Iterator[FreeMemory]:
-    """What the process's own limits leave of what it has mapped."""
+    """Yield what the process's own limits leave of what it has mapped."""
     statm = process / "statm"
     if not statm.exists():
         return

@@ -107,7 +107,7 @@ def _runtime() -> Any:
 
 
 def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
-    """Shared memory and the descriptor of its file. Raises PoolDoesNotFit."""
+    """Allocate shared memory; return it with its file's descriptor. Raises PoolDoesNotFit."""
     # Checked here, since Linux overcommits: its OOM killer would end a process instead.
     there = host_free_bytes()
     free = there if available is None else min(available, there)

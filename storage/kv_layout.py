@@ -1,4 +1,4 @@
-"""What a block of KV holds, by groups of layers: the one place that computes bytes of KV.
+"""The layout of a block of KV, by groups of layers: the one place that computes its bytes.
 
     block    | layer 0          | layer 1          | ... | last layer       |
     layer    | keys    | values | scales | up to a multiple of 16 bytes     |
@@ -51,7 +51,7 @@ class KvSlice:
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """What `block_size` tokens' keys and values are, for all layers of a model.
+    """Layout of the keys and values of `block_size` tokens, for all layers of a model.
 
     Raises ValueError unless every layer from 0 on is in exactly one group.
     """
@@ -82,7 +82,7 @@ class KvLayout:
         return self.block_bytes // self.block_size
 
     def slice_of(self, rank: int, num_ranks: int) -> KvLayout:
-        """What one of several ranks keeps of a block; of one rank, everything.
+        """Return the part of a block that one of several ranks keeps; of one rank, everything.
 
         Raises UnevenSlices where heads do not divide, ValueError where there is no such rank or
         this is a slice itself.
@@ -95,7 +95,7 @@ class KvLayout:
         return replace(self, groups=groups, slice=KvSlice(rank, num_ranks))
 
     def stage_of(self, stage: Stage) -> KvLayout:
-        """The layers of one stage, counted from 0; of one that has all layers, everything.
+        """Return the layers of one stage, counted from 0; of one that has all layers, everything.
 
         Raises ValueError where the stages are another model's, or this is a part itself.
         """
@@ -111,11 +111,11 @@ class KvLayout:
         return replace(self, groups=tuple(groups), stage=stage)
 
     def group_of(self, layer: int) -> KvGroup:
-        """The group that `layer` is in."""
+        """Return the group that `layer` is in."""
         return next(group for group in self.groups if layer in group.layers)
 
     def offset(self, layer: int) -> int:
-        """Bytes of a block before `layer`; where that is the number of layers, all."""
+        """Return the bytes of a block before `layer`; where that is the number of layers, all."""
         return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
 
     def _layer_bytes(self, group: KvGroup) -> int:

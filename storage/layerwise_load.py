@@ -30,7 +30,7 @@ class LayerwiseLoad:
     """
 
     def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:
-        """`layout` has LATE_PART layers or more."""
+        """Split the loads of a `layout` that has LATE_PART layers or more."""
         self.first = layout.num_layers - layout.num_layers // LATE_PART
         self.bytes_before = layout.offset(self.first)
         self.max_bytes = max_bytes
@@ -52,7 +52,7 @@ class LayerwiseLoad:
 def layerwise_load_of(
     layout: KvLayout, max_bytes: int, device: torch.device
 ) -> LayerwiseLoad | None:
-    """The late layers of a pool on `device`; None without CUDA streams or with few layers."""
+    """Return the late layers of a pool on `device`; None without CUDA streams or few layers."""
     if device.type != "cuda" or layout.num_layers < LATE_PART:
         return None
     return LayerwiseLoad(layout, max_bytes, device)

@@ -1,4 +1,4 @@
-"""What one copy of one block looks like, as data, and how copies have ended.
+"""A copy of one block as data, and the outcomes of copies.
 
 Knows: the names of the tiers, that a block has a slot number in each, and what a block on disk is
 bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns plans; a
@@ -42,7 +42,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class BlockRecord:
-    """What a block on disk is stored with, and compared with when it is read. Opaque here."""
+    """Description stored with a block on disk, compared when it is read. Opaque here."""
 
     key: bytes  # 16 bytes, the block's own
     parent_key: bytes  # 16 bytes, of the block before it

@@ -1,4 +1,4 @@
-"""Which blocks are copied together: runs of blocks that follow each other on both sides.
+"""Blocks that are copied together: runs that follow each other on both sides.
 
 sources   | 3 4 5 |     9     | 11 |
 targets   | 7 8 9 |     1     |  0 |      three runs: a copy each
@@ -38,14 +38,14 @@ class Runs:
         return int(self.counts.sum())
 
     def views(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(target, source) of each run, (count, block_bytes)."""
+        """Yield (target, source) of each run, (count, block_bytes)."""
         places = zip(self.target_slots.tolist(), self.source_slots.tolist(), self.counts.tolist(),
                      strict=True)  # fmt: skip
         for target, source, count in places:
             yield self.targets[target : target + count], self.sources[source : source + count]
 
     def single(self) -> Runs:
-        """The same blocks, each a run of its own."""
+        """Return the same blocks, each a run of its own."""
         first = np.cumsum(self.counts) - self.counts
         inside = np.arange(self.num_blocks) - np.repeat(first, self.counts)
         return Runs(
@@ -57,7 +57,7 @@ class Runs:
         )
 
     def part(self, places: slice) -> Runs:
-        """Some of the runs."""
+        """Return some of the runs."""
         return Runs(
             self.targets,
             self.sources,
@@ -68,7 +68,7 @@ class Runs:
 
 
 def runs_of(targets: Tensor, sources: Tensor, target_slots: Slots, source_slots: Slots) -> Runs:
-    """Copies of block `source_slots[i]` to block `target_slots[i]`, neighbours joined into a run.
+    """Pair block `source_slots[i]` with `target_slots[i]`, neighbours joined into runs.
 
     No slot is in either of them twice.
     """

@@ -1,4 +1,4 @@
-"""Which layers of a model one stage of a pipeline has: its weights and its part of every block.
+"""The layers of a model that one stage of a pipeline has, in weights and in every block.
 
     layers   0 ............ 16 | 17 ........ 31        of two stages, whose `ends` are (17, 32)
 
@@ -45,20 +45,20 @@ class Stage:
 
     @property
     def is_first(self) -> bool:
-        """Whether tokens are embedded here."""
+        """True if tokens are embedded here."""
         return self.index == 0
 
     @property
     def is_last(self) -> bool:
-        """Whether logits are computed here."""
+        """True if logits are computed here."""
         return self.index == len(self.ends) - 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all layers."""
+        """True if it has all layers."""
         return len(self.ends) == 1
 
 
 def whole(num_layers: int) -> Stage:
-    """The one stage of a model that is not divided so."""
+    """Return the one stage of a model that is not divided so."""
     return Stage(0, (num_layers,))

@@ -67,7 +67,7 @@ class TierMover:
         disk: DiskTier | None = None,
         copies: CopyStream | None = None,
     ) -> None:
-        """`copies`: how to copy to and from the device; None: as `copies_for` says."""
+        """Copy to and from the device with `copies`; None: as `copies_for` says."""
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
         self._disk = disk
@@ -161,12 +161,12 @@ class TierMover:
 
 
 def block_bytes_of(pool: DevicePool) -> Tensor:
-    """The pool's blocks as (num_blocks, block_bytes) uint8: a view."""
+    """View the pool's blocks as (num_blocks, block_bytes) uint8."""
     return pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)
 
 
 def _flows(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], _Direction]:
-    """The moves by where they lead from and to, each in the order given."""
+    """Group the moves by source and target tier, each in the order given."""
     groups: dict[tuple[Tier, Tier], list[Move]] = {}
     for move in moves:
         groups.setdefault((move.source_tier, move.target_tier), []).append(move)

@@ -17,7 +17,7 @@ class HasFileno(Protocol):
     """A socket, or another open file."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the file descriptor."""
         ...
 
 

@@ -59,7 +59,7 @@ def build_batch(
     sharing: Sharing | None = None,
     sizes: SplitSizes | None = None,
 ) -> Batch:
-    """The flat form of `rows`, at least one, decodes first; `tables` have what is new in them.
+    """Build the flat form of `rows`, at least one, decodes first, from up-to-date `tables`.
 
     With `sharing` the decode rows lie in its order; what is sampled is in the order of `rows` all
     the same. Without `sizes` the keys of no decode are cut.
@@ -86,7 +86,7 @@ def build_batch(
 
 
 def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
-    """From the tensors of `Sharing.fields`, which are removed from the dict."""
+    """Build the shared prefix from tensors of `Sharing.fields`, which leave the dict."""
     names = ("group_starts", "key_ends", "own_starts")
     return SharedPrefix(**{name: tensors.pop(name) for name in names}, max_group_rows=most_rows)
 
@@ -94,7 +94,7 @@ def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
 def splits_of(
     sizes: SplitSizes, contexts: npt.NDArray[np.int32], sharing: Sharing | None
 ) -> npt.NDArray[np.int32]:
-    """`BatchLayout.splits` for decodes of these contexts (R,), in the order of the batch.
+    """Compute `BatchLayout.splits` for decodes of contexts (R,), in the order of the batch.
 
     A group of rows that share is one item: it has no more rows than `rows_together` lets it.
     """
@@ -104,13 +104,13 @@ def splits_of(
 
 
 def more_samples(rows: Sequence[Row]) -> int:
-    """How many tokens are sampled beside one a row; rows that sample several are no decodes."""
+    """Count sampled tokens beyond one a row; rows that sample several are no decodes."""
     others = takewhile(lambda row: row.kind is not DECODE, reversed(rows))
     return sum(row.num_samples - 1 for row in others if samples_each(row.kind))
 
 
 def samples_of(rows: Sequence[Row]) -> list[Row]:
-    """For each token that is sampled, its row as far as the token before it."""
+    """Return for each sampled token its row, cut after the token before it."""
     if not more_samples(rows):
         return [row for row in rows if row.samples]
     return [one for row in rows for one in _each_sample(row)]
@@ -125,7 +125,7 @@ def _each_sample(row: Row) -> list[Row]:
 
 
 def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]:
-    """Of each token that is sampled, the place of its row and how many of that row's follow."""
+    """Return each sampled token's place of its row, and how many of that row's tokens follow."""
     if not more_samples(given):
         return places[np.array([row.samples for row in given], np.bool_)], 0
     counts = np.array([row.num_samples for row in given], np.int64)
@@ -136,7 +136,7 @@ def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]
 def in_batch_order(
     rows: Sequence[Row], sharing: Sharing | None
 ) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
-    """The rows as they lie in the batch, and the place of each given one, (len(rows),) int64."""
+    """Return the rows in batch order, and the place of each given one, (len(rows),) int64."""
     places = np.arange(len(rows))
     if sharing is None:
         return rows, places
@@ -148,7 +148,7 @@ def in_batch_order(
 def _host_batch(
     given: Sequence[Row], tables: BlockTables, block_size: int, sharing: Sharing | None
 ) -> dict[str, HostArray]:
-    """The arrays of a `Batch` and its layout, by their names."""
+    """Build the arrays of a `Batch` and its layout, by their names."""
     rows, places = in_batch_order(given, sharing)
     starts = np.array([row.start for row in rows], dtype=np.int64)
     ends = np.array([row.end for row in rows], dtype=np.int64)
@@ -177,5 +177,5 @@ def _host_batch(
 
 
 def token_ids_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
-    """The tokens of all rows, one row after the other."""
+    """Concatenate the tokens of all rows."""
     return np.frombuffer(b"".join([row.token_ids for row in rows]), np.int32)

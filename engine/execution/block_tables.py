@@ -31,7 +31,7 @@ class BlockTables:
     """
 
     def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:
-        """`num_blocks` is what the longest sequence has; padding points at `scratch_block`."""
+        """Allocate tables of `num_blocks`, the longest sequence's; padding is `scratch_block`."""
         self.nobody = num_batch_slots
         shape = (num_batch_slots + 1, num_blocks)
         self.host: npt.NDArray[np.int32] = np.full(shape, scratch_block, np.int32)
@@ -51,11 +51,11 @@ class BlockTables:
             self._send(runs)
 
     def of(self, batch_slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """The tables of `batch_slots` (R,), as wide as the longest; 0 after a row's last block."""
+        """Return tables of `batch_slots` (R,), as wide as the longest; 0 after the last block."""
         lengths = self.num_blocks[batch_slots]
         tables = self.host[batch_slots, : lengths.max()]
         tables[np.arange(tables.shape[1]) >= lengths[:, None]] = 0
         return tables
 
     def _send(self, runs: list[BlockRun]) -> None:
-        """For tables that have a copy on the device."""
+        """Send changes to the copy of the tables on the device, if there is one."""

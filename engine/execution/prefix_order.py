@@ -67,14 +67,14 @@ class PrefixOrder:
         self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
 
     def beside(self, lease: int) -> list[tuple[int, int]]:
-        """The neighbours of a lease, each with the blocks it has in common with it."""
+        """Return the neighbours of a lease, each with the blocks it has in common with it."""
         at = self._place(lease)
         before = [(self.leases[at - 1], self._runs[at - 1])] if at else []
         after = [(self.leases[at + 1], self._runs[at])] if at + 1 < len(self.leases) else []
         return before + after
 
     def groups(self, least_run: int) -> list[LeaseGroup]:
-        """Disjoint groups with a run of at least `least_run` blocks that save much; see below."""
+        """Find disjoint groups that save much, with runs of at least `least_run` blocks."""
         return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
 
     def _place(self, lease: int) -> int:
@@ -85,7 +85,7 @@ class PrefixOrder:
 
 
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
-    """Groups of leases, given the blocks that each has in common with the next.
+    """Group leases, given the blocks that each has in common with the next.
 
     The runs make a tree whose leaves are the leases. From the leaves down to the root, each node
     makes one group of its leaves that are in no group yet, and of those groups above it that save
@@ -128,7 +128,7 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """This node after its last child: with a group of its own where that saves more."""
+        """Close this node after its last child: with a group of its own where that saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]
@@ -140,5 +140,5 @@ class _SharedRun:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many leading blocks are the same."""
+    """Count the leading blocks that are the same."""
     return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

@@ -53,7 +53,7 @@ class ModelRunner:
     sizes: SplitSizes | None = None  # None: no row's keys are cut
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """How the decode rows of a step are to lie; None where each reads by itself."""
+        """Order the decode rows of a step for shared reads; None where each reads by itself."""
         if self.prefixes is None:
             return None
         return self.prefixes.find(rows[: count_decodes(rows)], self.tables)
@@ -65,7 +65,7 @@ class ModelRunner:
         return self.compute(step, self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """The same, once the tables have what is new in its rows."""
+        """Compute a step whose new blocks are in the tables."""
         if not step.rows:
             if step.moves:
                 self.mover.execute(step.moves)
@@ -81,7 +81,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """The same, once the tables have what is new in its rows."""
+        """Launch the forward pass of a step whose new blocks are in the tables."""
         if step.moves:
             self.mover.execute(step.moves)
         pool, device = self.pool.layers, self.last_tokens.device

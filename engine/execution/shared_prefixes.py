@@ -1,4 +1,4 @@
-"""Which decode rows of a step begin with the same prefix, and their order, so that it is read once.
+"""Groups of a step's decode rows that begin with the same prefix, so that it is read once.
 
     rows in the step   0  1  2  3  4  5
     in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing
@@ -31,7 +31,7 @@ MIN_GROUP_ROWS = 4  # the least `most_rows` that `most_groups` holds for
 
 @dataclass(frozen=True, slots=True)
 class SharingRule:
-    """When rows are read together. `token_bytes`: of a token's keys and values in one layer."""
+    """Condition for shared reads. `token_bytes`: of a token's keys and values in one layer."""
 
     block_size: int
     token_bytes: int
@@ -48,14 +48,14 @@ class SharingRule:
         return -(-self.least_tokens // self.block_size)
 
     def pays(self, groups: Iterable[_Members]) -> bool:
-        """Whether the groups save more than a pass of their own costs."""
+        """Return whether the groups save more than a pass of their own costs."""
         saved = sum((len(group.leases) - 1) * group.run for group in groups) * self.block_size
         return worth_sharing(saved, self.token_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the decode rows of one step lie: row `order[p]` of the step at place p.
+    """Order of the decode rows of one step: row `order[p]` of the step at place p.
 
     The first rows are groups: `starts` (S + 1,) int32 places, `key_ends` (S,) int32 tokens that
     each reads together. Those after the last start share nothing.
@@ -68,7 +68,7 @@ class Sharing:
     _made: dict[int, dict[str, Ints]] = field(default_factory=dict)  # by number of rows
 
     def fields(self, num_rows: int) -> dict[str, Ints]:
-        """The arrays of a `SharedPrefix` for `num_rows` decode rows: these, and padding after them.
+        """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
 
         Every row has to be in a group, since the kernel writes down by group where a row's parts
         lie: rows that share nothing, and padding, are in groups without keys.
@@ -89,20 +89,20 @@ class Sharing:
         return {"group_starts": starts, "key_ends": key_ends, "own_starts": own_starts}
 
     def own_starts(self, num_rows: int) -> Ints:
-        """How many tokens each of `num_rows` decode rows reads with others, in batch order."""
+        """Return how many tokens each of `num_rows` decodes reads with others, in batch order."""
         own_starts = np.zeros(num_rows, np.int32)
         own_starts[: self.starts[-1]] = np.repeat(self.key_ends, np.diff(self.starts))
         return own_starts
 
 
 def nobody_shares(most_rows: int) -> Sharing:
-    """A `Sharing` without groups, for a step that is all padding."""
+    """Make a `Sharing` without groups, for a step that is all padding."""
     nothing = np.zeros(0, np.int32)
     return Sharing(nothing.astype(np.int64), np.zeros(1, np.int32), nothing, most_rows)
 
 
 def most_groups(num_rows: int) -> int:
-    """How many groups `num_rows` decode rows may make at most.
+    """Return how many groups `num_rows` decode rows may make at most.
 
     A group that shares has at least two rows. Larger ones are cut into parts of up to `most_rows`,
     at least MIN_GROUP_ROWS, and so are the rows that share nothing: both make no more groups than
@@ -131,7 +131,7 @@ class SharedPrefixes:
         self._sharing: Sharing | None = None
 
     def find(self, decodes: Sequence[Row], tables: BlockTables) -> Sharing | None:
-        """How the step's decode rows are to lie; None where sharing does not pay."""
+        """Order the step's decode rows for shared reads; None where sharing does not pay."""
         if len(decodes) < 2:
             return None  # rows that left are removed when there are two again
         leases = [row.lease_id for row in decodes]

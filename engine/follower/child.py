@@ -1,4 +1,4 @@
-"""What a process that rank 0 has started is: tied to it, silent about signals, without core dumps.
+"""A process started by rank 0: tied to it, silent about signals, without core dumps.
 
 It dies with its parent, stopped or not; when it is over, rank 0 says, and no signal of a terminal.
 """

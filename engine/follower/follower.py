@@ -154,14 +154,14 @@ class Follower:
         self._channel.send(ENCODER.encode(report))
 
     def _wait(self) -> None:
-        """Until there is a message, or copies may have ended. Raises WireBroken."""
+        """Wait for a message, or until copies may have ended. Raises WireBroken."""
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
         readable = wait_for_any([ring, channel], self._patience())
         if channel in readable:  # rank 0 sends nothing here any more
             self._channel.receive()
 
     def _patience(self) -> float | None:
-        """Seconds; None: until something comes."""
+        """Return the seconds to wait; None: until something comes."""
         if self._parts.mover.pending:
             return COPY_WAIT_S
         return None if self._parts.disk is None else LOOK_S

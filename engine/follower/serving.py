@@ -56,7 +56,7 @@ def serve(channel: Channel) -> int:
 
 
 def _left(error: RankLeft) -> int:
-    """This one ends with another, which has said why, or of which rank 0 says it."""
+    """Log that another rank has gone, which has said why, or rank 0 has; return the exit status."""
     _log.error("this rank ends: another one is gone (%s)", error)
     return EXIT_BROKEN
 

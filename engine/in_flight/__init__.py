@@ -1,1 +1,1 @@
-"""What is under way between two turns of the step: requests of clients, and launched steps."""
+"""Work under way between two turns of the step: requests of clients, and launched steps."""

@@ -24,7 +24,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Clients:
-    """Of one engine. One owner thread."""
+    """Live requests of one engine's clients. One owner thread."""
 
     def __init__(self, components: Components) -> None:
         self._link = components.link
@@ -45,19 +45,19 @@ class Clients:
             raise InvalidRequest("this request id is already running")
 
     def add(self, sequence: Sequence) -> None:
-        """It is alive from now on."""
+        """Add a request that is alive from now on."""
         self._alive[sequence.client, sequence.request_id] = sequence
 
     def is_alive(self, sequence: Sequence) -> bool:
-        """Whether its last event has not been posted."""
+        """Return whether its last event has not been posted."""
         return self.find(sequence.client, sequence.request_id) is sequence
 
     def find(self, client: bytes, request_id: str) -> Sequence | None:
-        """The request of a client; None: it is over, or was never here."""
+        """Find the request of a client; None: it is over, or was never here."""
         return self._alive.get((client, request_id))
 
     def find_of_any(self, request_id: str) -> Sequence | None:
-        """The request of this id, whichever gateway sent it; None: there is none."""
+        """Find the request of this id, whichever gateway sent it; None: there is none."""
         return next((one for one in self.alive if one.request_id == request_id), None)
 
     def post(self, events: Iterable[AddressedEvent]) -> None:

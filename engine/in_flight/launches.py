@@ -110,7 +110,7 @@ class Launches:
         self._launches.append(seconds)
 
     def due(self) -> float | None:
-        """When the next step has to be decided, so that the device does not idle; None: at once.
+        """Return when the next step must be decided to keep the device busy; None: at once.
 
         At once where a stage has nothing to do meanwhile. Else a step that is launched early is
         one more step that a new request waits for:
@@ -153,7 +153,7 @@ class Launches:
         return refused + self._settler.settle(scheduled, sampled, now, seconds)
 
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
-        """After a launch for which the device had no memory: lower the budget, then fail a request.
+        """Lower the budget after a launch ran out of device memory, or fail a request.
 
         The first time steps get smaller, after that the request with the largest row fails.
         Sequences that started in this step start over, since their first block may be a half-made
@@ -196,7 +196,7 @@ class Launches:
             learn(shape, now - began_at)
 
     def _patience(self) -> tuple[float, float]:
-        """Of the step launched last: seconds until the device needs the host, and what it takes."""
+        """Return the seconds until the device needs the host, and of the step launched last."""
         scheduled, _, launched_at = self._under_way[-1]
         times, shape = self._times, StepShape.of(scheduled.step.rows)
         takes = times.least(shape) or times.seconds(shape)
@@ -207,9 +207,9 @@ class Launches:
         return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 
     def _ahead(self) -> float:
-        """How long before the device is done the host has to begin with the next step."""
+        """Return how long before the device is done the host has to begin the next step."""
         return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:
-        """When the device began a step; None: when the step before ended, a time unknown here."""
+        """Return when the device began a step; None: when the one before ended, not yet known."""
         return launched_at if launched_at >= self._settled_at else self._ended_at

@@ -12,13 +12,13 @@ from engine.sequences.sequence import Sequence
 
 
 class Unready:
-    """Of one engine, each of them alive when it was added. One owner thread."""
+    """Waiting sequences of one engine, all alive when they were added. One owner thread."""
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
 
     def add(self, sequence: Sequence) -> None:
-        """It waits from now on."""
+        """Add a sequence that waits from now on."""
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:

@@ -34,7 +34,7 @@ class HostLayers:
     def __init__(
         self, placement: Placement, layer_bytes: Sequence[int], device: torch.device
     ) -> None:
-        """`layer_bytes` of each layer of the model. Raises NotEnoughMemory, of the host."""
+        """Allocate for layers of `layer_bytes` each. Raises NotEnoughMemory, of the host."""
         self.placement = placement
         self._pool = _pinned(placement.host_bytes, device)
         sizes = [layer_bytes[index] for index in placement.layers]
@@ -48,12 +48,12 @@ class HostLayers:
 
     @property
     def num_bytes(self) -> int:
-        """Of the device."""
+        """Bytes taken on the device."""
         return NUM_BUFFERS * self.placement.buffer_bytes
 
     @property
     def seconds(self) -> float:
-        """What taking and pinning the host memory took."""
+        """Seconds that allocating and pinning the host memory took."""
         return self._pool.seconds
 
     def host(self, index: int) -> RunMemory | None:
@@ -63,7 +63,7 @@ class HostLayers:
         return RunMemory(self.target(index))
 
     def target(self, index: int) -> Tensor:
-        """The bytes of a layer in its buffer."""
+        """Return the bytes of a layer in its buffer."""
         place = self.placement.layers.index(index)
         return self.buffers[place % NUM_BUFFERS][: len(self.runs[index])]
 
@@ -80,7 +80,7 @@ class HostLayers:
 
 
 def _pinned(num_bytes: int, device: torch.device) -> HostPool:
-    """Memory as the host tier's: pinned where there is a GPU, all pages present."""
+    """Allocate memory like the host tier's: pinned where there is a GPU, all pages present."""
     try:
         return HostPool(num_bytes // ALIGNMENT, ALIGNMENT, device)
     except PoolDoesNotFit as error:

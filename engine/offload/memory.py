@@ -26,7 +26,7 @@ class RunMemory:
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """As `Memory.empty`; what lies there already is left."""
+        """Allocate like `Memory.empty`, but leave what lies there already."""
         first, size = self._used, prod(shape) * dtype.itemsize
         self._used = end_after(first, size)
         return self._run[first : first + size].view(dtype).view(shape)
@@ -44,5 +44,5 @@ class CountingMemory:
 
 
 def end_after(first: int, size: int) -> int:
-    """Where the next tensor begins after one of `size` bytes at `first`."""
+    """Return where the next tensor begins after one of `size` bytes at `first`."""
     return -(-(first + size) // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""Which layers keep their weights in host memory, and what a step takes then. Pure arithmetic.
+"""The layers with weights in host memory, and the time of a step then. Pure arithmetic.
 
     layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve: 3, 7 and 11
     bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled by turns
@@ -35,17 +35,17 @@ class Placement:
 
     @property
     def freed_bytes(self) -> int:
-        """Of the device, less what the buffers take; negative where they take more."""
+        """Bytes freed on the device, less what the buffers take; negative where they take more."""
         return self.host_bytes - NUM_BUFFERS * self.buffer_bytes
 
 
 def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
-    """`count` of the layers, the last among them."""
+    """Choose `count` of the layers, the last among them."""
     return tuple((place + 1) * num_layers // count - 1 for place in range(count))
 
 
 def place(layer_bytes: Sequence[int], gib: float) -> Placement:
-    """The fewest layers that have `gib` GiB of weights; `layer_bytes` of each layer of the model.
+    """Choose the fewest layers that have `gib` GiB of weights; `layer_bytes` of every layer.
 
     Raises WrongSetting where all together have less, or where that would free no memory.
     """
@@ -66,7 +66,7 @@ def place(layer_bytes: Sequence[int], gib: float) -> Placement:
 
 
 def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None:
-    """The fewest layers in host memory with which the layers take `room` bytes of the device.
+    """Choose the fewest host layers with which all take `room` bytes of the device.
 
     None where they never do.
     """
@@ -76,7 +76,7 @@ def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None
 
 
 def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
-    """Of every number of layers, from one on."""
+    """Yield a placement of every number of layers, from one on."""
     for count in range(1, len(layer_bytes) + 1):
         layers = evenly_spaced(len(layer_bytes), count)
         sizes = [layer_bytes[index] for index in layers]
@@ -84,12 +84,12 @@ def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
 
 
 def as_gib(num_bytes: int) -> str:
-    """For `cpu_offload_gb`, in four digits: of a placement's bytes, what asks for it again."""
+    """Format a placement's bytes in four digits of GiB, as `cpu_offload_gb` that asks for it."""
     return f"{num_bytes / GIB * _SHORT:.4g}"
 
 
 def step_seconds(layer_seconds: Sequence[float], copy_seconds: Mapping[int, float]) -> float:
-    """What the layers of a step take: `layer_seconds` each to compute, some a copy before.
+    """Return the time of a step's layers: `layer_seconds` to compute, some after a copy.
 
     The first copies begin with the step; each other one when the layer has been computed that lies
     in its buffer, and the bus is free.

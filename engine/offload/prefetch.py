@@ -30,7 +30,7 @@ from engine.offload.placement import NUM_BUFFERS
 
 
 class Copies(Protocol):
-    """How bytes get to the device. One owner thread."""
+    """Copies of bytes to the device. One owner thread."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:
         """Copy the weights of a layer, after all that was launched before."""
@@ -48,7 +48,7 @@ class PlainLayerCopies:
         target.copy_(source)
 
     def wait(self, index: int) -> None:
-        """There is nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
 
 class StreamLayerCopies:
@@ -100,7 +100,7 @@ class LayerPrefetch:
 
 
 def prefetch_of(layers: HostLayers) -> LayerPrefetch:
-    """How to copy these layers to the device that their buffers are on."""
+    """Choose how to copy these layers to the device that their buffers are on."""
     device = layers.buffers[0].device
     return LayerPrefetch(
         layers, StreamLayerCopies(device) if device.type == "cuda" else PlainLayerCopies()

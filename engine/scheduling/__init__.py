@@ -1,1 +1,1 @@
-"""What runs in the next step: the queue, fairness, sequences, and settling a finished step."""
+"""The choice of what runs in the next step: queue, fairness, sequences, settling."""

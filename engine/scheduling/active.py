@@ -61,11 +61,11 @@ class ActiveSequences:
 
     @property
     def is_full(self) -> bool:
-        """Whether all batch slots are taken."""
+        """True if all batch slots are taken."""
         return len(self.running) >= self._max_running
 
     def remaining_tokens(self) -> int:
-        """Tokens to be computed before those of the sequence that is admitted next."""
+        """Count the tokens to compute before those of the sequence that is admitted next."""
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
@@ -91,14 +91,14 @@ class ActiveSequences:
             self.loading.append(sequence)
 
     def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
-        """Its blocks have arrived, and there is a batch slot: start it."""
+        """Start a sequence in a batch slot, now that its blocks have arrived."""
         self.loading.remove(sequence)
         waited = now - sequence.leased - sequence.fetch_seconds  # for loads alone
         sequence.load_seconds += max(waited, 0.0)
         self._start(sequence, builder, now)
 
     def start_over(self, sequence: Sequence, now: float) -> None:
-        """Its loads have failed: back to the front of its flow, to compute those blocks."""
+        """Return a sequence whose loads failed to the front of its flow, to compute its blocks."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
         sequence.loads = "never"  # once is enough: what is computed comes for sure
@@ -156,7 +156,7 @@ class ActiveSequences:
 def who_gives(
     running: Iterable[Sequence], flow: str, spared: Iterable[Sequence]
 ) -> Sequence | None:
-    """The sequence to preempt for `flow`: the latest arrival of the flow with the most batch slots.
+    """Choose the sequence to preempt for `flow`: the latest of the flow with the most batch slots.
 
     None where `flow` has a batch slot already, or where no flow has two. `spared` ones are not
     chosen.

@@ -1,4 +1,4 @@
-"""Which flows come and go while others are always present, and how long their prompts are.
+"""Arrivals of flows that come and go beside others, and the lengths of their prompts.
 
     always there  ------------------------------------------->
     comes, goes       --asks--   reads ...   --asks--   reads ...
@@ -46,7 +46,7 @@ class Arrivals:
         self._newcomers: list[Sequence] = []
 
     def is_newcomer(self, sequence: Sequence) -> bool:
-        """Whether a waiting sequence is of a flow that has just come, beside others at work."""
+        """Return whether a waiting sequence's flow has just come, beside others at work."""
         if sequence.flow in self._alive:
             return False
         left = self._left.get(sequence.flow)
@@ -56,7 +56,7 @@ class Arrivals:
         return any(came - flow.since >= AWAY_S for flow in self._alive.values())
 
     def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
-        """A sequence was given blocks; `is_newcomer`: it is one, and goes before all others."""
+        """Record that a sequence was given blocks; `is_newcomer`: it goes before all others."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
             left = self._left.pop(sequence.flow, None)
@@ -69,7 +69,7 @@ class Arrivals:
         flow.tokens = remaining_tokens(sequence)
 
     def went(self, sequence: Sequence, now: float) -> None:
-        """A sequence gave its blocks back."""
+        """Record that a sequence gave its blocks back."""
         flow = self._alive[sequence.flow]
         flow.count -= 1
         if not flow.count:
@@ -79,18 +79,18 @@ class Arrivals:
                 del self._left[next(iter(self._left))]
 
     def is_alive(self, flow: str) -> bool:
-        """Whether a flow has a sequence with blocks."""
+        """Return whether a flow has a sequence with blocks."""
         return flow in self._alive
 
     def newcomers(self) -> list[Sequence]:
-        """Newcomers whose prompts are not computed yet, those with the fewest tokens first."""
+        """Return newcomers whose prompts are not computed yet, fewest tokens first."""
         if self._newcomers:
             self._newcomers = [one for one in self._newcomers if _is_before_its_first_token(one)]
             self._newcomers.sort(key=remaining_tokens)
         return self._newcomers
 
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
-        """The fewest tokens that a flow which comes and goes had to compute; None: there is none.
+        """Return the fewest tokens that a flow which comes and goes had to compute, or None.
 
         The flow is present, or left lately and may return. A flow that has returned (`is_waiting`)
         without being a newcomer counts as always present.

@@ -15,25 +15,25 @@ from engine.step import PREFILL
 
 
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Those of `sequences` that have several tokens to compute and no row in `builder`."""
+    """Return those of `sequences` with several tokens to compute and no row in `builder`."""
     given = {id(row.sequence) for row in builder.rows}
     return [one for one in sequences if next_kind(one) is PREFILL and id(one) not in given]
 
 
 def in_turn(begun: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:
-    """The same; in the places that a flow had are first its overdue ones, then the shortest."""
+    """Reorder prompts within the places of their flow: overdue ones first, then the shortest."""
     shortest = sorted(begun, key=lambda one: (not is_overdue(one), remaining_tokens(one)))
     alike = {kin: [one for one in shortest if _kin(one) == kin] for kin in map(_kin, begun)}
     return [alike[_kin(one)].pop(0) for one in begun]
 
 
 def pass_over(waiting: Iterable[Sequence], begun: Sequence) -> None:
-    """A shorter one went before `begun`, and so before all of its flow and class that wait."""
+    """Count that a shorter prompt went before `begun`, for all of its flow and class that wait."""
     for one in waiting:
         if _kin(one) == _kin(begun):
             one.passed_over += 1
 
 
 def _kin(sequence: Sequence) -> tuple[str, Priority]:
-    """Whose order among each other concerns nobody else."""
+    """Return the flow and class within which sequences are reordered."""
     return sequence.flow, sequence.priority

@@ -1,4 +1,4 @@
-"""What work costs a flow: a computed token 1, a cached one 1/16, an output token 2.
+"""Prices of work that a flow is charged: a computed token 1, a cached one 1/16, an output token 2.
 
 Knows: prices. Does not know: credit, or whose turn it is (`queue.py`).
 """
@@ -30,7 +30,7 @@ def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
 
 
 def charge_decodes(queue: FairQueue, rows: Iterable[ScheduledRow]) -> None:
-    """Like `charge_row` for many rows of one token: one charge for each flow and priority."""
+    """Charge rows of one token like `charge_row`, once for each flow and priority."""
     rows_of: dict[tuple[str, Priority], list[ScheduledRow]] = {}
     for row in rows:
         kind = row.sequence.flow, row.sequence.priority

@@ -1,4 +1,4 @@
-"""What the engine counts: prompt tokens found and computed, by window and by flow.
+"""Counters of the engine: prompt tokens found and computed, by window and by flow.
 
 A prompt is looked up once, at its first admission: `queried` is its length, `hit` what the cache
 had of it and `fetched` what another engine had sent. `computed` is the work done, including work
@@ -41,12 +41,12 @@ class WindowCounter:
         self._total[column] += amount
 
     def window(self, seconds: int, now: float) -> WindowStats:
-        """What was counted in the last `seconds`, at most as many as the ring has."""
+        """Return what was counted in the last `seconds`, at most as many as the ring has."""
         recent = self._stamps > int(now) - seconds
         return _window_stats(self._buckets[recent].sum(axis=0))
 
     def total(self) -> WindowStats:
-        """What was counted since the start."""
+        """Return what was counted since the start."""
         return _window_stats(self._total)
 
 
@@ -66,7 +66,7 @@ class EngineCounters:
     def admitted(
         self, flow: str, prompt_tokens: int, found: TierTokens, now: float, *, fetched: int = 0
     ) -> None:
-        """A request started for the first time."""
+        """Count a request that started for the first time."""
         self._windows.add(_QUERIED, prompt_tokens, now)
         self._windows.add(_HIT, found.total, now)
         self._windows.add(_FETCHED, fetched, now)
@@ -77,29 +77,29 @@ class EngineCounters:
         self.found = self.found + found
 
     def computed(self, prompt_tokens: int, now: float) -> None:
-        """Tokens of a prompt were computed."""
+        """Count tokens of a prompt that were computed."""
         self._windows.add(_COMPUTED, prompt_tokens, now)
 
     def generated(self, flow: str, tokens: int = 1) -> None:
-        """Tokens were sampled."""
+        """Count tokens that were sampled."""
         self.generated_tokens += tokens
         self._touch(flow).generated_tokens += tokens
 
     def windows(self, now: float) -> dict[str, WindowStats]:
-        """By name of the window."""
+        """Return the counts of each window, by its name."""
         windows = {name: self._windows.window(s, now) for name, s in WINDOWS_S.items()}
         return windows | {"all": self._windows.total()}
 
     def total(self) -> WindowStats:
-        """Prompt tokens since the start."""
+        """Return the counts of prompt tokens since the start."""
         return self._windows.total()
 
     def uptime(self, now: float) -> float:
-        """Seconds since the start."""
+        """Return seconds since the start."""
         return now - self._started
 
     def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
-        """Copies of the flows' counts, with what the cache knows of them."""
+        """Return copies of the flows' counts, with what the cache knows of them."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
         retained = cache.retained_blocks(now=now)
         none, flows = OwnerUse(0, 0, 0), {}

@@ -1,4 +1,4 @@
-"""What the scheduler needs of blocks that another engine is asked for (`engine.exchange`).
+"""The scheduler's view of blocks fetched from another engine (`engine.exchange`).
 
 A sequence whose request names a source is given its blocks as any other; then what is not cached
 may be fetched into them. Until the fetch is over it waits beside those that wait for loads, with
@@ -20,7 +20,7 @@ class Fetcher(Protocol):
 
     @property
     def is_lending(self) -> bool:
-        """Whether blocks are held that other engines read, and will be free before long."""
+        """True if blocks are exported to other engines, and will be free before long."""
         ...
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
@@ -32,5 +32,5 @@ class Fetcher(Protocol):
         ...
 
     def leave(self, sequence: Sequence, now: float) -> None:
-        """Its lease is about to be given back: nothing is written to its blocks any more."""
+        """Stop all writes to a sequence's blocks before its lease is given back."""
         ...

@@ -1,4 +1,4 @@
-"""What a flow has in the queue: its credit, the sequences that wait, and how fast they start.
+"""The part of the queue that is one flow's: credit, waiting sequences, rate of admission.
 
 Knows: one flow. Does not know: whose turn it is (`queue.py`).
 """
@@ -25,16 +25,16 @@ class AdmissionRate:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)  # (time, starts until then)
 
     def started(self) -> None:
-        """A sequence started."""
+        """Count a sequence that started."""
         self._started += 1
 
     def came(self, now: float) -> None:
-        """A sequence came at `now`, in seconds of any clock that moves on."""
+        """Record that a sequence came at `now`, in seconds of any monotonic clock."""
         if not self._seen or now - self._seen[-1][0] >= _SPAN_S / _SAMPLES:
             self._seen.append((now, self._started))
 
     def retry_after_s(self, now: float) -> float:
-        """Seconds until, at the recent pace, one sequence starts and so frees its place."""
+        """Return the seconds until, at the recent pace, one sequence starts and frees its place."""
         while len(self._seen) > 1 and now - self._seen[1][0] > _SPAN_S:
             self._seen.popleft()
         if not self._seen or now <= self._seen[0][0]:
@@ -47,7 +47,7 @@ class AdmissionRate:
 
 @dataclass(slots=True, eq=False)
 class FlowQueue:
-    """Of one flow. `weight` is its share of the work beside others; credit is in tokens."""
+    """Queue of one flow. `weight` is its share of the work beside others; credit is in tokens."""
 
     weight: float
     credit: float = 0.0
@@ -67,5 +67,5 @@ class FlowQueue:
         return len(self.interactive) + len(self.batch)
 
     def waiting(self, priority: Priority) -> list[Sequence]:
-        """Those of a class, in order of arrival, a preempted one first."""
+        """Return the sequences of a class in order of arrival, preempted ones first."""
         return self.interactive if priority == "interactive" else self.batch

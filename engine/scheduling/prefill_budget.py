@@ -1,4 +1,4 @@
-"""How many prompt tokens a step has, bounded by how long its sequences can wait for it.
+"""The budget of prompt tokens of a step, bounded by how long its sequences can wait.
 
 Every sequence in a step waits until the whole step has ended. From the predicted times of steps
 (`step_times.py`), a step has as many prompt tokens as fit into the shortest of these bounds:
@@ -63,7 +63,7 @@ class PrefillBudget:
         self._owed = 0  # tokens that newcomers had while others waited
 
     def admitted(self, tokens: int, start: int) -> None:
-        """A prompt has left the queue, with `tokens` to compute from position `start` on."""
+        """Adapt to a prompt that left the queue, with `tokens` to compute from `start` on."""
         if self._tokens is None:
             self._tokens, self._context = tokens, start
         self._tokens += ADAPTS * (tokens - self._tokens)
@@ -71,7 +71,7 @@ class PrefillBudget:
 
     @property
     def is_others_turn(self) -> bool:
-        """Whether newcomers have gone first for long enough."""
+        """True if newcomers have gone first for long enough."""
         return self._owed > self._whole
 
     def decided(self, newcomers: int, others: int, *, others_wait: bool) -> None:
@@ -80,7 +80,7 @@ class PrefillBudget:
         self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
 
     def of_newcomers(self, decodes: StepShape, most: int) -> int:
-        """Tokens that newcomers may have, at most `most`."""
+        """Return how many tokens newcomers may have, at most `most`."""
         if not self._is_bounded or not decodes.decodes:
             return most
         bound = self._at_least(decodes, self._max_step_s or 0.0)
@@ -94,7 +94,7 @@ class PrefillBudget:
         returning: int | None,
         most: int,
     ) -> int:
-        """Tokens that other prompts may have beside those of newcomers, at most `most`.
+        """Return how many tokens other prompts may have beside newcomers', at most `most`.
 
         `returning`: the tokens of a prompt that may come, None if none.
         """
@@ -116,7 +116,7 @@ class PrefillBudget:
     def _bound(
         self, decodes: StepShape, newcomers: int, wanted: float, returning: int | None
     ) -> float | None:
-        """Seconds of the step."""
+        """Return the most seconds that the step may take, or None."""
         bounds = list[float]()
         if decodes.decodes:
             bounds.append(max(self._max_step_s or 0.0, PART_OF_BACKLOG * self._alone(wanted)))
@@ -130,7 +130,7 @@ class PrefillBudget:
         return max(seconds, FEWEST_TIMES * self._times.seconds(decodes))
 
     def _that_fit(self, decodes: StepShape, seconds: float, most: int) -> dict[int, float]:
-        """The sizes of steps (at least one) that take no longer, and what each takes."""
+        """Return the sizes of steps (at least one) that fit into `seconds`, and what each takes."""
         fit = dict[int, float]()
         for size in self._times.sizes(decodes.decodes, most):
             takes = self._seconds(decodes, size)
@@ -142,7 +142,7 @@ class PrefillBudget:
     def _cheapest(
         self, decodes: StepShape, sizes: dict[int, float], wanted: float, part: float
     ) -> int:
-        """Of steps of these sizes, the one with the cheapest tokens.
+        """Choose the step size with the cheapest tokens.
 
         `part`: the share of decodes among the present sequences. Where they are the most, all of
         them wait for the step: of alike sizes the smallest is chosen, and a part of its launch is
@@ -165,5 +165,5 @@ class PrefillBudget:
         return self._times.seconds(shape)
 
     def _alone(self, tokens: float) -> float:
-        """Seconds that the waiting prompts would take in large steps."""
+        """Return the seconds that the waiting prompts would take in large steps."""
         return tokens / self._whole * self._seconds(StepShape(), self._whole)

@@ -25,15 +25,15 @@ class PriorityClasses:
         self._due = 0.0
 
     def order(self) -> tuple[Priority, Priority]:
-        """The priority that goes first, then the other."""
+        """Return the priority that goes first, then the other."""
         return ("batch", "interactive") if self._due > 0 else ("interactive", "batch")
 
     def entered(self, priority: Priority) -> None:
-        """A sequence waits."""
+        """Count a sequence that begins to wait."""
         self._waiting[priority] += 1
 
     def left(self, priority: Priority) -> None:
-        """A sequence waits no more."""
+        """Count a sequence that waits no more."""
         self._waiting[priority] -= 1
         if not self._waiting["batch"]:
             self._due = min(self._due, 0.0)

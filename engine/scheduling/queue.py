@@ -1,4 +1,4 @@
-"""Whose turn it is: deficit round robin over flows, fewest tokens first only within one.
+"""Fair queueing: deficit round robin over flows, fewest tokens first only within one.
 
     flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
     flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
@@ -76,7 +76,7 @@ class FairQueue:
         return self._length
 
     def __iter__(self) -> Iterator[Sequence]:
-        """All waiting sequences, flow by flow."""
+        """Yield all waiting sequences, flow by flow."""
         for flow in self._flows.values():
             yield from (*flow.interactive, *flow.batch)
 
@@ -100,7 +100,7 @@ class FairQueue:
         flow.waiting(sequence.priority).insert(0, sequence)
 
     def select(self, rank: Rank) -> Sequence | None:
-        """The sequence whose turn it is among those with a rank; it stays in the queue."""
+        """Return the next sequence among those with a rank; it stays in the queue."""
         for priority in self._classes.order():
             choice = self._select_of(priority, rank)
             if choice is not None:
@@ -108,7 +108,7 @@ class FairQueue:
         return None
 
     def shorter(self, begun: Sequence, tokens: int, rank: Rank) -> Sequence | None:
-        """The sequence to compute before one of its flow and class that has `tokens` to go.
+        """Find a shorter sequence of the same flow and class to compute before `begun`.
 
         It has fewer to go, and it is its flow's turn. None once `begun` is overdue. The sequence
         stays in the queue, and no round begins.
@@ -119,16 +119,16 @@ class FairQueue:
         return self._choose(flow.waiting(begun.priority), rank, below=tokens)
 
     def is_overdue(self, sequence: Sequence) -> bool:
-        """Whether a sequence was passed over so often that none of its flow goes before it."""
+        """Return whether a sequence was passed over so often that it goes first in its flow."""
         return sequence.passed_over >= self._limits.patience
 
     def num_waiting(self, flow: str) -> int:
-        """How many of a flow wait."""
+        """Return how many sequences of a flow wait."""
         found = self._flows.get(flow)
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
-        """The next interactive sequence of a flow that is not `present` and owes little.
+        """Return the next interactive sequence of a flow that is not `present` and owes little.
 
         `present` maps flows to the tokens that their running sequences still have to compute.
         Little is less than one round above the least debt that any of these flows will have then.
@@ -185,7 +185,7 @@ class FairQueue:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def _may_wait(self, flow: FlowQueue | None) -> bool:
-        """Whether there is a place for one more sequence of `flow`.
+        """Return whether there is a place for one more sequence of `flow`.
 
         With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
         3/(3n + 1); there is always a place for a flow that has none waiting.
@@ -209,7 +209,7 @@ class FairQueue:
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
     def _has_turn(self, flow: FlowQueue, priority: Priority) -> bool:
-        """Whether the next sequence is of this flow and class, without a new round."""
+        """Return whether the next sequence is of this flow and class, without a new round."""
         for first in self._classes.order():
             waiting = [one for one in self._flows.values() if one.waiting(first)]
             if waiting:
@@ -221,7 +221,7 @@ class FairQueue:
     def _choose(
         self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
     ) -> Sequence | None:
-        """The overdue one, else the one with the fewest tokens to compute, else the oldest.
+        """Choose the overdue sequence, else the one with the fewest tokens left, else the oldest.
 
         None where that one has not fewer than `below` to compute.
         """
@@ -239,7 +239,7 @@ class FairQueue:
         return best
 
     def _begin_rounds(self, broke: list[FlowQueue]) -> None:
-        """As many rounds as it takes until one of the flows has credit, in one go."""
+        """Run at once as many rounds as it takes until one of the flows has credit."""
         quantum = self._limits.quantum
         rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
         for name, flow in list(self._flows.items()):

@@ -1,4 +1,4 @@
-"""What runs in this step, under one budget of tokens.
+"""The choice of what runs in a step, under one budget of tokens.
 
 There is no prefill phase and no decode phase. A sequence has `num_tokens` known tokens, of which
 `num_computed` have their KV; a step gives each scheduled sequence some of the difference:
@@ -69,7 +69,7 @@ class SchedulerStuck(RuntimeError):
 
 
 class Scheduler:
-    """Who of the waiting and the running sequences is in the next step. One owner thread."""
+    """Chooses which waiting and running sequences are in the next step. One owner thread."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class Scheduler:
         return self.active.loading
 
     def has_any_of(self, flow: str) -> bool:
-        """Whether a flow has anything that runs, loads or waits."""
+        """Return whether a flow has any sequence that runs, loads or waits."""
         return self._arrivals.is_alive(flow) or self.queue.num_waiting(flow) > 0
 
     @property
     def is_bounded(self) -> bool:
-        """Whether steps are bounded by how long who waits for them can wait."""
+        """True if the length of steps is bounded for the sake of those who wait for them."""
         return self._limits.max_step_s is not None
 
     def _expected(self, now: float) -> int | None:
@@ -131,7 +131,7 @@ class Scheduler:
         return builder.step()
 
     def _add_prompts(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
-        """Rows for newcomers, then for others; without `has_room` free blocks are reserved."""
+        """Add rows for newcomers, then for others; without `has_room` free blocks are reserved."""
         decodes, most = StepShape.of(builder.rows), builder.budget
         newcomers = 0
         if not self._prefill.is_others_turn:
@@ -157,13 +157,13 @@ class Scheduler:
         )
 
     def _compute(self, builder: StepBuilder, sequences: Iterable[Sequence]) -> None:
-        """Rows for started prompts that have no row, as far as the budget goes."""
+        """Add rows for started prompts that have none, as far as the budget goes."""
         for sequence in without_row(builder, sequences):
             if builder.budget and sequence.batch_slot is not None:
                 charge_row(self.queue, builder.add(sequence))
 
     def _compute_begun(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
-        """Rows for prompts that earlier steps began, and before them for shorter ones that wait."""
+        """Continue prompts of earlier steps, and start shorter ones that wait before them."""
         for begun in in_turn(without_row(builder, self.running), self.queue.is_overdue):
             shorter = partial(self.queue.shorter, begun, remaining_tokens(begun))
             while has_room and self._admit_one(builder, now, shorter):
@@ -171,7 +171,7 @@ class Scheduler:
             self._compute(builder, [begun])
 
     def _continue_decodes(self, builder: StepBuilder, now: float) -> bool:
-        """Rows for sequences with one token to go, the eldest first.
+        """Add rows for sequences with one token to go, the eldest first.
 
         A victim is always younger than the sequence that needs its blocks, so no victim is in the
         step yet. Returns whether there were blocks for all, without a preemption.
@@ -188,7 +188,7 @@ class Scheduler:
         return has_room and self.active.num_preemptions == preempted
 
     def _decodes(self) -> list[Sequence]:
-        """Sequences that a step is to continue by one token, the eldest first."""
+        """Return the sequences that a step is to continue by one token, the eldest first."""
         decodes = [one for one in self.running if next_kind(one) is DECODE]
         stages = self._limits.stages
         if stages == 1:
@@ -207,14 +207,14 @@ class Scheduler:
         return True
 
     def _victim(self, sequence: Sequence) -> Sequence:
-        """The latest arrival, if possible among those whose blocks `sequence` could have."""
+        """Choose the latest arrival, if possible among those whose blocks `sequence` could have."""
         loading = [one for one in self.loading if one.arrived >= sequence.arrived]
         younger = [*loading, *reversed(self.running[self.running.index(sequence) :])]
         giving = [one for one in younger if self.sequence_cache.makes_room(one)]
         return max(giving or younger, key=attrgetter("arrived"))
 
     def _continue_newcomers(self, builder: StepBuilder, now: float) -> None:
-        """Rows for newcomers whose prompts take several steps, or had to be loaded first."""
+        """Add rows for newcomers whose prompts take several steps, or had to be loaded first."""
         newcomers = self._arrivals.newcomers()
         if newcomers:
             self._board(builder, now, newcomers)

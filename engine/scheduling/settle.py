@@ -64,7 +64,7 @@ class AddressedEvent(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the request ends with it."""
+        """True if the request ends with it."""
         return not isinstance(self.event, Tokens)
 
 
@@ -144,7 +144,7 @@ class Settler:
         return replies
 
     def take_fetched(self, sequence: Sequence, end: int, now: float) -> None:
-        """Tokens up to `end`, a whole block's, came from another engine: they count as computed."""
+        """Count tokens up to `end`, a whole block's, that another engine sent as computed."""
         start, sequence.num_computed = sequence.num_computed, end
         if sequence.admitted is None:
             sequence.fetched_end = end
@@ -193,7 +193,7 @@ class Settler:
     def _take_several(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Like a row of one token for each value, up to the sequence's end.
+        """Settle a row of several tokens like one row for each value, up to the sequence's end.
 
         Or up to a value that is not the token that the row was given there: the next ones follow
         from that. What was computed of the rest is computed again.
@@ -247,7 +247,7 @@ class Settler:
         *,
         stop_token_id: int | None = None,
     ) -> AddressedEvent:
-        """`completion_tokens` counts every sampled token, the one that stopped it included.
+        """End a sequence; its `completion_tokens` include the sampled token that stopped it.
 
         But not the one that was sampled because a prompt's last step samples.
         """
@@ -312,7 +312,7 @@ class Settler:
 
 
 def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent:
-    """The reply that ends a request with an error; nothing was computed for it."""
+    """Make the reply that ends a request with an error; nothing was computed for it."""
     event = Failed(
         request_id=request_id,
         code=error.code,
@@ -327,12 +327,12 @@ def _scores(sequence: Sequence) -> PromptLogprobs:
 
 
 def _written_and_read(sequence: Sequence) -> WrittenAndRead:
-    """Of a sequence that has given its lease back."""
+    """Return the block counts of a sequence that has given its lease back."""
     return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:
-    """Where the time before the first token went; a preemption on the way counts as prefill."""
+    """Divide the time before the first token; a preemption on the way counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
     queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` comes after both

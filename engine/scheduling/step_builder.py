@@ -53,17 +53,17 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def num_samples(self) -> int:
-        """How many tokens are sampled."""
+        """Number of tokens that are sampled."""
         return self.num_new if samples_each(self.kind) else int(self.samples)
 
     @property
     def is_masked(self) -> bool:
-        """Whether a constraint says which tokens may be sampled."""
+        """True if a constraint says which tokens may be sampled."""
         return self.samples and self.sequence.constraint is not None and self.kind is not SCORE
 
     @property
     def is_over(self) -> bool:
-        """Whether the sequence has given back the row's blocks: the row's result is dropped."""
+        """True if the sequence has given back the row's blocks: the row's result is dropped."""
         return self.lease_id != self.sequence.lease_id
 
 
@@ -76,7 +76,7 @@ class Scheduled:
 
 
 def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> ScheduledRow:
-    """`num_new` tokens of a sequence from `start` on, or the next that it has to compute."""
+    """Make a row of `num_new` tokens from `start` on, or of the next that are to be computed."""
     start = sequence.num_computed if start is None else start
     end = start + num_new
     samples = end == sequence.num_tokens + sequence.num_pending
@@ -85,7 +85,7 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
 
 
 def verify_row(sequence: Sequence, num_given: int) -> ScheduledRow:
-    """The sequence's last token, and the given tokens after it, which are in `tokens`.
+    """Make a row of the sequence's last token and the given tokens after it, which are in `tokens`.
 
     What follows each is sampled. Raises RuntimeError where that depends on the values before.
     """
@@ -96,13 +96,13 @@ def verify_row(sequence: Sequence, num_given: int) -> ScheduledRow:
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
-    """The next `num_new` tokens of a prompt that is scored, of which none is its last."""
+    """Make a row of the next `num_new` tokens of a prompt that is scored, none of them its last."""
     start = sequence.num_computed
     return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
 
 
 def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Scheduled:
-    """The step of these rows, decodes first, and last those that score.
+    """Build the step of these rows: decodes first, and last those that score.
 
     Raises RuntimeError where a row's sequence has no lease or no batch slot.
     """
@@ -111,7 +111,7 @@ def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Schedul
 
 
 def sent(row: ScheduledRow) -> Row:
-    """The row as data, with what the runner does not have of its sequence."""
+    """Return the row as data, with what the runner lacks of its sequence."""
     sequence, start, end = row.sequence, row.start, row.end
     lease, batch_slot = sequence.lease, sequence.batch_slot
     if lease is None or batch_slot is None:
@@ -137,7 +137,7 @@ def sent(row: ScheduledRow) -> Row:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """The runner may not have what the rows of a step brought: it will be sent again."""
+    """Mark what the rows of a step brought as not sent: the runner may not have it."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block
@@ -230,12 +230,12 @@ class StepBuilder:
             self._may_score -= tokens
 
     def step(self) -> Scheduled:
-        """The step, decodes before chunks; what it has of its sequences counts as sent."""
+        """Build the step, decodes before chunks, and mark what it has of its sequences as sent."""
         return step_of(self.rows, self.moves)
 
 
 def remaining_tokens(sequence: Sequence) -> int:
-    """Tokens that a sequence has to compute now.
+    """Return how many tokens a sequence has to compute now.
 
     None once its last token is known or pending, nor while it waits for the values of several.
     """
@@ -247,6 +247,6 @@ def remaining_tokens(sequence: Sequence) -> int:
 
 
 def next_kind(sequence: Sequence) -> RowKind | None:
-    """What a row of all that a sequence has to compute would be; None where that is nothing."""
+    """Return the kind of a row of all that a sequence has to compute; None if that is nothing."""
     to_go = remaining_tokens(sequence)
     return kind_of(to_go) if to_go else None

@@ -53,7 +53,7 @@ SHORTEST_CONTEXT = 256  # tokens, of those whose rates are reported
 
 
 class StepShape(NamedTuple):
-    """What a step's time depends on."""
+    """Sizes that a step's time depends on."""
 
     decodes: int = 0
     keys: int = 0  # that the decodes read
@@ -62,7 +62,7 @@ class StepShape(NamedTuple):
 
     @classmethod
     def of(cls, rows: Iterable[Row | ScheduledRow]) -> StepShape:
-        """The shape of a step of these rows."""
+        """Return the shape of a step of these rows."""
         decodes = keys = new = 0
         pairs = 0.0
         for row in rows:
@@ -76,15 +76,15 @@ class StepShape(NamedTuple):
 
     @classmethod
     def prompt(cls, start: int, end: int) -> StepShape:
-        """The tokens [start, end) of a prompt, alone."""
+        """Return the shape of the tokens [start, end) of a prompt, alone."""
         return cls(0, 0, end - start, (end - start) * (start + end) / 2)
 
 
 class StepTimes:
-    """What steps of an engine take. One owner thread."""
+    """Predicted seconds of an engine's steps. One owner thread."""
 
     def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
-        """`most_captured`: prompt tokens up to which steps are padded to a captured size.
+        """Set the most prompt tokens of a step that is padded to a captured size.
 
         `weights`: a first idea of what a step costs, whatever is in it, in rows of a large step.
         """
@@ -99,7 +99,7 @@ class StepTimes:
         self._captured = 0  # steps launched since the last of these
 
     def settled(self, shape: StepShape, seconds: float) -> None:
-        """A step of this shape took `seconds`."""
+        """Learn that a step of this shape took `seconds`."""
         if seconds <= 0.0 or self._is_hidden(shape, seconds):
             return
         terms = self._terms(shape)
@@ -115,7 +115,7 @@ class StepTimes:
             self._longest = max(self._longest, int(shape.pairs / shape.new))
 
     def missed(self, shape: StepShape, most: float) -> None:
-        """A step was over before the host looked, after `most` seconds: it took no longer."""
+        """Learn that a step took at most `most` seconds: it was over before the host looked."""
         predicted = self.seconds(shape)
         if predicted > most:
             self.settled(shape, most)
@@ -123,7 +123,7 @@ class StepTimes:
             self._ratios.append(min(MISSED * most / predicted, 1.0))
 
     def launched(self, shape: StepShape, seconds: float) -> None:
-        """The host took so long to launch a step of this shape."""
+        """Learn how many seconds the host took to launch a step of this shape."""
         if not self._is_captured(shape.new):
             self._captured = 0
             self._launches.append(seconds)
@@ -133,14 +133,14 @@ class StepTimes:
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
-        """What the host needs to launch a step of so many prompt tokens; 0 if it is captured."""
+        """Return the host's seconds to launch `new` prompt tokens; 0 if that step is captured."""
         return 0.0 if self._is_captured(new) else min(self._launches, default=0.0)
 
     def _is_captured(self, new: int) -> bool:
         return not 0 < self._most_captured < new
 
     def seconds(self, shape: StepShape) -> float:
-        """What a step of this shape takes; 0 as long as nothing is known.
+        """Predict the seconds of a step of this shape; 0 as long as nothing is known.
 
         One that is not captured takes at least as long as the host needs to launch it.
         """
@@ -148,13 +148,13 @@ class StepTimes:
         return max(device, self.launch_seconds(shape.new)) if device else device
 
     def least(self, shape: StepShape) -> float | None:
-        """What it takes if as short, beside its prediction, as any of the last; None: unknown."""
+        """Predict the shortest seconds, by the lowest recent ratio to predictions, or None."""
         if len(self._ratios) < NUM_REMEMBERED:
             return None
         return min(self._ratios) * self.seconds(shape)
 
     def sizes(self, decodes: int, most: int) -> list[int]:
-        """Sizes in prompt tokens to choose from beside `decodes`, ascending; the last is `most`.
+        """Return prompt tokens to choose from beside `decodes`, ascending; the last is `most`.
 
         Of captured graphs the sizes that are filled, since smaller ones cost as much.
         """
@@ -163,12 +163,12 @@ class StepTimes:
         return [*(size for size in (*chosen, *TOO_LARGE) if size < most), most]
 
     def prefill(self, start: int, end: int) -> float:
-        """What the tokens [start, end) of one prompt take, in steps of their own."""
+        """Predict the seconds of the tokens [start, end) of one prompt, in steps of their own."""
         firsts = range(start, end, LARGE)
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
     def tokens_per_second(self) -> dict[int, float]:
-        """What a large step computes, by context: for every doubling of it up to the longest."""
+        """Return a large step's tokens a second for each context, doubled up to the longest."""
         rates, context = dict[int, float](), SHORTEST_CONTEXT
         while self.is_measured and context < 2 * self._longest:
             rates[context] = LARGE / self.seconds(
@@ -181,7 +181,7 @@ class StepTimes:
         return sum(units * self._rates[place] for place, units in self._terms(shape))
 
     def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
-        """Whether the host took as long to launch it: then this says little of the device."""
+        """Return whether launching took as long: then `seconds` say little of the device."""
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
@@ -198,13 +198,13 @@ class StepTimes:
             self._rates[place] = max(corrected, rate / 10)
 
     def _scales(self, terms: list[tuple[int, float]]) -> list[float]:
-        """The rate of each part; of the curve's points what they have together."""
+        """Return the rate of each part; for points of a curve, their common mean."""
         rows = [(units, self._rates[place]) for place, units in terms if place < _KEYS]
         mean = sum(units * rate for units, rate in rows) / sum(units for units, _ in rows)
         return [mean if place < _KEYS else self._rates[place] for place, _ in terms]
 
     def _meet(self, place: int) -> None:
-        """Something was met: what was not is like the nearest of its kind that was."""
+        """Count a rate's correction; at the first, give rates never met the nearest one's value."""
         self._met[place] += 1
         if self._met[place] > 1:
             return
@@ -214,7 +214,7 @@ class StepTimes:
                 self._rates[other] = self._rates[min(met, key=partial(_distance, other))]
 
     def _terms(self, shape: StepShape) -> list[tuple[int, float]]:
-        """The parts of a step: the place of their rate, and what they are in rows."""
+        """Divide a step into parts: the index of each one's rate, and its size in rows."""
         decodes, keys, new, pairs = shape
         is_captured = 0 < new <= self._most_captured
         rows = padded(decodes, new) if is_captured else decodes + new
@@ -233,5 +233,5 @@ class StepTimes:
 
 
 def _distance(point: int, other: int) -> tuple[bool, int]:
-    """Between points of the curves: those of the same one are nearer."""
+    """Return a sort key for two points' distance: points of the same curve are nearer."""
     return (point < _OTHERS) != (other < _OTHERS), abs(point % _OTHERS - other % _OTHERS)

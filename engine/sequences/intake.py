@@ -44,7 +44,7 @@ _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What a request must fit into, in tokens; `fits`: does the empty pool hold them.
+    """Limits that a request must fit into, in tokens; `fits`: does the empty pool hold them.
 
     `constraint_of` makes the constraint on what it may be answered; `forget_grammars` drops what
     that keeps of a flow.
@@ -164,7 +164,7 @@ class Intake:
 
 
 def _check_scoring(request: Generate, prompt_len: int) -> None:
-    """A token that is found in the cache has no log-probability: all are computed."""
+    """Check that a scored prompt does not use the cache and that its report is not too long."""
     likeliest = request.sampling.prompt_logprobs
     if likeliest is None:
         return
@@ -201,7 +201,7 @@ def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
 
 
 def partition_of(message: Partition) -> dict[str, Quota]:
-    """The quotas of flows by which tiers are divided; raises InvalidRequest."""
+    """Return flows' quotas by which tiers are divided; raise InvalidRequest for invalid ones."""
     try:
         return {
             flow: Quota(quota.floor, quota.ceiling, quota.weight)
@@ -212,14 +212,14 @@ def partition_of(message: Partition) -> dict[str, Quota]:
 
 
 def quota_of(request: Generate) -> Quota | None:
-    """The cache quota of the flow of an accepted request; None: the flow is outside of quotas."""
+    """Return the cache quota of an accepted request's flow; None: it is outside of quotas."""
     if request.flow in ("", PUBLISHED):
         return None
     return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
 def path_of(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
-    """Namespaces as the cache takes them; raises InvalidRequest."""
+    """Return namespaces as the cache has them; raise InvalidRequest for invalid ones."""
     try:
         return NamespacePath(tuple((start, Namespace(name)) for start, name in namespaces))
     except ValueError as error:

@@ -76,7 +76,7 @@ class Pins:
         self._awaited: dict[bytes, tuple[float, Lease]] = {}  # by block keys; until when
 
     def stats(self) -> PinStats:
-        """What is pinned now."""
+        """Return what is pinned now."""
         pinned = {
             name: entry.num_blocks
             for name, entry in self._entries.items()
@@ -85,7 +85,7 @@ class Pins:
         return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
 
     def by_node(self) -> dict[Node, list[str]]:
-        """The ids of the pinned prefixes by the nodes that they are made of."""
+        """Return the ids of the pinned prefixes by the nodes that they are made of."""
         found: dict[Node, list[str]] = {}
         for name, entry in self._entries.items():
             if entry.lease is not None and entry.lease.node.attached:
@@ -132,7 +132,7 @@ class Pins:
         return entry.num_blocks, entry.request_id, _tell(entry, gone)
 
     def due(self, now: float) -> list[Generate]:
-        """The requests to begin now: for pins that are neither leased nor being computed."""
+        """Return requests to start now, for pins that are neither leased nor being computed."""
         self._drop_lost(now)
         self._drop_awaited(now)
         found = [
@@ -163,7 +163,7 @@ class Pins:
         return sum(entry.num_blocks for entry in self._entries.values())
 
     def _enter(self, pin: Pin) -> _PinnedEntry:
-        """Raises InvalidRequest, PinTooLarge or NoRoomToPin."""
+        """Add an entry for a pin. Raise InvalidRequest, PinTooLarge or NoRoomToPin."""
         entry = _entry(pin, self._cache.block_size)
         if entry.num_blocks > self._most_blocks:
             raise PinTooLarge(
@@ -202,7 +202,7 @@ class Pins:
         )
 
     def _put_off(self, entry: _PinnedEntry, error: EngineError, now: float) -> list[PinReply]:
-        """After a failed warming: a pin that clients wait for is refused, any other tried later."""
+        """Refuse a failed pin to the clients that wait for it, else try it again later."""
         answers = _tell(entry, error)
         if answers:
             del self._entries[entry.pin.pin_id]
@@ -228,7 +228,7 @@ class Pins:
 
 
 def most_pinned(num_blocks: int, longest_request: int) -> int:
-    """How many of `num_blocks` may be pinned beside a request of `longest_request` blocks."""
+    """Return how many of `num_blocks` may be pinned beside a request of `longest_request`."""
     return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
 
 

@@ -91,17 +91,17 @@ class Sequence:
 
     @property
     def is_loading(self) -> bool:
-        """Whether it holds its blocks and has not started yet: some are being loaded."""
+        """True if it holds its blocks but has not started: some are being loaded."""
         return self.lease is not None and self.batch_slot is None
 
     @property
     def may_start(self) -> bool:
-        """Whether all is there that it waits for, once it has its lease."""
+        """True if nothing that it waits for is missing, once it has its lease."""
         return self.lease is not None and self.lease.ready and not self.is_fetching
 
     @property
     def is_to_score(self) -> bool:
-        """Whether what it computes next is to be scored; its prompt's last token never is."""
+        """True if the next tokens computed are to be scored; a prompt's last token never is."""
         return (
             self.sampling.prompt_logprobs is not None
             and self.num_computed < self.prompt_len - 1
@@ -120,7 +120,7 @@ class Sequence:
 
     @property
     def awaits_mask(self) -> bool:
-        """Whether a mask of it is being made, which a step did not wait for."""
+        """True if its mask is still being made, which a step did not wait for."""
         return self.constraint is not None and self.constraint.is_busy
 
     @property
@@ -144,12 +144,12 @@ class Sequence:
         return self.tokens[self.prompt_len : self.num_tokens]
 
     def hold(self, lease: Lease, lease_id: int) -> None:
-        """It has these blocks, of which the runner knows nothing yet."""
+        """Give the sequence a lease, of which the runner knows nothing yet."""
         self.lease, self.lease_id, self.match = lease, lease_id, None
         self.num_sent, self.is_asked = 0, False
 
     def let_go(self) -> None:
-        """It has no blocks any more, and none of its tokens is computed or pending."""
+        """Drop the lease: none of its tokens is computed or pending any more."""
         self.lease, self.lease_id = None, 0
         self.num_computed = self.num_pending = 0
 

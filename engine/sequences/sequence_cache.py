@@ -53,11 +53,11 @@ class SequenceCache:
 
     @property
     def copies_under_way(self) -> bool:
-        """Whether copies between tiers are under way, whose end may let a sequence start."""
+        """True if copies between tiers are under way, whose end may let a sequence start."""
         return len(self._cache.in_flight) > 0
 
     def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
-        """Cached tokens a waiting sequence would start from; None while it is held back.
+        """Return the cached tokens a waiting sequence would start from; None while it is held back.
 
         `before`: tokens that are to be computed before any of its own.
         """
@@ -110,12 +110,12 @@ class SequenceCache:
         return self._cache.extend(lease, length, now=now)
 
     def is_room_coming(self, sequence: Sequence) -> bool:
-        """Whether the blocks that a sequence lacks are free, or will be when copies have ended."""
+        """Return whether the blocks that a sequence lacks are free, or will be after copies end."""
         held = 0 if sequence.lease is None else sequence.lease.num_blocks
         return self._cache.capacity.is_coming(self._cache.blocks_for(sequence.length) - held)
 
     def makes_room(self, sequence: Sequence) -> bool:
-        """Whether others may have the blocks that a running sequence would give back.
+        """Return whether other flows may use the blocks that a running sequence would give back.
 
         Where tiers are partitioned that is so only while its flow holds more than its part.
         """
@@ -163,7 +163,7 @@ class SequenceCache:
         sequence.written = tuple(written)
 
     def keep_out(self, sequence: Sequence) -> None:
-        """Nothing that the sequence computes from now on is shared; what it holds it may use."""
+        """Stop sharing what the sequence computes from now on; what it holds it may use."""
         sequence.use_cache = False
         self._single_flight.end(sequence)
 
@@ -178,7 +178,7 @@ class SequenceCache:
         self._leave(sequence)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        """What the tree has of a waiting sequence's tokens: looked up once, then followed on."""
+        """Match a waiting sequence's tokens with the tree: once, then from where it ended."""
         sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
         return sequence.match
 
@@ -224,14 +224,14 @@ class SequenceCache:
 
 
 def lease_of(sequence: Sequence) -> Lease:
-    """The lease of a running sequence; raises LeaseMissing when it has none."""
+    """Return the lease of a running sequence; raise LeaseMissing when it has none."""
     if sequence.lease is None:
         raise LeaseMissing(f"sequence {sequence.request_id} holds no blocks")
     return sequence.lease
 
 
 def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Iterator[bytes]:
-    """Keys of the prompt's whole blocks `first` up to, not including, `last` (None: all)."""
+    """Yield the keys of the prompt's whole blocks from `first` up to `last` (None: all)."""
     keys = sequence.block_keys
     end = len(keys) if last is None else min(last * KEY_BYTES, len(keys))
     for at in range(first * KEY_BYTES, end, KEY_BYTES):
@@ -239,7 +239,7 @@ def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Ite
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same positions, each once: what was evicted since may have been added again."""
+    """Merge runs so that each position is in one: evicted blocks may have been added again."""
     merged, reached = [], 0
     for start, end in sorted(runs):
         if end > reached:

@@ -1,4 +1,4 @@
-"""Which tokens a sequence may sample next: a mask for each token, made while the step is computed.
+"""Constraints on the next token: a mask for each token, made while the step is computed.
 
 The answer depends on the tokens so far. So a step is launched without it, the values of the step
 before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
@@ -17,7 +17,7 @@ from engine.step import Bitmask as Bitmask
 
 
 class TokenConstraint(Protocol):
-    """Which tokens one sequence may have next.
+    """Constraint on the next tokens of one sequence.
 
     The engine's thread alone uses it, but while it `is_busy`: then who makes its mask does.
     """
@@ -27,26 +27,26 @@ class TokenConstraint(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be asked; it may still be compiled."""
+        """True if it can be asked; its grammar may still be compiled."""
         return True
 
     @property
     def has_mask(self) -> bool:
-        """Whether `allowed` has its answer at hand."""
+        """True if `allowed` has its answer at hand."""
         return False
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but the end may follow; the sequence then ends by itself."""
+        """True if nothing but the end may follow; the sequence then ends by itself."""
         return False
 
     @property
     def error(self) -> EngineError | None:
-        """Why the sequence cannot go on: it cannot be made, or has just allowed nothing."""
+        """Reason why the sequence cannot go on, or None: no constraint, or no token is allowed."""
         return None
 
     def allowed(self) -> Bitmask:
-        """The tokens that may be next, ceil(vocabulary / 32) words; may be asked again.
+        """Return the tokens that may be next, ceil(vocabulary / 32) words; may be asked again.
 
         If none may, or only tokens that the request rules out otherwise, the request fails with
         `ConstraintUnsatisfied`. End-of-sequence tokens count like all others.
@@ -54,7 +54,7 @@ class TokenConstraint(Protocol):
         ...
 
     def advance(self, token_id: int) -> None:
-        """The sequence has this token, which was allowed."""
+        """Advance by a token of the sequence, which was allowed."""
         ...
 
 
@@ -62,7 +62,7 @@ class Making(Protocol):
     """Masks that are being made."""
 
     def wait(self, seconds: float) -> None:
-        """Until all are made, or for so long. What is not then `is_busy` still."""
+        """Wait until all masks are made, at most `seconds`. Those that are not stay `is_busy`."""
         ...
 
 
@@ -83,7 +83,7 @@ class MadeOnDemand:
         return self
 
     def wait(self, seconds: float) -> None:
-        """There is nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
 
 # Makes the constraint that a request of a flow asks for, if any; raises EngineError.
@@ -95,12 +95,12 @@ ForgetGrammars = Callable[[str | None], None]
 
 
 def nothing_kept(flow: str | None) -> None:
-    """No grammars are kept of any flow."""
+    """Forget nothing: no grammars are kept of any flow."""
     del flow
 
 
 def unconstrained(sampling: SamplingParams, flow: str) -> None:
-    """No request may have a constraint; raises InvalidGrammar."""
+    """Reject every constraint with InvalidGrammar."""
     del flow
     if sampling.grammar is not None:
         raise InvalidGrammar("this engine serves no grammars")

@@ -1,4 +1,4 @@
-"""What is evicted first: redundant copies, then leaves, in the order of a policy.
+"""The order of eviction: redundant copies, then leaves in the order of a policy.
 
 Leaves that are retained come after all others, the one that lapses first before the rest.
 """
@@ -32,7 +32,7 @@ _IS_DOUBLE = {
 
 
 class EvictionPolicy(ABC):
-    """Which leaf is evicted first.
+    """Order in which leaves are evicted.
 
     `sort_key` alone makes a policy. The methods below it have defaults: questions about new and
     pushed-down nodes, and notices of what happens to nodes.
@@ -46,7 +46,7 @@ class EvictionPolicy(ABC):
         """
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Whether `node`, pushed down a tier, may have the room of `victim` there."""
+        """Return whether `node`, pushed down a tier, may have the room of `victim` there."""
         return self.sort_key(victim) < self.sort_key(node)
 
     def fresh(self) -> EvictionPolicy:
@@ -54,14 +54,14 @@ class EvictionPolicy(ABC):
         return self  # it learns nothing
 
     def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
-        """How many leading blocks of a run of new blocks are to become a node of theirs.
+        """Return how many leading blocks of a new run are to become a node of their own.
 
         0: the whole run may be one node.
         """
         return 0
 
     def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
-        """Whether new blocks may become part of `node`, after which no other prompt continues."""
+        """Return whether new blocks may join `node`, after which no other prompt continues."""
         return True
 
     def entered(self, node: Node) -> None:  # noqa: B027 - most ignore it
@@ -102,7 +102,7 @@ class Candidates:
     """
 
     def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
-        """Without `retention` no time passes."""
+        """Order nodes by `policy`; without `retention` no time passes."""
         self._policy = policy
         self._retention = retention or Retention()
         self._serial = count()  # orders equal keys, so that nodes are never compared
@@ -160,7 +160,7 @@ class Candidates:
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Whether `node`, pushed down, may have the room of `victim`."""
+        """Return whether `node`, pushed down, may have the room of `victim`."""
         return self._retention.may_displace(node, victim, self._policy.admits)
 
     def outdated(self) -> list[Node]:
@@ -178,7 +178,7 @@ class Candidates:
         return len(self._entries) - len(self._counted(self.heap) + self._counted(self._retained))
 
     def _top(self, heap: list[Entry]) -> Entry | None:
-        """The first entry of `heap` that counts."""
+        """Return the first entry of `heap` that counts, dropping those before it."""
         while heap:
             if self._counts(heap[0]):
                 return heap[0]

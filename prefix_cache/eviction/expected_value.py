@@ -26,10 +26,10 @@ GHOSTS = 8  # blocks remembered for each that is here
 
 
 class ReuseTable:
-    """How often blocks used n times were used again, n = 1, 2, ... and "many"."""
+    """Table of how often blocks used n times were used again, n = 1, 2, ... and "many"."""
 
     def __init__(self, most: int = 6, trust: float = 30.0) -> None:
-        """`trust`: blocks that a number of uses must have been seen with to count for itself."""
+        """Count a number of uses for itself once it was seen with `trust` blocks."""
         self._most = most
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
@@ -47,7 +47,7 @@ class ReuseTable:
         self._all_again += blocks
 
     def chance(self, uses: int) -> float:
-        """How likely a block used `uses` times is to be used again."""
+        """Estimate how likely a block used `uses` times is to be used again."""
         uses = uses if uses < self._most else self._most
         mean = self._all_again / self._all_stamped
         return (self._again[uses] + self._trust * mean) / (self._stamped[uses] + self._trust)
@@ -61,7 +61,7 @@ class Ghost:
     uses: int  # requests that had read or computed it
 
     def common_blocks(self, keys: bytes) -> int:
-        """How many leading blocks it has in common with a run."""
+        """Count the leading blocks that it has in common with a run."""
         low, high = 0, min(len(self.keys), len(keys)) // KEY_BYTES
         while low < high:  # keys are chained: two that are equal have equal keys before them
             middle = (low + high + 1) // 2
@@ -92,12 +92,12 @@ class Ghosts:
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """How often the run that begins like this was used; 0: not remembered."""
+        """Return how often the run that begins like this was used; 0: not remembered."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 
     def alike(self, keys: bytes) -> int:
-        """How many leading blocks of a run have been used equally often; all of them: 0."""
+        """Count the leading blocks of a run that were used equally often; 0: all of them."""
         total, at = len(keys) // KEY_BYTES, 0
         if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
             return 0  # as a rule: nothing of it was here before
@@ -145,19 +145,19 @@ class ExpectedValue(EvictionPolicy):
         self._ghosts = Ghosts()
 
     def fresh(self) -> ExpectedValue:
-        """One like it was."""
+        """Return a policy with the same parameters that has learnt nothing."""
         return ExpectedValue(self._patience, self._insertion_penalty)
 
     def sort_key(self, node: Node) -> SortKey:
-        """Priority, then time of last use, then depth in blocks."""
+        """Return priority, then time of last use, then depth in blocks."""
         return (node.priority, node.last_used, -node.start - node.edge.num_blocks)
 
     def new_blocks(self, keys: bytes) -> int:
-        """Blocks that have been used equally often make a node."""
+        """Make a node of leading blocks that have been used equally often."""
         return self._ghosts.alike(keys)
 
     def may_grow(self, node: Node) -> bool:
-        """Only while it is as new as what is added."""
+        """Allow growth only while the node is as new as the added blocks."""
         return node.hits + node.seen == 0
 
     def entered(self, node: Node) -> None:
@@ -188,7 +188,7 @@ class ExpectedValue(EvictionPolicy):
             one.priority = self._priority(one, added)
 
     def left(self, node: Node, keys: bytes) -> None:
-        """These blocks have left the tree; remember how often they were used."""
+        """Remember how often blocks that left the tree were used."""
         self.live -= len(keys) // KEY_BYTES
         if self.live < 0:
             self.live = 0
@@ -196,7 +196,7 @@ class ExpectedValue(EvictionPolicy):
         self._ghosts.keep(GHOSTS * (self.live or 1))
 
     def _priority(self, node: Node, added: int) -> float:
-        """The priority of a node right after its use by a request that added `added` blocks."""
+        """Compute the priority of a node just used by a request that added `added` blocks."""
         uses = node.hits + node.seen + 1
         stays = self._patience * self._table.chance(uses) * self.live
         if uses == 1:

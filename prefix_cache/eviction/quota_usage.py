@@ -66,7 +66,7 @@ class QuotaUsage:
         self._floors = 0.0  # sum over all quotas, in tiers
 
     def charge(self, owner: str, blocks: int) -> None:
-        """`owner` holds `blocks` more blocks, or fewer if negative."""
+        """Count `blocks` more blocks of `owner`, or fewer if negative."""
         self.held[owner] += blocks
         if self.quotas or self.parts:
             self.moved.add(owner)
@@ -76,12 +76,12 @@ class QuotaUsage:
                 self.exceeding.add(owner)
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """`blocks` more of `owner`'s blocks, or fewer, will be gone when copies have ended."""
+        """Count `blocks` more of `owner`'s blocks, or fewer, as gone once copies have ended."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
     def is_leaving(self, owner: str) -> bool:
-        """Whether copies are under way after which `owner` will hold less."""
+        """Return whether copies are under way after which `owner` will hold less."""
         return self._leaving.get(owner, 0) > 0
 
     def set_quota(self, owner: str, quota: Quota) -> None:
@@ -98,29 +98,29 @@ class QuotaUsage:
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}
 
     def level(self, owner: str) -> int:
-        """Blocks that `owner` holds and that are not about to leave."""
+        """Return the number of blocks that `owner` holds and that are not about to leave."""
         return self.held.get(owner, 0) - self._leaving.get(owner, 0)
 
     def floor(self, owner: str) -> int:
-        """Blocks that are guaranteed to `owner`."""
+        """Return the number of blocks that are guaranteed to `owner`."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """The most blocks that `owner` keeps beyond those its sequences use."""
+        """Return the most blocks that `owner` keeps beyond those its sequences use."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)
 
     def excess(self, owner: str, more: int = 0) -> int:
-        """How many blocks `owner` would be over its ceiling with `more` blocks; 0: none."""
+        """Return how many blocks `owner` would be over its ceiling with `more` blocks; 0: none."""
         if not self.parts and (owner == PUBLISHED or owner not in self.quotas):
             return 0
         return max(self.level(owner) + more - self.ceiling(owner), 0)
 
     def rank(self, owner: str, more: int | None = None) -> Rank:
-        """Where `owner` stands when another wants more; or when it wants `more` blocks itself."""
+        """Rank `owner` as a victim of another, or of itself when it wants `more` blocks."""
         is_other = more is None
         if owner == PUBLISHED:
             return Rank(Class.UNPINNED, 0.0, is_other, owner)
@@ -134,7 +134,7 @@ class QuotaUsage:
         return Rank(sort, -level / self._weight(owner), is_other, owner)
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
-        """How many blocks `first` may give up before it is `then`'s turn; at least 1."""
+        """Return how many blocks `first` may give up before it is `then`'s turn; at least 1."""
         if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)
@@ -147,7 +147,7 @@ class QuotaUsage:
         return max(most, 1)
 
     def shares(self) -> dict[str, float]:
-        """The fair share, in blocks, of each owner that holds some or has a quota."""
+        """Return the fair share, in blocks, of each owner that holds some or has a quota."""
         owners = {o for o, held in self.held.items() if held} | self.quotas.keys()
         if self.parts:
             owners |= self.parts.keys()

@@ -54,7 +54,7 @@ class RefCounts:
         return self.leaves[DEVICE_TIER]
 
     def policy_of(self, owner: str) -> EvictionPolicy:
-        """The policy that orders `owner`'s blocks: everybody's, or where owners are apart its own.
+        """Return the policy for `owner`'s blocks: everybody's, or its own where owners are apart.
 
         A policy that counts and learns would otherwise order one owner's blocks by what others
         have used, and so let one count the other's.
@@ -67,7 +67,7 @@ class RefCounts:
         return policy
 
     def sort_key(self, node: Node) -> SortKey:
-        """As the policy of its owner orders it, after those that are not retained."""
+        """Order a node by retention, then by the policy of its owner."""
         return (self.retention.keeps(node), *self.policy_of(node.owner).sort_key(node))
 
     def divide(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
@@ -78,7 +78,7 @@ class RefCounts:
         }
 
     def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
-        """From now on no owner's blocks have a say in what becomes of another's.
+        """Stop every owner's blocks from influencing what becomes of another's.
 
         Each owner has a policy of its own: what it has learnt of others is forgotten.
         """
@@ -134,25 +134,25 @@ class RefCounts:
         return upper
 
     def entered(self, node: Node) -> None:
-        """A new leaf is in the tree, and is not held."""
+        """Count a new leaf in the tree that is not held."""
         self.evictable_blocks += node.edge.num_device
         self.policy_of(node.owner).entered(node)
 
     def grown(self, node: Node, lease_of: Node) -> None:
-        """A new leaf is below `lease_of`, and one lease on that node is on the leaf now."""
+        """Move one lease from `lease_of` to the new leaf below it."""
         node.leases = 1
         lease_of.held_children += 1
         lease_of.leases -= 1
         self.policy_of(node.owner).entered(node)
 
     def touch(self, node: Node, now: float) -> None:
-        """A held node and all on the way to it were used."""
+        """Update the last use of a held node and all before it."""
         while node.parent is not None:
             node.last_used = now
             node = node.parent
 
     def found(self, way: Iterable[Node], now: float) -> None:
-        """A request has found these held nodes: one and all on the way to it."""
+        """Count that a request has found these held nodes: one and all before it."""
         for current in way:
             current.last_used = now
             current.hits += 1
@@ -161,7 +161,7 @@ class RefCounts:
             self.policy_of(current.owner).used(current)
 
     def ended(self, node: Node, added: int) -> None:
-        """A request that still holds `node` is over; it put the last `added` blocks there."""
+        """Tell the policy that a request is over that put the last `added` blocks into `node`."""
         if node.attached:
             self.policy_of(node.owner).ended(node, added)
 
@@ -183,7 +183,7 @@ class RefCounts:
             self._remove_leaf(node)
 
     def changed(self, node: Node) -> None:
-        """The node's blocks have changed tiers, or a copy of one has begun or ended."""
+        """Update counts and candidates after blocks changed tiers or a copy began or ended."""
         counted_in_parent = self.tree.tell(node)
         self.offer(node)
         if counted_in_parent and node.parent is not None:
@@ -214,7 +214,7 @@ class RefCounts:
         return sum(len(node.edge) for node in subtree), free
 
     def note_redundant(self, node: Node) -> None:
-        """Some blocks of `node` may lie in several tiers."""
+        """Note that some blocks of `node` may lie in several tiers."""
         if node.attached:
             for noted in self.redundant.values():
                 noted.add(node)

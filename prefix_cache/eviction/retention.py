@@ -1,4 +1,4 @@
-"""Until when nodes are retained: until then they go after all others of their owner.
+"""Retention: until it lapses, a node is evicted after all others of its owner.
 
 A node is retained by a mark, for a time that starts again whenever a request finds the node. No
 block is held by it: where an owner's room is all retained, what would lapse first goes first. So
@@ -23,7 +23,7 @@ class Retention:
         self.now = 0.0  # seconds, monotonic: of the last operation that had a time
 
     def keeps(self, node: Node) -> bool:
-        """Whether `node` is retained now."""
+        """Return whether `node` is retained now."""
         return node.retained_until > self.now
 
     def retain(self, node: Node, seconds: float) -> None:
@@ -34,12 +34,12 @@ class Retention:
         node.retained_until = max(node.retained_until, self.now + seconds)
 
     def used(self, node: Node) -> None:
-        """A request has found the node: what is retained still has its whole time again."""
+        """Restart the time of a retained node, which a request has found."""
         if self.keeps(node):
             node.retained_until = max(node.retained_until, self.now + node.retained_for)
 
     def may_displace(self, node: Node, victim: Node, admits: Callable[[Node, Node], bool]) -> bool:
-        """Whether `node` may have the room of `victim` of its owner: by `admits` among equals."""
+        """Return whether `node` may have its owner's `victim`'s room: by `admits` among equals."""
         if self.keeps(node) and self.keeps(victim) and node.retained_until != victim.retained_until:
             return victim.retained_until < node.retained_until
         if self.keeps(node) != self.keeps(victim):

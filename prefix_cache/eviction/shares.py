@@ -46,7 +46,7 @@ class Claim:
     weight: float
 
     def at(self, level: float) -> float:
-        """The share at a level."""
+        """Return the share at a level."""
         return min(max(self.weight * level, self.floor), self.ceiling)
 
 
@@ -72,7 +72,7 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
 
 
 def _level(room: float, claims: Mapping[str, Claim]) -> float:
-    """The level at which the shares add up to `room`, or all ceilings are reached.
+    """Find the level at which the shares add up to `room`, or all ceilings are reached.
 
     The sum of shares is a line between the levels at which one leaves its floor or meets its
     ceiling, so it is followed from one of these to the next.

@@ -28,7 +28,7 @@ class VictimQueue(Candidates):
         nodes: Iterable[Node] = (),
         retention: Retention | None = None,
     ) -> None:
-        """Without `retention` no time passes."""
+        """Order owners' leaves; without `retention` no time passes."""
         self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage
@@ -70,7 +70,7 @@ class VictimQueue(Candidates):
         return self._choose(owner, wanted, more, Class.BELOW)
 
     def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Like `choose`, but takes nothing from owners below their floors."""
+        """Choose like `choose`, but no victims of owners below their floors."""
         return self._choose(owner, wanted, more, Class.OWN)
 
     def own(self, owner: str) -> Node | None:
@@ -79,7 +79,7 @@ class VictimQueue(Candidates):
         return None if leaves is None else leaves.first()
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Whether `node` may have the room of `victim`, which was chosen for its owner."""
+        """Return whether `node` may have the room of `victim`, which was chosen for its owner."""
         admits = self._policy_of(node.owner).admits
         is_apart = node.owner != victim.owner
         return is_apart or self._retention.may_displace(node, victim, admits)

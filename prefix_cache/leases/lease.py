@@ -1,4 +1,4 @@
-"""What a running sequence holds of the cache.
+"""A running sequence's hold on the cache.
 
 Ownership, by position in `block_ids`:
 
@@ -72,7 +72,7 @@ class Lease:
 
     @property
     def ready(self) -> bool:
-        """Whether all its cached tokens are on the device."""
+        """True if all its cached tokens are on the device."""
         return not self.loads and not self.failed
 
     def check_open(self) -> None:
@@ -109,7 +109,7 @@ class Lease:
             self.first_added = position
 
     def added(self) -> list[tuple[int, int]]:
-        """The runs [start, end) of positions whose blocks are in the tree because of this lease."""
+        """Return the runs [start, end) of positions whose blocks this lease put into the tree."""
         start, runs = self.first_added, []
         if start is None:
             return []
@@ -121,5 +121,5 @@ class Lease:
 
     @property
     def num_added(self) -> int:
-        """How many blocks are in the tree because of this lease; an upper bound."""
+        """Number of blocks, at most, that are in the tree because of this lease."""
         return 0 if self.first_added is None else self.num_shared - self.first_added

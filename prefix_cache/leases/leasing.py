@@ -1,4 +1,4 @@
-"""How a lease is given and taken back: blocks found, being loaded, partly copied, and fresh.
+"""The giving and taking back of a lease: blocks found, loading, partly copied, and fresh.
 
     0 ...... found ...... at.num_blocks ...... all tokens
     | held in the tree;  | private blocks, for which room     |
@@ -121,7 +121,7 @@ class Leasing:
         return lease
 
     def is_busy(self, owner: str) -> bool:
-        """Whether `owner` has a lease."""
+        """Return whether `owner` has a lease."""
         return self._running[owner] > 0
 
     def lengthen(self, lease: Lease, blocks: int, now: float) -> bool:
@@ -147,7 +147,7 @@ class Leasing:
         self._capacity.removals.free_nodes(self._ref_counts.dec_ref(lease.node))
 
     def _own_room(self, node: Node, owner: str, missing: int) -> bool:
-        """Room for what is to be loaded up to `node` and `missing` blocks of `owner` after it."""
+        """Make room for loads up to `node` and `missing` blocks of `owner` after it."""
         needs = loads_by_owner(node)
         needs[owner] = needs.get(owner, 0) + missing
         is_room = self._capacity.make_own_room(needs)
@@ -158,7 +158,7 @@ class Leasing:
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
 
     def _is_alone(self, lease: Lease | None = None) -> bool:
-        """Whether nothing runs beside `lease`, and nothing is copied, in partitioned tiers.
+        """Return whether, in partitioned tiers, nothing runs beside `lease` and nothing is copied.
 
         Then others' partitions are broken into rather than a sequence never served.
         """
@@ -167,7 +167,7 @@ class Leasing:
         return all(one is lease or one.owner == PUBLISHED for one in self.leases)
 
     def _open(self, path: NamespacePath, owner: str, node: Node, now: float) -> Lease:
-        """A lease of all blocks up to the end of `node`, which is held already."""
+        """Open a lease of all blocks up to the end of `node`, which is held already."""
         way, shared = node.way_up(), node.end
         self._ref_counts.found(way, now)
         lease = Lease(
@@ -197,7 +197,7 @@ class Leasing:
 
 
 def _block_ids(node: Node, fresh: BlockIds) -> BlockIds:
-    """The block ids of all positions up to the node's end, and `fresh` after them."""
+    """Return the block ids of all positions up to the node's end, and `fresh` after them."""
     parts = [fresh]
     while node.parent is not None:
         parts.append(node.edge.block_ids)

@@ -31,15 +31,15 @@ WEIGHT = 0.2  # of a new measurement in the running mean
 
 
 class PrefillTimes(Protocol):
-    """What computing prompts takes, predicted from what it took."""
+    """Seconds of computing prompts, predicted from those measured."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether anything is known."""
+        """True if any time was measured."""
         ...
 
     def prefill(self, start: int, end: int) -> float:
-        """Seconds for the tokens [start, end) of one prompt."""
+        """Predict the seconds for the tokens [start, end) of one prompt."""
         ...
 
 
@@ -89,7 +89,7 @@ class LoadOrRecompute:
         asked: Loads = "auto",
         flow: str = "",
     ) -> int:
-        """How many of `found`'s lower blocks to load for a prompt of `num_tokens` of `flow`."""
+        """Decide how many of `found`'s lower blocks to load for a prompt of `flow`."""
         lower = found.host + found.disk
         if asked == "always":
             return lower
@@ -133,7 +133,7 @@ class LoadOrRecompute:
                 self._refusals.add((tier, flow))
 
     def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
-        """Blocks of a tier that was refused often enough to be tried again."""
+        """Return the blocks of a tier that was refused often enough to be tried again."""
         lower = found.host + found.disk
         if loads < lower and found.disk and self._refusals.is_due((Tier.DISK, flow)):
             return lower

@@ -47,7 +47,7 @@ class PlannedLoad:
 
 
 def loads_by_owner(node: Node) -> dict[str, int]:
-    """How many blocks up to the end of `node` are neither on the device nor coming, by owner."""
+    """Count by owner the blocks up to the end of `node` neither on the device nor coming."""
     loads: dict[str, int] = {}
     for part, lower in _lower_parts(node):
         loads[part.owner] = loads.get(part.owner, 0) + len(lower)
@@ -183,9 +183,7 @@ class Loader:
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
-    """The nodes on the way to `node` that are not all on the device, and the places of their
-    blocks that are not even coming; those nearest to the root first.
-    """
+    """Return nodes up to `node` not all on the device, from the root, with blocks not coming."""
     lower = list(takewhile(lambda part: not part.edge.is_on_device, node.way_up()))
     return [
         (part, np.flatnonzero(part.edge.states & (DEVICE | COMING) == 0)) for part in lower[::-1]

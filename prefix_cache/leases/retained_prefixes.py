@@ -74,7 +74,7 @@ class RetainedPrefixes:
         self._by_owner[owner] = entries
 
     def listed(self, owner: str) -> list[RetainedPrefix]:
-        """The owner's prefixes whose time has not passed, the one marked last first.
+        """List the owner's prefixes whose time has not passed, the last marked first.
 
         Takes time in proportion to these prefixes' nodes.
         """
@@ -83,7 +83,7 @@ class RetainedPrefixes:
         return [self._described(key, one, _held_to(one.node, held)) for key, one in entries]
 
     def blocks(self) -> dict[str, int]:
-        """How many blocks of each owner are retained by listed prefixes; each counts once.
+        """Count each owner's blocks in listed prefixes, each block once.
 
         Takes time in proportion to these prefixes' nodes.
         """
@@ -119,7 +119,7 @@ class RetainedPrefixes:
         return None if node is None else self._forget_up(owner, node, entries.values())
 
     def _ending_with(self, owner: str, key: bytes) -> Node | None:
-        """The owner's node whose last block has this key; split off where it lies within one."""
+        """Find the owner's node whose last block has this key; split it off inside an edge."""
         for node in self._tree.owned.get(owner, ()):
             if (block := node.edge.place_of(key)) is not None:
                 return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
@@ -140,7 +140,7 @@ class RetainedPrefixes:
         self._by_owner.pop(owner, None)
 
     def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:
-        """The owner's entries, without those that have lapsed or of which the end has gone."""
+        """Return the owner's entries, dropping those that lapsed or whose end has gone."""
         entries = self._by_owner.get(owner)
         if entries is None:
             return OrderedDict()
@@ -158,7 +158,7 @@ class RetainedPrefixes:
 
 
 def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
-    """A node and those before it, up to one that is known, without that and without the root."""
+    """Return a node and those before it up to a known one, without that and the root."""
     way, node = list[Node](), end
     while node.parent is not None and node not in known:
         way.append(node)
@@ -167,7 +167,7 @@ def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
 
 
 def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
-    """Blocks up to the end of a node, by the fastest tier that they lie in; adds to `known`."""
+    """Count blocks up to the end of a node by their fastest tier; adds to `known`."""
     new = _way_up_to(end, known)
     above = new[-1].parent if new else end
     device, host, disk = (0, 0, 0) if above is None else known.get(above, (0, 0, 0))
@@ -181,5 +181,5 @@ def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
 
 
 def _is_own(node: Node, owner: str, below: Node | None) -> bool:
-    """Whether `node` is the owner's, and `below` all that builds on it, if there is one."""
+    """Return whether `node` is the owner's and, if `below` is given, has no other child."""
     return node.owner == owner and (below is None or len(node.children) == 1)

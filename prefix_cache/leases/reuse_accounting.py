@@ -1,4 +1,4 @@
-"""How many blocks each owner has written into the cache, and how many of them were ever read.
+"""Counts of the blocks each owner has written into the cache, and of those ever read.
 
 A block counts as read once a request, of any owner, has found it in the tree; a sequence that
 resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
@@ -30,11 +30,11 @@ class ReuseAccounting:
         self._read: Counter[str] = Counter()
 
     def wrote(self, owner: str, blocks: int) -> None:
-        """Blocks of `owner` that the tree did not have have entered it."""
+        """Count new blocks of `owner` in the tree."""
         self._written[owner] += blocks
 
     def found(self, way: Iterable[Node]) -> dict[str, int]:
-        """A request has found all blocks of these nodes: of one and of those on the way to it.
+        """Count as read all blocks of the nodes that a request has found.
 
         Returns how many of them no request had found before, by the label of their writer.
         """
@@ -49,9 +49,9 @@ class ReuseAccounting:
         return first
 
     def written(self, owner: str) -> int:
-        """Blocks that `owner` has put into the cache."""
+        """Return the number of blocks that `owner` has put into the cache."""
         return self._written[owner]
 
     def unread(self, owner: str) -> int:
-        """Those of them that no request has found."""
+        """Return how many of them no request has found."""
         return self._written[owner] - self._read[owner]

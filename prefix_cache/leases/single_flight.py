@@ -1,4 +1,4 @@
-"""Who is computing which block right now, so that N cold requests wait for one prefill.
+"""The sequences that compute blocks now, so that N cold requests wait for one prefill.
 
 Only a hint about timing: a key that is held makes another sequence wait, with a deadline that
 is the engine's. Whatever the keys are, even all equal, no block is found or shared by them.
@@ -17,13 +17,13 @@ class SingleFlight:
         self._keys_of: dict[Hashable, set[bytes]] = {}
 
     def begin(self, holder: Hashable, keys: Iterable[bytes]) -> None:
-        """`holder` starts on these blocks; keys held by another stay with that one."""
+        """Claim blocks that `holder` starts to compute; keys held by another stay with that one."""
         mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
         if mine:
             self._keys_of.setdefault(holder, set()).update(mine)
 
     def done(self, holder: Hashable, keys: Iterable[bytes]) -> None:
-        """Those blocks are in the tree now, or dropped. Keys of another holder stay."""
+        """Free keys of blocks that are in the tree now, or dropped; other holders keep theirs."""
         held = self._keys_of.get(holder)
         if held is None:
             return
@@ -40,5 +40,5 @@ class SingleFlight:
             del self._holder_of[key]
 
     def is_held(self, key: bytes) -> bool:
-        """Whether someone is computing this block."""
+        """Return whether any sequence is computing this block."""
         return key in self._holder_of

@@ -65,22 +65,22 @@ class Capacity:
 
     @property
     def obtainable(self) -> int:
-        """How many blocks can be obtained in the end: free ones and evictable ones."""
+        """Number of blocks that can be obtained in the end: free ones and evictable ones."""
         return self.allocator.num_free + self._ref_counts.evictable_blocks
 
     def pool(self) -> PoolUse:
-        """The use of the device now."""
+        """Return the present use of the device."""
         total, free = self.allocator.total, self.allocator.num_free
         evictable = self._ref_counts.evictable_blocks
         return PoolUse(total, free, total - free, evictable, total - free - evictable)
 
     def lower_tiers(self) -> dict[Tier, TierUse]:
-        """The use of the tiers below the device that are there."""
+        """Return the use of the tiers below the device that are there."""
         lower = [(tier, a) for tier, a in self.allocators.items() if tier is not DEVICE_TIER]
         return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in lower}
 
     def owners(self) -> dict[str, OwnerUse]:
-        """Everyone who ever held a device block, or for whom one went."""
+        """Return counts for every owner who held a device block or caused an eviction."""
         held, counts = self._device.held, self.removals.eviction_log
         return {
             owner: OwnerUse(held.get(owner, 0), counts.caused[owner], counts.suffered[owner])
@@ -105,20 +105,20 @@ class Capacity:
         return self.take(count, owner) if is_free else None
 
     def is_partitioned(self, owner: str) -> bool:
-        """Whether `owner` has to make do with a part of each tier."""
+        """Return whether `owner` is limited to a part of each tier."""
         return bool(self._device.parts) and owner != PUBLISHED
 
     @property
     def is_still(self) -> bool:
-        """Whether no copy between tiers is under way."""
+        """True if no copy between tiers is under way."""
         return not len(self._in_flight)
 
     def is_leaving(self, owner: str) -> bool:
-        """Whether blocks of `owner` are leaving a tier."""
+        """Return whether blocks of `owner` are leaving a tier."""
         return any(quota_usage.is_leaving(owner) for quota_usage in self.quota_usages.values())
 
     def is_coming(self, count: int) -> bool:
-        """Whether `count` device blocks are free, or will be when copies have ended."""
+        """Return whether `count` device blocks are free, or will be when copies have ended."""
         free = self.allocator.num_free
         if self._device.parts:
             return count <= free + sum(self._in_flight.leaving.values())
@@ -132,7 +132,7 @@ class Capacity:
         return partial if count <= self.obtainable - kept else None
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
-        """Whether `count` blocks are free; evicts as many as are missing, but not `beside`.
+        """Free `count` blocks, evicting as many as are missing, but not `beside`; return success.
 
         False: not now. Copies may have been planned that will free some.
         """
@@ -159,7 +159,7 @@ class Capacity:
         self._pools.give_back(DEVICE_TIER, ids, owner)
 
     def placed(self, node: Node, count: int, owner: str) -> None:
-        """Blocks of `owner` have become `node`'s, which had lower copies of them."""
+        """Move the charge for blocks of `owner` that became `node`'s, which had lower copies."""
         self._device.charge(owner, -count)
         self._device.charge(node.owner, count)
         self.landed(node)
@@ -185,11 +185,11 @@ class Capacity:
             self._ref_counts.note_redundant(current)
 
     def may_adopt(self, node: Node, owner: str) -> bool:
-        """Whether no block that is not `owner`'s yet is being copied, up to the end of `node`."""
+        """Return whether no block of another owner is being copied up to the end of `node`."""
         return not any(one.transfers and one.owner != owner for one in node.way_up())
 
     def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
-        """After a start: which slots are the tree's, and which have records to be erased."""
+        """Reserve disk slots that the tree has after a start, and have `erased` ones erased."""
         slots = np.array(list(taken), dtype=np.int32)
         self.allocators[Tier.DISK].reserve(slots)
         self._in_flight.erase(np.array(list(erased), dtype=np.int32))

@@ -15,7 +15,7 @@ LOG_LENGTH = 1000
 
 
 class Reason(Enum):
-    """Why a copy of a block was given up."""
+    """Reasons why a copy of a block was given up."""
 
     COPIED = "copied"  # there is another copy in a slower tier
     DOUBLE = "double"  # there is another copy in a faster tier
@@ -81,7 +81,7 @@ class EvictionLog:
         self.evicted[eviction] += blocks
 
     def by_reason(self, tier: Tier) -> dict[Reason, int]:
-        """Copies given up in `tier`, by reason."""
+        """Count copies given up in `tier`, by reason."""
         counts: Counter[Reason] = Counter()
         for eviction, blocks in self.evicted.items():
             if eviction.tier is tier:
@@ -89,7 +89,7 @@ class EvictionLog:
         return dict(counts)
 
     def entries(self) -> list[EvictionEntry]:
-        """The last evictions of one owner's blocks for another, the newest first."""
+        """List the last evictions of one owner's blocks for another, the newest first."""
         return list(reversed(self._last))
 
     def _note(self, eviction: Eviction, blocks: int) -> None:

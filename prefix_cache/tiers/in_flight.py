@@ -1,4 +1,4 @@
-"""Which copies are under way, and the plan of those that the engine is to start next.
+"""The copies under way, and the plan of those that the engine is to start next.
 
 begin -> (take_plan) -> end, once for each move -> the transfer has ended, and is settled whole
 """
@@ -20,7 +20,7 @@ NOTHING = Plan()
 
 
 class CopyOutcome(Enum):
-    """What has become of a move."""
+    """Outcomes of a move."""
 
     DONE = "done"
     FAILED = "failed"  # the block stays where it was
@@ -49,7 +49,7 @@ class InFlight:
 
     @property
     def plans_loads(self) -> bool:
-        """Whether the next plan has copies to the device. Goes through the whole plan."""
+        """True if the next plan has copies to the device. Goes through the whole plan."""
         return any(move.target_tier is DEVICE_TIER for move in self._moves)
 
     def transfers(self) -> list[Transfer]:
@@ -93,7 +93,7 @@ class InFlight:
         return transfer
 
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
-        """The transfers that these moves make up; of one that has ended in part there is none."""
+        """Yield the transfers that these moves make up; none for one that has ended in part."""
         at = 0
         while at < len(moves):
             transfer = self._whole.get(moves[at])
@@ -124,7 +124,7 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """The transfer of the move at `at`, and how many of its moves follow there in one go."""
+        """Return the transfer of the move at `at`, and how many of its moves follow at once."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:
@@ -155,7 +155,7 @@ class InFlight:
         self._erase += slots.tolist()
 
     def take_plan(self) -> Plan:
-        """What has been asked for since the last time."""
+        """Return and clear the plan of what was asked for since the last time."""
         if not self._moves and not self._erase:
             return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))

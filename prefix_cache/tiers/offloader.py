@@ -62,7 +62,7 @@ class Offloader:
         self._below: dict[Tier | None, Tier | None] = dict(pairwise([*pools.allocators, None]))
 
     def make_room(self, count: int, owner: str) -> bool:
-        """Whether `count` device blocks are free; if not, copies that will free some are planned.
+        """Return whether `count` device blocks are free; if not, plan copies that will free some.
 
         Where it is False and no copy is under way, all that could be evicted is held.
         """
@@ -83,7 +83,7 @@ class Offloader:
         return device.num_free >= count
 
     def make_room_now(self, count: int, owner: str, reason: Reason = Reason.URGENT) -> bool:
-        """Like `make_room`, but drops blocks instead of waiting for them to be copied down."""
+        """Make room like `make_room`, but drop blocks instead of copying them down."""
         while (short := count - self._device.num_free) > 0:
             chosen = self._ref_counts.candidates.choose(owner, short, count)
             if chosen is None:
@@ -153,7 +153,7 @@ class Offloader:
     def _choose(
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
-        """Whose device blocks go next. Before floors are broken copies under way have to end."""
+        """Choose whose device blocks go next; copies must end before floors are broken."""
         leaves = self._ref_counts.leaves[DEVICE_TIER]
         chosen = leaves.spare(owner, wanted, count)
         waits = skipped or self._in_flight.leaving[DEVICE_TIER]
@@ -200,7 +200,7 @@ class Offloader:
         self._ref_counts.withdraw(node)
 
     def _refusal(self, below: Tier, node: Node, must: bool) -> Reason | None:
-        """Why a node may not go down. `must`: others that lie lower would be lost with it.
+        """Return why a node may not go down. `must`: others that lie lower would be lost with it.
 
         The host takes any block; the disk takes blocks that were asked for twice or are retained,
         and only while it has few writes under way.
@@ -215,7 +215,7 @@ class Offloader:
         return None if must or is_asked_for else Reason.UNEARNED
 
     def _disk_writes_left(self, owner: str) -> int:
-        """How many more writes may be under way; of `owner`'s, where it has a part of the disk."""
+        """Return how many more disk writes may be under way, in `owner`'s part if it has one."""
         most, parts = self._tiers.max_disk_writes, self._quota_usages[DISK_TIER].parts
         if parts:
             most = math.ceil(most * parts.get(owner, 0.0)) - self._in_flight.disk_writes[owner]
@@ -226,7 +226,7 @@ class Offloader:
     def _room(
         self, tier: Tier, wanted: int, node: Node, must: bool, owner: str, awaited: int
     ) -> tuple[int, int]:
-        """How many slots of `tier`, up to `wanted`, `node` may take, and how many will come.
+        """Return how many slots of `tier`, up to `wanted`, `node` may take, and how many will come.
 
         What comes is counted on once: `awaited` slots of it are for others.
         """
@@ -255,7 +255,7 @@ class Offloader:
         return min(wanted, allocator.num_free), min(coming, wanted)
 
     def _own_room(self, tier: Tier, wanted: int, node: Node, must: bool) -> tuple[int, int]:
-        """Like `_room`, where only the owner's own blocks make room for `node`.
+        """Make room like `_room`, where only the owner's own blocks yield to `node`.
 
         Blocks of its own that are leaving count until they are gone, so partitions never take more
         than the tier, and an owner only ever waits for its own copies.
@@ -269,7 +269,7 @@ class Offloader:
         return min(wanted, free), 0
 
     def _within_ceiling(self, tier: Tier, wanted: int, node: Node, must: bool) -> int:
-        """How many of `wanted` slots `node`'s owner may take, after giving up some of its own."""
+        """Return how many of `wanted` slots `node`'s owner may take, after giving up own ones."""
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(node.owner, wanted):
             if quota_usage.parts and self._removals.forget_redundant(tier, over, node.owner):

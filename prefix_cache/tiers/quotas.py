@@ -55,7 +55,7 @@ class Quotas:
 
     @property
     def are_partitions(self) -> bool:
-        """Whether every owner has a part of each tier for itself."""
+        """True if every owner has a part of each tier for itself."""
         return bool(self._parts)
 
     def partition(self, quotas: Mapping[str, Quota], working_blocks: int = 0) -> None:
@@ -108,11 +108,11 @@ class Quotas:
                 quota_usage.exceeding.add(owner)
 
     def may_give(self, owner: str) -> bool:
-        """Whether device blocks that `owner`'s sequences give back come to others."""
+        """Return whether device blocks that `owner`'s sequences give back come to others."""
         return not self._parts or self._quota_usages[DEVICE_TIER].excess(owner) > 0
 
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
-        """Whether `owner` keeps to its partitions, but for what its sequences use.
+        """Return whether `owner` keeps to its partitions, but for what its sequences use.
 
         False: blocks of its own are leaving a tier. It has to wait for that: what it finds must
         not depend on how long copies take. While it is busy it always has some under way, and then
@@ -138,7 +138,7 @@ class Quotas:
         return {tier: quota_usage.scale for tier, quota_usage in self._quota_usages.items()}
 
     def shares(self) -> dict[str, dict[Tier, TierShare]]:
-        """What each owner holds and may hold, by tier; of all that hold something or have a quota.
+        """Return what each owner with blocks or a quota holds and may hold, by tier.
 
         The owner of published prefixes is left out.
         """
@@ -154,7 +154,7 @@ class Quotas:
         return dict(found)
 
     def evictions(self) -> dict[str, Evictions]:
-        """The evictions for each owner, and of its blocks; those for no owner count on one side."""
+        """Return evictions by owner, caused and suffered; those for no owner count on one side."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
         for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)

@@ -1,4 +1,4 @@
-"""How blocks leave a tier or the tree, and what is updated when they do.
+"""The ways in which blocks leave a tier or the tree, and the updates that follow.
 
     forget     one tier's copy is given up; the block has copies in other tiers
     lose       the last copy of a block is given up, with all blocks that build on it
@@ -179,8 +179,7 @@ class Removals:
 
 
 def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
-    """Whether the node's last block in `tier` has a copy in a slower tier that may stay alone, and
-    the places [start, end) of the run of blocks like it, of at most `wanted`, that ends there.
+    """Return whether the last block in `tier` may stay alone lower down, and its run's places.
 
     No block before one that lies in the host may lie on disk alone. So a device block before such a
     block may not be forgotten while its only other copy is on disk.

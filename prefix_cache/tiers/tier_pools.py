@@ -23,11 +23,11 @@ class Tiers:
     ahead: int = 0  # device blocks that a plan keeps free, so that few requests wait for copies
 
     def sizes(self, device_blocks: int) -> dict[Tier, int]:
-        """Blocks of each tier, the device among them."""
+        """Return the number of blocks of each tier, the device among them."""
         return dict(zip(Tier, (device_blocks, self.host_blocks, self.disk_blocks), strict=True))
 
     def present(self) -> tuple[Tier, ...]:
-        """The tiers that are there, the device among them."""
+        """Return the tiers that are there, the device among them."""
         return tuple(tier for tier, blocks in self.sizes(1).items() if blocks)
 
 

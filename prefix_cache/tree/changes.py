@@ -1,4 +1,4 @@
-"""What has changed in the tree, as data: keys of blocks that entered it, changed tier, or left.
+"""Changes of the tree as data: keys of blocks that entered it, changed tier, or left.
 
 A block counts in the fastest tier that has a copy of it. Only the blocks of attached nodes count:
 those that the tree has forgotten and a lease still holds have left.
@@ -19,7 +19,7 @@ MOST_KEYS = 1 << 16  # that are kept until they are taken: 1 MiB; a step changes
 
 
 class Kind(Enum):
-    """What has become of some blocks."""
+    """Kinds of change to blocks."""
 
     ADDED = "added"
     MOVED = "moved"
@@ -43,7 +43,7 @@ class ChangeLog:
         self._changes: list[tuple[Kind, Tier | None, list[bytes]]] = []
 
     def added(self, edge: Edge, start: int = 0) -> None:
-        """The blocks of `edge` from place `start` on are in the tree."""
+        """Log the blocks of `edge` from place `start` on as in the tree."""
         if edge.is_on_device:  # as a rule
             self._note(Kind.ADDED, DEVICE_TIER, edge.keys_of(start, edge.num_blocks))
             return
@@ -52,18 +52,18 @@ class ChangeLog:
             self._note(Kind.ADDED, tier, edge.keys_of(max(first, start), end))
 
     def moved(self, edge: Edge, num_device: int, num_upper: int) -> None:
-        """Blocks of `edge` lie elsewhere; the counts are the edge's from before."""
+        """Log blocks of `edge` that changed tiers; the counts are the edge's from before."""
         device, upper = edge.num_device, edge.num_upper
         self._note(Kind.MOVED, DEVICE_TIER, edge.keys_of(num_device, device))
         self._note(Kind.MOVED, HOST_TIER, edge.keys_of(device, min(num_device, upper)))
         self._note(Kind.MOVED, DISK_TIER, edge.keys_of(upper, num_upper))
 
     def removed(self, keys: bytes) -> None:
-        """Blocks have left the tree."""
+        """Log blocks that have left the tree."""
         self._note(Kind.REMOVED, None, keys)
 
     def take(self) -> list[TreeChange] | None:
-        """What has changed since the last time; None: more than is kept, so nothing is known."""
+        """Return what has changed since the last time; None: more than is kept, all is unknown."""
         changes, is_known = self._changes, self._num_keys <= self._most_keys
         self._changes, self._num_keys = [], 0
         if not is_known:

@@ -83,7 +83,7 @@ class Edge:
         self.num_upper = 0 if tier is DISK_TIER else len(block_ids)
 
     def __len__(self) -> int:
-        """Blocks."""
+        """Return the number of blocks."""
         return self.num_blocks
 
     @property
@@ -102,11 +102,11 @@ class Edge:
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:
-        """A copy of where the blocks [start, end) lie."""
+        """Copy the states of the blocks [start, end)."""
         return self._states[start:end]
 
     def translated(self, table: bytes) -> bytes:
-        """What `table`, of 256 bytes, makes of where each block lies."""
+        """Translate each block's state by `table`, of 256 bytes."""
         return bytes(self._states.translate(table))
 
     @property
@@ -115,15 +115,15 @@ class Edge:
         return bytes(self._keys)
 
     def key(self, index: int) -> bytes:
-        """The key of one block."""
+        """Return the key of one block."""
         return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
 
     def place_of(self, key: bytes) -> int | None:
-        """The place of the block with this key; None: none has it."""
+        """Return the place of the block with this key; None: none has it."""
         return index_of(self._keys, key)
 
     def keys_of(self, start: int, end: int) -> bytes:
-        """A copy of the keys of the blocks [start, end); of none where that is backwards."""
+        """Copy the keys of the blocks [start, end); none where that is backwards."""
         return bytes(self._keys[start * KEY_BYTES : end * KEY_BYTES])
 
     @property
@@ -133,11 +133,11 @@ class Edge:
 
     @property
     def is_on_device(self) -> bool:
-        """Whether all blocks have a copy on the device."""
+        """True if all blocks have a copy on the device."""
         return self.num_device == self.num_blocks
 
     def slots(self, tier: Tier) -> BlockIds:
-        """A view of the slots in `tier`, (n,)."""
+        """Return a view of the slots in `tier`, (n,)."""
         return self._slots[ROW[tier], : self.num_blocks]
 
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
@@ -160,7 +160,7 @@ class Edge:
         return np.compress(self.states[start:] & bits != 0, slots)
 
     def run_in(self, tier: Tier) -> tuple[int, int]:
-        """The places of the blocks that lie in `tier` and in none above it."""
+        """Return the range of the blocks that lie in `tier` and in none above it."""
         if tier is DEVICE_TIER:
             return 0, self.num_device
         if tier is HOST_TIER:
@@ -168,11 +168,11 @@ class Edge:
         return self.num_upper, self.num_blocks
 
     def first_block(self) -> bytes:
-        """The first block's tokens, as they lie in memory."""
+        """Return the first block's tokens, as they lie in memory."""
         return bytes(self._tokens[: TOKEN_BYTES * self._block_size])
 
     def block(self, index: int) -> TokenIds:
-        """A copy of one block's tokens."""
+        """Copy one block's tokens."""
         step = TOKEN_BYTES * self._block_size
         return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 

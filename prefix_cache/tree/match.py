@@ -1,4 +1,4 @@
-"""What a prompt finds in the tree: how far it matches, and in which tiers that lies.
+"""The match of a prompt with the tree: its length, and the tiers of its blocks.
 
 A match is made once and followed on: while its last node is attached and as long as it was, every
 node before it is too (a node with children is neither evicted nor trimmed), so only what comes
@@ -33,7 +33,7 @@ class Whereabouts:
 
 
 def whereabouts(at: Position) -> Whereabouts:
-    """Where the blocks up to `at` lie."""
+    """Count the blocks up to `at` by the tier that they lie in."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0)
     states = np.frombuffer(_states_to(at), np.uint8)
@@ -53,26 +53,26 @@ class PrefixMatch:
 
     @classmethod
     def of(cls, at: Position) -> PrefixMatch:
-        """What lies before `at`."""
+        """Return the match that ends at `at`."""
         return cls(at, whereabouts(at), at.node.trims)
 
     def first(self, num_blocks: int) -> PrefixMatch:
-        """The first `num_blocks` blocks of it, or all."""
+        """Shorten the match to its first `num_blocks` blocks, if it has more."""
         return self if num_blocks >= self.at.num_blocks else PrefixMatch.of(self.at.cut(num_blocks))
 
     @property
     def holds(self) -> bool:
-        """Whether all that it matched is still in the tree."""
+        """True if all that it matched is still in the tree."""
         return self.at.node.attached and self.at.node.trims == self.trims
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it holds, and its last node has not been split since."""
+        """True if it holds, and its last node has not been split since."""
         return self.holds and self.at.node.start + self.at.inside == self.at.num_blocks
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:
-    """How many blocks up to `at` a lease may count on, with at most `load_blocks` loads.
+    """Count the blocks up to `at` that a lease may rely on, with at most `load_blocks` loads.
 
     None: with any number of loads.
     """
@@ -94,7 +94,7 @@ def reachable(at: Position, load_blocks: int | None) -> int:
 
 
 def blocks_before_coming(at: Position) -> int:
-    """How many blocks up to `at` come before the first that is being loaded."""
+    """Count the blocks up to `at` before the first that is being loaded."""
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
     coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
@@ -102,18 +102,18 @@ def blocks_before_coming(at: Position) -> int:
 
 
 def to_load(at: Position) -> int:
-    """How many blocks up to `at` are neither on the device nor coming."""
+    """Count the blocks up to `at` that are neither on the device nor coming."""
     if at.inside <= at.node.edge.num_device:
         return 0
     return at.num_blocks - _there(_states_to(at))
 
 
 def _there(states: bytes) -> int:
-    """How many blocks are on the device or coming."""
+    """Count the blocks that are on the device or coming."""
     return len(states.translate(None, WITHOUT[DEVICE | COMING]))
 
 
 def _states_to(at: Position) -> bytes:
-    """The states of the blocks up to `at`, in order."""
+    """Return the states of the blocks up to `at`, in order."""
     before = [node.edge.states_of(0, node.edge.num_blocks) for node in at.node.way_up()][1:]
     return b"".join([*reversed(before), at.node.edge.states_of(0, at.inside)])

@@ -1,4 +1,4 @@
-"""What the tree is made of: nodes, their children, copies under way, and positions in the tree.
+"""The parts of the tree: nodes, their children, copies under way, and positions.
 
 A node carries what other modules keep up to date for its blocks: the leases on it, how it was used,
 in which tiers its children begin.
@@ -74,7 +74,7 @@ class Transfer:
     lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
 
     def parts(self) -> list[tuple[Node, int, int]]:
-        """Each node with the places [start, end) of its blocks that are being copied."""
+        """Return each node with the places [start, end) of its blocks that are being copied."""
         if len(self.nodes) == 1:  # as a rule
             start = self.nodes[0].start
             return [(self.nodes[0], self.start - start, self.end - start)]
@@ -84,7 +84,7 @@ class Transfer:
         ]
 
     def node_at(self, position: int) -> Node:
-        """The node in which the block at `position` lies."""
+        """Return the node in which the block at `position` lies."""
         return next(node for node in self.nodes if position < node.end)
 
 
@@ -127,11 +127,11 @@ class Node:
 
     @property
     def is_held(self) -> bool:
-        """Whether a lease holds this node or one below it."""
+        """True if a lease holds this node or one below it."""
         return self.leases > 0 or self.held_children > 0
 
     def way_up(self) -> list[Node]:
-        """This node and all before it, without the root."""
+        """Return this node and all before it, without the root."""
         way, node = [], self
         while node.parent is not None:
             way.append(node)
@@ -154,7 +154,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Position:
-    """How far a walk came."""
+    """Point in the tree that a walk reached."""
 
     node: Node  # deepest node reached
     inside: int  # blocks of its edge that matched; all of them unless the walk ended within
@@ -162,16 +162,16 @@ class Position:
 
     @classmethod
     def after(cls, node: Node) -> Position:
-        """The end of a node."""
+        """Return the position at the end of a node."""
         return cls(node, node.edge.num_blocks, node.end)
 
     @property
     def within(self) -> bool:
-        """Whether the walk ended inside the node's edge, and not at its end."""
+        """True if the walk ended inside the node's edge, and not at its end."""
         return self.inside < self.node.edge.num_blocks
 
     def cut(self, num_blocks: int) -> Position:
-        """The position on the way here that has at most `num_blocks` blocks before it."""
+        """Return the position on the way here that has at most `num_blocks` blocks before it."""
         if num_blocks >= self.num_blocks:
             return self
         node = self.node

@@ -46,7 +46,7 @@ ILLEGAL = 255
 
 
 class Change(Enum):
-    """What may happen to a block's residency."""
+    """Events in a block's residency."""
 
     BEGIN = "begin"
     LAND = "land"
@@ -73,7 +73,7 @@ CHANGES_FASTEST = frozenset(
 
 
 def is_legal(state: int) -> bool:
-    """Whether a block of the tree may be in `state`."""
+    """Return whether a block of the tree may be in `state`."""
     resident, moving = state & RESIDENT, state // IN_FLIGHT
     targets = [tier for tier, bit in BIT.items() if moving == bit]
     if moving and not targets:
@@ -82,7 +82,7 @@ def is_legal(state: int) -> bool:
 
 
 def after(event: Change, tier: Tier, state: int) -> int | None:
-    """The state that follows `state`; None where `event` is not legal."""
+    """Return the state that follows `state`; None where `event` is not legal."""
     bit, in_flight_bit = BIT[tier], IN_FLIGHT * BIT[tier]
     if event is BEGIN:
         allowed = not state & (MOVING | bit) and bool(state & SOURCES[tier])
@@ -99,7 +99,7 @@ def after(event: Change, tier: Tier, state: int) -> int | None:
 
 
 def _table(event: Change, tier: Tier) -> bytes:
-    """What follows each state, for `bytes.translate`."""
+    """Tabulate what follows each state, for `bytes.translate`."""
     follow = [after(event, tier, state) if is_legal(state) else None for state in range(64)]
     legal = bytes(ILLEGAL if state is None else state for state in follow)
     return legal.ljust(256, bytes([ILLEGAL]))

@@ -36,11 +36,11 @@ class Snapshot:
 
     @property
     def is_over(self) -> bool:
-        """Whether all was taken."""
+        """True if all was taken."""
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """About so many blocks more, as added where they lie now; a whole node at least."""
+        """Take about so many blocks more, as added where they lie now; a whole node at least."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]

@@ -1,4 +1,4 @@
-"""What the tree holds as a whole, counted some nodes at a time, so that nobody waits for it.
+"""A survey of the whole tree, counted some nodes at a time, so that nobody waits for it.
 
     begin -> advance, advance, ... -> `last`, until the next one
 
@@ -30,7 +30,7 @@ NAMESPACES = 4096  # counted apart; the nodes of further ones are counted togeth
 
 @dataclass(slots=True)
 class NamespaceUse:
-    """What lies in one namespace, in blocks by the fastest tier that has them."""
+    """Blocks in one namespace, by the fastest tier that has them."""
 
     device: int = 0
     host: int = 0
@@ -45,12 +45,12 @@ class NamespaceUse:
 
 
 def hit_blocks(node: Node) -> int:
-    """How hot a node is: blocks that requests found in it."""
+    """Rate how hot a node is: blocks that requests found in it."""
     return node.hits * node.edge.num_blocks
 
 
 def waste(node: Node) -> float:
-    """How wasteful a node is: blocks for each use, its computation being the first."""
+    """Rate how wasteful a node is: blocks for each use, its computation being the first."""
     return node.edge.num_blocks / (1 + node.hits)
 
 
@@ -71,13 +71,13 @@ class Largest:
             heapq.heapreplace(self._heap, (score, next(self._numbers), node))
 
     def listed(self) -> list[Node]:
-        """Those of them that are still in the tree, by their scores of now."""
+        """List those that are still in the tree, by their present scores."""
         return sorted((n for _, _, n in self._heap if n.attached), key=self._score, reverse=True)
 
 
 @dataclass(slots=True)
 class Surveyed:
-    """What one survey has counted so far."""
+    """Counts of one survey so far."""
 
     nodes: int = 0
     depth: int = 0  # nodes on the longest path
@@ -128,7 +128,7 @@ class Survey:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether one has begun and not ended."""
+        """True if one has started and not ended."""
         return bool(self._way)
 
     @property

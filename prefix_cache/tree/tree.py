@@ -206,7 +206,7 @@ class RadixTree:
         return node
 
     def left(self, node: Node) -> None:
-        """A node has left the tree."""
+        """Take a node that left the tree out of the indexes."""
         _take_out(self.tops, node.namespace, node)
         _take_out(self.owned, node.owner, node)
 

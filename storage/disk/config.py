@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskConfig:
-    """Where the blocks lie and how much of the disk they may take.
+    """Directory of the blocks, and how much of the disk they may take.
 
     A read that takes longer than `read_deadline_s` has failed. A write that takes longer than
     `write_deadline_s` gets the disk's process killed: until it is dead it may read the block, so

@@ -51,7 +51,7 @@ class OpenRequests:
         return [(ticket, buffer) for ticket, _, buffer in late]
 
     def is_write_late(self, now: float) -> bool:
-        """Whether the oldest write is past its deadline."""
+        """Return whether the oldest write is past its deadline."""
         oldest = next(iter(self._writes.values()), None)
         return oldest is not None and now - oldest > self._write_deadline_s
 
@@ -62,7 +62,7 @@ class OpenRequests:
         self._reads, self._writes = {}, {}
 
     def take_ends(self) -> list[DiskEnded]:
-        """What has ended since the last call."""
+        """Return and clear what has ended since the last call."""
         ends, self._ends = self._ends, []
         return ends
 

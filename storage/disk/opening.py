@@ -103,7 +103,7 @@ def make_room(head_room: HeadRoom) -> bool:
 
 
 def blocks_of(directory: Path) -> Path:
-    """The path of the file of records."""
+    """Return the path of the file of records."""
     return directory / "blocks"
 
 
@@ -118,7 +118,7 @@ def set_apart(blocks: Path) -> bool:
 
 
 def quarantine_of(directory: Path) -> Path:
-    """The path of the file that was set aside last."""
+    """Return the path of the file that was set aside last."""
     return directory / "blocks.quarantine"
 
 
@@ -128,7 +128,7 @@ def remove_quarantine(directory: Path) -> None:
 
 
 def _open_file(blocks: Path, config: DiskConfig, head_room: HeadRoom) -> LmdbFile:
-    """The file, of this origin: an older one is removed, as is one larger than it may be."""
+    """Open the file, removing one of another origin or larger than allowed."""
     data = blocks / DATA_NAME
     if data.exists() and data.stat().st_size > config.max_bytes:
         shutil.rmtree(blocks)

@@ -50,7 +50,7 @@ class DiskProcess:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, and so does not touch shared memory any more."""
+        """True if it has ended, and so does not touch shared memory any more."""
         return self._child.poll() is not None
 
     def send(self, message: wire.DiskMessage) -> None:
@@ -67,7 +67,7 @@ class DiskProcess:
             self.kill()
 
     def receive(self) -> wire.Reply | None:
-        """The next reply; None where there is none yet, or the process is gone."""
+        """Return the next reply; None where there is none yet, or the process is gone."""
         try:
             content = self._channel.receive(socket.MSG_DONTWAIT)
             return None if content is None else wire.decode(wire.REPLIES, content)
@@ -113,7 +113,7 @@ class DiskProcess:
 
 
 class Restarts:
-    """Whether a process that has ended is followed by another: exponential backoff, then never.
+    """Schedule of restarts of a process that ended: exponential backoff, then never.
 
     Counts failures within `failure_window_s`. One owner thread.
     """
@@ -141,7 +141,7 @@ class Restarts:
         return True
 
     def is_due(self, now: float) -> bool:
-        """Whether the time has come."""
+        """Return whether the next restart is due."""
         return self._due is not None and now >= self._due
 
 
@@ -150,7 +150,7 @@ def _shared(pool: HostPool) -> wire.SharedSegment:
 
 
 def _environment() -> dict[str, str]:
-    """An environment in which the child imports the same code, whatever its directory."""
+    """Return an environment in which the child imports the same code, whatever its directory."""
     root = str(Path(storage.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root

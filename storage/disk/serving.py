@@ -172,7 +172,7 @@ class _Service:
 
 
 def _memories(wish: wire.Open) -> dict[wire.Segment, memoryview]:
-    """The engine's staging buffers, mapped to be written, and its host tier. Raises OSError."""
+    """Map the engine's staging buffers for writing, and its host tier. Raises OSError."""
     size = wish.config.block_bytes
     views = {wire.Segment.STAGING: _map(wish.staging, size, mmap.PROT_READ | mmap.PROT_WRITE)}
     if wish.host is not None:

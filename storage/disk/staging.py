@@ -28,11 +28,11 @@ class Staging:
 
     @property
     def is_owed(self) -> bool:
-        """Whether the answer to a read that was given up is outstanding."""
+        """True if the answer to a read that was given up is outstanding."""
         return bool(self._owed)
 
     def take(self) -> int | None:
-        """One buffer; None where all are in use."""
+        """Take one buffer; None where all are in use."""
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:
@@ -47,7 +47,7 @@ class Staging:
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
-        """Whether this was the answer to a read that was given up."""
+        """Free the buffer of a read that was given up; return whether `ticket` was one."""
         buffer = self._owed.pop(ticket, None)
         if buffer is None:
             return False

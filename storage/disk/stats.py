@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class DiskState(Enum):
-    """Whether there is a disk to move blocks to and from."""
+    """States of the disk that blocks are moved to and from."""
 
     STARTING = "starting"  # a process opens its file
     UP = "up"
@@ -23,7 +23,7 @@ class DiskState(Enum):
 
 @dataclass(slots=True)
 class DiskProcessStats:
-    """What the disk tier holds, and its failures since the start."""
+    """Contents of the disk tier, and its failures since the start."""
 
     bytes: int = 0  # of the file in use
     records: int = 0

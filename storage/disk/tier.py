@@ -81,27 +81,27 @@ class DiskTier:
 
     @property
     def directory(self) -> Path:
-        """Where its files lie."""
+        """Directory of its files."""
         return self._config.directory
 
     @property
     def state(self) -> DiskState:
-        """Whether it is up, coming back, or off for good."""
+        """State of the disk: up, coming back, or off for good."""
         return self._state
 
     @property
     def is_up(self) -> bool:
-        """Whether moves to and from it can succeed."""
+        """True if moves to and from it can succeed."""
         return self._state is DiskState.UP
 
     @property
     def is_answering(self) -> bool:
-        """Whether it is up and no read has missed its deadline without an answer since."""
+        """True if it is up and no read has missed its deadline without an answer since."""
         return self.is_up and not self.buffers.is_owed
 
     @property
     def stats(self) -> DiskProcessStats:
-        """As last reported by the process; never waits."""
+        """Counters as last reported by the process; never waits."""
         return replace(self._counters.stats, forgetting=len(self._forgetting))
 
     def write(self, slot: int, record: BlockRecord, segment: wire.Segment, place: int) -> int:
@@ -143,7 +143,7 @@ class DiskTier:
             self._process.send(wire.Forget(owner))
 
     def erase_unlisted(self) -> None:
-        """Nothing: `scan` lists all that is sound, and has the rest erased."""
+        """Do nothing: `scan` lists all that is sound, and has the rest erased."""
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
         """Remember that these flushes are done, once all is erased that was to be before.
@@ -155,14 +155,14 @@ class DiskTier:
                 self._process.send(wire.Note(list(flushes[start : start + wire.NOTED_AT_ONCE])))
 
     def done_flushes(self) -> list[str]:
-        """The flushes that were done on what lies here; none where that cannot be read. Waits."""
+        """Return the flushes done on what lies here; none where that cannot be read. Waits."""
         try:
             return read_done(self.directory)
         except OSError:
             return []
 
     def poll(self) -> list[wire.DiskEnded]:
-        """What has ended since the last call. Also checks deadlines and restarts the process."""
+        """Return what has ended since the last call; check deadlines, restart the process."""
         if self._process is not None:
             self._process.flush()
             self._watch(self._process)

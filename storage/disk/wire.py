@@ -26,7 +26,7 @@ _SOCKET_BYTES = 1 << 20
 
 
 class DiskOutcome(Enum):
-    """How a write or a read ended."""
+    """Outcomes of a write or a read."""
 
     DONE = "done"
     FAILED = "failed"  # nothing was read or written; a record that was there still is
@@ -34,14 +34,14 @@ class DiskOutcome(Enum):
 
 
 class Segment(Enum):
-    """Which memory a block lies in."""
+    """Memory segments that a block can lie in."""
 
     HOST = "host"
     STAGING = "staging"
 
 
 class OpenRefusal(Enum):
-    """Why a process has no file open."""
+    """Reasons why a process has no file open."""
 
     IN_USE = "in use"
     UNUSABLE = "unusable"
@@ -107,7 +107,7 @@ class Note(DiskMessage, frozen=True):
 
 
 class Scan(DiskMessage, frozen=True):
-    """Which records are there, in slots from `first` on?"""
+    """Request to list records, in slots from `first` on."""
 
     first: int
 
@@ -156,7 +156,7 @@ class Forgot(DiskMessage, frozen=True):
 
 
 class FileStats(DiskMessage, frozen=True):
-    """What the file holds, and the reads lost and writes refused since it was opened.
+    """Counts of the file's records, and of reads lost and writes refused since it was opened.
 
     `disk_full`: nothing is written, because the file system has too little left.
     """
@@ -203,7 +203,7 @@ class Channel:
         return True
 
     def receive(self, flags: int = 0) -> memoryview | None:
-        """One message, a view valid until the next call; None with MSG_DONTWAIT or a timeout.
+        """Receive a message, a view valid until the next call; None with MSG_DONTWAIT or a timeout.
 
         Raises WireBroken.
         """
@@ -226,7 +226,7 @@ REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def decode(decoder: msgspec.msgpack.Decoder[Message], content: memoryview) -> Message:
-    """A message of the engine (COMMANDS) or of the disk's process (REPLIES). Raises WireBroken."""
+    """Decode a message of the engine (COMMANDS) or the disk's process (REPLIES), or WireBroken."""
     try:
         return decoder.decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: not UTF-8

@@ -53,7 +53,7 @@ class Writing:
         blocks_at_once: int,
         note_done: Callable[[Iterable[str]], None],
     ) -> None:
-        """`reply` sends to the engine; `tend` drops dead readers and reports the file's use.
+        """Send answers by `reply`; let `tend` drop dead readers and report the file's use.
 
         `note_done` remembers flushes; it may raise OSError.
         """

@@ -30,13 +30,13 @@ class DeviceTables(BlockTables):
             self._send_scattered(runs)
 
     def _send_run(self, run: BlockRun) -> None:
-        """A prompt's blocks, or one of a sequence that grew: copied into place, no kernel."""
+        """Copy one run into place without a kernel: a prompt's blocks, or a grown sequence's."""
         staging = host_buffer(run.blocks.shape, torch.int32, self.device.device)
         staging.numpy()[:] = run.blocks
         self.device[run.batch_slot, run.first : run.end].copy_(staging, non_blocking=True)
 
     def _send_scattered(self, runs: list[BlockRun]) -> None:
-        """Runs of several rows, in one copy and one kernel."""
+        """Copy runs of several rows, in one copy and one kernel."""
         width = self.host.shape[1]
         places = [run.batch_slot * width + np.arange(run.first, run.end) for run in runs]
         arrays = np.concatenate(places), np.concatenate([run.blocks for run in runs])

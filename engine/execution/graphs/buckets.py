@@ -31,7 +31,7 @@ TOKENS_PER_PREFILL = 16
 
 
 def all_buckets(num_batch_slots: int, max_tokens: int, group_rows: int) -> list[GraphBucket]:
-    """The buckets of `CapturedSteps`."""
+    """Return the buckets of `CapturedSteps`."""
     buckets = list(buckets_for(num_batch_slots, max_tokens))
     if group_rows:
         buckets += sharing_buckets(num_batch_slots, max_tokens, group_rows)
@@ -39,7 +39,7 @@ def all_buckets(num_batch_slots: int, max_tokens: int, group_rows: int) -> list[
 
 
 def buckets_for(num_batch_slots: int, max_tokens: int) -> Iterator[GraphBucket]:
-    """The buckets of decodes and of mixed steps."""
+    """Yield the buckets of decodes and of mixed steps."""
     most = min(num_batch_slots, max_tokens)
     small = range(8, FEW_DECODES + 1, 8)
     for decodes in sorted({1, 2, 4, *small, *range(MANY_DECODES, most + 1, 8), most}):
@@ -56,7 +56,7 @@ def buckets_for(num_batch_slots: int, max_tokens: int) -> Iterator[GraphBucket]:
 def sharing_buckets(
     num_batch_slots: int, max_tokens: int, group_rows: int
 ) -> Iterator[GraphBucket]:
-    """The buckets of decodes that read prefixes together, alone and beside other rows.
+    """Yield the buckets of decodes that share prefixes, alone and beside other rows.
 
     Fewer than the others: sharing pays where decodes are many, and then padding is little.
     """

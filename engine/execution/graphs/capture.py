@@ -22,7 +22,7 @@ class Captured(Protocol):
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """What the function returned; each replay writes the same tensors."""
+        """Tensors that the function returned; each replay writes the same ones."""
         ...
 
     def replay(self) -> None:
@@ -82,7 +82,7 @@ class CudaCapture:
         return captured
 
     def _capture(self, launches: Launches) -> CudaCaptured:
-        """As `torch.cuda.graph` does, which first frees memory and waits for the device each time.
+        """Capture like `torch.cuda.graph`, but without freeing memory and waiting each time.
 
         An error of `launches` ends the capture and is raised. If that was the first graph, nothing
         can be captured any more: torch does not use a pool again whose graphs are all gone.
@@ -98,7 +98,7 @@ class CudaCapture:
 
 @contextmanager
 def cuda_capture() -> Iterator[CudaCapture]:
-    """A `CudaCapture`, with memory freed and garbage collection paused while it is used.
+    """Open a `CudaCapture`, with memory freed and garbage collection paused while it is used.
 
     Graphs take their memory from the device, not from the freed tensors that torch keeps; so those
     are given back before, and again afterwards, when the dry launches have left theirs. No garbage

@@ -1,4 +1,4 @@
-"""What a captured graph reads: one flat int32 tensor that every step fills anew, in one copy.
+"""The inputs of a captured graph: one flat int32 tensor that each step fills in one copy.
 
 The part of its bucket that a step does not need is padding: decodes without keys, which write to a
 scratch slot, and rows without tokens.
@@ -32,8 +32,9 @@ ALIGNMENT = 4  # numbers: every field starts at a multiple of 16 bytes
 
 @dataclass(frozen=True, slots=True)
 class GraphBucket:
-    """What one captured graph can hold: `num_decodes` rows of one token, and after them
-    `num_prefills` rows that have `num_new` tokens together."""
+    """Capacity of a captured graph: `num_decodes` rows of one token, then `num_prefills` others
+    with `num_new` tokens together.
+    """
 
     num_decodes: int
     num_new: int = 0
@@ -57,7 +58,7 @@ class GraphBucket:
         return self.num_rows + self.more_samples
 
     def holds(self, other: GraphBucket) -> bool:
-        """Whether a step of the shape `other` fits here."""
+        """Return whether a step of the shape `other` fits here."""
         return (
             other.group_rows == self.group_rows
             and other.num_decodes <= self.num_decodes
@@ -67,7 +68,7 @@ class GraphBucket:
         )
 
     def sizes(self) -> dict[str, int]:
-        """How many numbers each field has."""
+        """Return how many numbers each field has."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
         per_row = ("context_lens", "table_slots")
         return {
@@ -93,7 +94,7 @@ class GraphBucket:
         }
 
     def offsets(self) -> dict[str, slice]:
-        """Where each field lies in the flat tensor."""
+        """Return the slice of each field in the flat tensor."""
         places, end = {}, 0
         for name, size in self.sizes().items():
             places[name] = slice(end, end + size)
@@ -127,11 +128,11 @@ class StepInputs:
         self._flat.copy_(torch.from_numpy(self._padding))
 
     def field(self, name: str) -> Tensor:
-        """The part of the flat tensor that a captured graph reads."""
+        """Return the part of the flat tensor that a captured graph reads."""
         return self._flat[self._places[name]]
 
     def wide(self) -> dict[str, Tensor]:
-        """The fields that are read as int64, in one copy on the device."""
+        """Return the fields that are read as int64, in one copy on the device."""
         end = self._places["output_slots"].stop
         numbers = self._flat[:end].long()
         return {name: numbers[at] for name, at in self._places.items() if at.stop <= end}
@@ -205,7 +206,7 @@ class StepInputs:
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints
     ) -> Ints:
-        """Everything by token; returns where each row's last token lies."""
+        """Fill the fields by token; return where each row's last token lies."""
         starts = np.array([row.start for row in rows], np.int32)
         tokens = token_ids_of(rows)
         last = np.arange(len(rows), dtype=np.int32)

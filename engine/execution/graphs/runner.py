@@ -47,7 +47,7 @@ class GraphRunner:
         return sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
-        """The bucket for a step; one that shares where there is one and sharing pays."""
+        """Find the bucket for a step; one that shares where there is one and sharing pays."""
         if not step.rows:
             return None
         decodes = count_decodes(step.rows)

@@ -25,7 +25,7 @@ from kernels.attention.split_sizes import split_sizes
 
 @dataclass(frozen=True, slots=True)
 class CaptureContext:
-    """What captured graphs work on.
+    """Tensors and machine that captured graphs work on.
 
     `last_tokens` (batch slots + 1,) int64: the last is for padding.
     """
@@ -77,7 +77,7 @@ class CapturedSteps:
             self._steps[_kind(inputs.bucket)].insert(0, CapturedStep(inputs, captured))
 
     def find(self, needed: GraphBucket) -> CapturedStep | None:
-        """The smallest captured step that holds this; None where there is none."""
+        """Find the smallest captured step that holds this; None where there is none."""
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
@@ -89,7 +89,7 @@ class CapturedSteps:
 
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
-    """The inputs of each bucket in turn, all in one tensor, which is padding when they come."""
+    """Yield the inputs of each bucket, all in one tensor, which is padding when they come."""
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
     block_size, sizes = machine.pool[0].shape[3], split_sizes(machine.pool[0])

@@ -49,11 +49,11 @@ class DirectoryKey:
         return cls(SealingKey(NO_KEY_ID, secret))
 
     def of_owner(self, owner: str) -> SealingKey:  # noqa: ARG002
-        """The directory's key, whatever the owner."""
+        """Return the directory's key, whatever the owner."""
         return self.key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """The directory's key, if `key_id` is its id."""
+        """Return the directory's key, if `key_id` is its id."""
         return self.key if key_id == NO_KEY_ID else None
 
     def forget(self, owner: str) -> None:
@@ -75,7 +75,7 @@ class DataKeys:
         self._by_id = {key.id: key for key in self._by_owner.values()}
 
     def of_owner(self, owner: str) -> SealingKey:
-        """The owner's key; a new one is on disk before it seals anything. Raises OSError."""
+        """Return the owner's key; save a new one before it seals anything. Raises OSError."""
         key = self._by_owner.get(owner)
         if key is None:
             key = SealingKey(secrets.token_bytes(KEY_ID_BYTES), secrets.token_bytes(KEY_BYTES))
@@ -83,7 +83,7 @@ class DataKeys:
         return key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """The key of this id; None where there is none, or none any more."""
+        """Return the key of this id; None where there is none, or none any more."""
         return self._by_id.get(key_id)
 
     def forget(self, owner: str) -> None:

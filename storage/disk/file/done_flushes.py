@@ -1,4 +1,4 @@
-"""Which flushes have been done on a directory's records: ids in a file beside them.
+"""The flushes done on a directory's records: ids in a file beside them.
 
 A flush that is not here is done again at the next start, which costs hits and nothing else. So the
 file may be lost or damaged, and the oldest ids may go.
@@ -18,7 +18,7 @@ _NAME = "flushes"
 
 
 def read_done(directory: Path) -> list[str]:
-    """The ids, the oldest first; none where the file is gone or damaged. Raises OSError."""
+    """Read the ids, the oldest first; none where the file is gone or damaged. Raises OSError."""
     content = read_private(directory / _NAME)
     if content is None:
         return []

@@ -1,4 +1,4 @@
-"""How much of a file system the disk tier leaves to other users of it.
+"""The head-room that the disk tier leaves to other users of its file system.
 
 The head-room is a share of the file system, or of the file's bound where that is smaller: 15 % of a
 disk of terabytes would be more than the file. The file stops growing a third above it, so that
@@ -27,26 +27,26 @@ _STEPS = 256  # a bound is a whole number of so many parts: it changes seldom wh
 
 
 class DiskUse(NamedTuple):
-    """How large a disk is and how much of it this process may still take, in bytes."""
+    """Size of a disk and how much of it this process may still take, in bytes."""
 
     size: int
     left: int
 
 
 def disk_use(directory: Path) -> DiskUse:
-    """The use of the disk that `directory` lies on. Raises OSError."""
+    """Return the use of the disk that `directory` lies on. Raises OSError."""
     disk = os.statvfs(directory)
     return DiskUse(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
 
 def slots_in(num_bytes: int, record_bytes: int, high_water: float) -> int:
-    """Records below the high-water mark of a file of these bytes, with space for one write."""
+    """Count the records below a file's high-water mark, leaving space for one write."""
     return max(int(num_bytes * high_water) // record_bytes - 2, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRoom:
-    """What is kept free of the disk of `directory`, for a file of at most `max_bytes`."""
+    """Space kept free on the disk of `directory`, for a file of at most `max_bytes`."""
 
     directory: Path
     max_bytes: int
@@ -54,7 +54,7 @@ class HeadRoom:
     disk_use: Callable[[Path], DiskUse] = disk_use
 
     def bound(self, allocated: int, *, in_need: bool = False) -> int:
-        """Bytes that a file which has `allocated` of the disk may come to.
+        """Return the size in bytes that a file may grow to which has `allocated` of the disk.
 
         `in_need`: for erasing, which takes pages before it frees some: it may take the head-room
         that others have left. Raises OSError.
@@ -70,12 +70,12 @@ class HeadRoom:
         return min(self.max_bytes, max(whole, allocated))
 
     def is_kept(self) -> bool:
-        """Whether the head-room is free. Raises OSError."""
+        """Return whether the head-room is free. Raises OSError."""
         disk = self.disk_use(self.directory)
         return disk.left >= self._head_room(disk)
 
     def is_needed_by_others(self) -> bool:
-        """Whether so little is free that the file should go. Raises OSError."""
+        """Return whether so little is free that the file should go. Raises OSError."""
         disk = self.disk_use(self.directory)
         return disk.left <= self._head_room(disk) * _GIVES_UP
 

@@ -37,21 +37,21 @@ _SLOTS_A_PAGE = 4  # headers on a page, at least: when pages are half empty
 
 
 class StoredRecord(NamedTuple):
-    """What lies in a slot; views that are valid until the transaction ends."""
+    """Record in a slot: views that are valid until the transaction ends."""
 
     header: memoryview
     payload: memoryview | None
 
 
 class FileUse(NamedTuple):
-    """How full a file is, in bytes; freed pages stay in the file and are used again."""
+    """Use of a file, in bytes; freed pages stay in the file and are used again."""
 
     used: int
     bound: int  # of its size
 
 
 def allocated_bytes(directory: Path) -> int:
-    """What the file in `directory` takes of its disk; 0 where there is none. Raises OSError."""
+    """Return the bytes that the file in `directory` takes of its disk, or 0. Raises OSError."""
     try:
         return (directory / DATA_NAME).stat().st_blocks * 512
     except FileNotFoundError:
@@ -123,7 +123,7 @@ class LmdbFile:
         self._bound = bound
 
     def origin(self) -> bytes | None:
-        """What `note_origin` stored; None in a new file."""
+        """Return what `note_origin` stored; None in a new file."""
         with self._while_mapped(), self._env.begin() as transaction:
             value = transaction.get(_ORIGIN)
             return None if value is None else bytes(value)
@@ -135,7 +135,7 @@ class LmdbFile:
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[StoredRecord | None]:
-        """What lies in `slot`, within one transaction: keep it short. Raises FileDamaged."""
+        """Read `slot` within one transaction: keep it short. Raises FileDamaged."""
         key = _KEY.pack(slot)
         with self._while_mapped(), self._env.begin(buffers=True) as transaction:
             header = transaction.get(key, db=self._headers)
@@ -143,7 +143,7 @@ class LmdbFile:
             yield None if header is None else StoredRecord(header, payload)
 
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """The next slots from `first` on that hold something, with their headers.
+        """Return the next slots from `first` on that hold something, with their headers.
 
         At least one where there is one, and no more once their headers reach `max_bytes`. Raises
         FileDamaged.
@@ -165,17 +165,17 @@ class LmdbFile:
 
     @contextmanager
     def changing(self) -> Iterator[Changes]:
-        """Changes that are all on disk when the `with` block ends, or, if it raises, none."""
+        """Make changes that are all on disk when the `with` block ends, or, if it raises, none."""
         with _translated(), self._env.begin(write=True) as transaction:
             yield Changes(transaction, self._headers, self._payloads)
 
     def num_records(self) -> int:
-        """How many slots hold something."""
+        """Return how many slots hold something."""
         with self._while_mapped(), self._env.begin() as transaction:
             return int(transaction.stat(self._headers)["entries"])
 
     def use(self) -> FileUse:
-        """How full the file is."""
+        """Return how full the file is."""
         with self._while_mapped(), self._env.begin() as transaction:
             tables = [transaction.stat(db) for db in (self._headers, self._payloads)]
             info, page = self._env.info(), self._env.stat()["psize"]
@@ -209,7 +209,7 @@ class LmdbFile:
 
     @contextmanager
     def _while_mapped(self) -> Iterator[None]:
-        """For a transaction that only reads: the map stays where it is until this ends."""
+        """Keep the map where it is during a transaction that only reads."""
         with self._mapped.shared(), _translated():
             yield
 
@@ -268,7 +268,7 @@ class LmdbFile:
 
 
 def _slot_of(key: bytes, least: int) -> int:
-    """The slot that `key` names. Raises FileDamaged for no slot's key, or one below `least`."""
+    """Return the slot that `key` names. Raise FileDamaged for no slot's, or one below `least`."""
     slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
     if slot is None or slot < least:
         raise FileDamaged(f"key {key.hex()} is not that of slot {least} or a later one")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def read_private(path: Path) -> bytes | None:
-    """All bytes of `path`; None where there is no such file. Raises OSError."""
+    """Read all bytes of `path`; None where there is no such file. Raises OSError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -10,7 +10,7 @@ _PLACES = 64  # threads that may share it
 
 
 class ReadWriteLock:
-    """Who wants it alone is not passed by those who come later. Not reentrant."""
+    """Lock whose waiting writer is not passed by later readers. Not reentrant."""
 
     def __init__(self) -> None:
         self._entrance = threading.Lock()

@@ -23,7 +23,7 @@ _SCAN_BYTES = 48 << 10  # of headers, in one piece of a scan
 
 @dataclass(frozen=True, slots=True)
 class ScanRoom:
-    """How many blocks there may be, and how full their file and its disk may get.
+    """Bounds on the number of blocks, and on the use of their file and disk.
 
     Deleting needs room too, since LMDB copies the pages that it changes. So writes are refused
     while there is some left: a file that is completely full can only be thrown away.
@@ -109,7 +109,7 @@ class DiskRecords:
         return True
 
     def scan(self, first: int) -> ScanPart:
-        """The next records, from slot `first` on. Raises FileDamaged."""
+        """Scan the next records, from slot `first` on. Raises FileDamaged."""
         found = self._file.headers(first, _SCAN_BYTES)
         entries, unsound = [], []
         for slot, content in found:

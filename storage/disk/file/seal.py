@@ -68,7 +68,7 @@ class RecordSeal:
     def seal(
         self, slot: int, record: BlockRecord, payload: memoryview, scratch: bytearray
     ) -> tuple[bytes, Bytes]:
-        """(header, payload) to be kept. The payload is `payload` itself, or lies in `scratch`.
+        """Seal a block as (header, payload); the payload is `payload` itself or in `scratch`.
 
         `scratch` has `block_bytes` bytes. Raises OSError where a new key cannot be stored.
         """
@@ -86,7 +86,7 @@ class RecordSeal:
         return first + kept_body + tag, kept
 
     def open_header(self, content: Bytes) -> Header:
-        """The header, sealed here, whole and unchanged; RecordNotSound for anything else."""
+        """Open a header sealed here, whole and unchanged; raise RecordNotSound for any other."""
         content = bytes(content)
         if len(content) < _FIXED.size + 2 * _TAG_BYTES:
             raise RecordNotSound
@@ -130,7 +130,7 @@ class RecordSeal:
 
     @property
     def encrypts(self) -> bool:
-        """Whether what is kept is ciphertext."""
+        """True if stored records are encrypted."""
         return self._mode == _ENCRYPTED
 
     def forget(self, owner: str) -> None:
