@@ -20,7 +20,7 @@ Curve = Sequence[tuple[float, float]]
 def draw_curves(
     curves: Mapping[str, Curve], *, title: str, across: str, up: str, dots: bool = False
 ) -> bytes:
-    """Each curve under its name, as a line or as dots; `across` and `up` name axes and units."""
+    """Draw each curve under its name, as a line or dots; `across` and `up` name axes and units."""
     highest = max((y for curve in curves.values() for _, y in curve), default=0.0)
     chart = _load_pygal().XY(
         title=title,

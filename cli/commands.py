@@ -1,4 +1,4 @@
-"""Which commands there are, in which order and under which panel of the help.
+"""The commands, in their order and under their panels of the help.
 
 A command is where its function is, module:function. Imports none of them: what a command says of
 itself in a list is read from its source.
@@ -127,7 +127,7 @@ COMMANDS: Mapping[str, Commands] = {
 
 
 def summary_of(command: str) -> str:
-    """The first paragraph of what a command says of itself."""
+    """Return the first paragraph of a command's docstring."""
     module, _, function = command.partition(":")
     spec = find_spec(module)
     assert spec is not None, f"there is no {module}"

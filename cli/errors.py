@@ -1,4 +1,4 @@
-"""What ends a command with one clear line and no traceback.
+"""The errors that end a command with one clear line and no traceback.
 
 CliError                exit 1
  |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it

@@ -22,7 +22,7 @@ class HelpPage(TyperCommand):
     allow_extra_args = True  # so that they reach `parse_args`, which refuses them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What typer makes of the arguments; one that has no place is a usage error."""
+        """Parse as typer does; an argument that has no place is a usage error."""
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
             flags = {flag for one in self.get_params(ctx) for flag in one.opts}
@@ -55,7 +55,7 @@ class HelpPage(TyperCommand):
             console.print()
 
     def _panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Names and meanings by panel: arguments, options without a panel, and the others."""
+        """Group names and meanings by panel: arguments, options without a panel, and the others."""
         panels = dict[str, list[tuple[str, str]]]()
         for kind, title in (("argument", "Arguments"), ("option", "Options")):
             own: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == kind]
@@ -67,7 +67,7 @@ class HelpPage(TyperCommand):
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Those of a docstring, each as one line; examples, which are indented, as they stand."""
+    """Yield a docstring's paragraphs, each as one line; indented examples as they stand."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         is_example = paragraph.startswith(_INDENT)
         yield paragraph if is_example else _one_line(paragraph.splitlines())

@@ -21,12 +21,12 @@ class ListedCommand(TyperCommand):
     """A command that is not imported."""
 
     def __init__(self, *arguments: Any, help: str, **settings: Any) -> None:  # noqa: A002 - typer's
-        """`help` is where its function is, module:function."""
+        """Take a command whose function is at `help`, module:function."""
         super().__init__(*arguments, help=None, **settings)
         self._function = help
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Its summary, of which only a list has need."""
+        """Return its summary, which only a list needs."""
         self.help = summary_of(self._function)
         return super().get_short_help_str(limit)
 
@@ -35,7 +35,7 @@ class CommandList(TyperGroup):
     """Commands below one word, or all; listed under the panels they were given."""
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Prints what `formatter` gets, and empties it: typer shows no more without words."""
+        """Print what `formatter` gets, and empty it: typer shows no more without words."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
@@ -43,7 +43,7 @@ class CommandList(TyperGroup):
         formatter.buffer.clear()
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """A section for each panel, in the order in which commands were added."""
+        """Write a section for each panel, in the order in which commands were added."""
         commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
         panels = {_panel(command): None for _, command in commands}
         for panel in panels:

@@ -23,13 +23,13 @@ from engine.core_dumps import prevent_core_dumps
 
 
 def main() -> None:
-    """Entry point of the `ratoon` script. Any command may hold keys or prompts."""
+    """Run the `ratoon` script. Any command may hold keys or prompts."""
     prevent_core_dumps()
     build_app(_words())()
 
 
 def _words() -> list[str]:
-    """What is typed after `ratoon`; where a shell asks for completions, what is typed so far."""
+    """Return the words after `ratoon`; where a shell asks for completions, those typed so far."""
     if "_RATOON_COMPLETE" not in os.environ:
         return sys.argv[1:]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -49,7 +49,7 @@ def version() -> None:
 
 
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:
-    """The command line that understands `words`; every one, if there are none.
+    """Build the command line that understands `words`; every command, if there are none.
 
     If they begin with a command, it has no other. If not, it has all, but imports none: they are to
     be listed, to be completed, or to be compared with a word that is misspelt.
@@ -69,7 +69,7 @@ def build_app(words: Sequence[str] | None = None) -> typer.Typer:
 
 
 def _begun(commands: Commands, words: Sequence[str] | None) -> Commands:
-    """The command that `words` begin with; all, if they begin with none."""
+    """Select the command that `words` begin with; all, if they begin with none."""
     return {words[0]: commands[words[0]]} if words and words[0] in commands else commands
 
 
@@ -91,14 +91,14 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """The words after the command `name`; none where another is asked for, None for all."""
+    """Return the words after the command `name`; none where another is asked for, None for all."""
     if words is None:
         return None
     return words[1:] if words and words[0] == name else ()
 
 
 def _only_listed() -> None:
-    """Nothing: a command whose name the words do not begin with is not run."""
+    """Do nothing: a command whose name the words do not begin with is not run."""
 
 
 def _typer(help_text: str) -> typer.Typer:
@@ -125,4 +125,4 @@ def _before_any_command(
         ),
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """Take the options before a command."""

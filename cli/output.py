@@ -1,4 +1,4 @@
-"""How commands print results: tables, JSON, and single values that can be piped."""
+"""The forms in which commands print: tables, JSON, and single values that can be piped."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Shown = TypeVar("Shown")
 
 
 def print_json(value: Any) -> None:
-    """`value` on standard output, indented."""
+    """Print `value` as indented JSON."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) -> None:
-    """`value` as JSON, or as `show` puts it for people."""
+    """Print `value` as JSON, or as `show` puts it for people."""
     if as_json:
         print_json(value)
     else:
@@ -31,12 +31,12 @@ def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) 
 
 
 def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
-    """The server's answer to a change: as JSON, or as a sentence."""
+    """Print the server's answer to a change: as JSON, or as a sentence."""
     print_result(answer, lambda _: typer.echo(words), as_json=as_json)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """A table on standard output; every row has a cell for each column."""
+    """Print a table; every row has a cell for each column."""
     # In a pipe it is plain, also where FORCE_COLOR makes rich take it for a terminal.
     console = Console(force_terminal=sys.stdout.isatty())
     TableText.of(title, columns, rows).write(console)
@@ -50,19 +50,19 @@ def print_rows(
     *,
     as_json: bool,
 ) -> None:
-    """What the server lists: as JSON, or as a table with what `as_cells` gives of each."""
+    """Print the server's list: as JSON, or as a table with the cells of `as_cells`."""
     print_result(
         rows, lambda rows: print_table(title, columns, map(as_cells, rows)), as_json=as_json
     )
 
 
 def utc_now() -> str:
-    """The date and time in UTC, as `moment` writes them."""
+    """Return the date and time in UTC, as `moment` writes them."""
     return moment(time.time())
 
 
 def moment(seconds: float | None) -> str:
-    """Seconds since the epoch as a date and time in UTC; empty for None."""
+    """Write seconds since the epoch as a date and time in UTC; empty for None."""
     if seconds is None:
         return ""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -21,14 +21,14 @@ _EVERY_S = 5.0
 
 
 class Advance(Protocol):
-    """Advances a bar by `count` steps, and renames it if a name is given."""
+    """The way to advance a bar by `count` steps, and rename it if a name is given."""
 
     def __call__(self, count: int, *, name: str | None = None) -> None: ...
 
 
 @contextmanager
 def progress_lines(name: str, total: int) -> Iterator[Advance]:
-    """A bar of `total` steps, or where nobody looks on a line every few seconds and at the end."""
+    """Show a bar of `total` steps, or without a terminal lines every few seconds."""
     with progress_bar(name, total) as advance:
         told, done = time.monotonic(), 0
         is_terminal = Console(stderr=True).is_terminal
@@ -51,7 +51,7 @@ def progress_lines(name: str, total: int) -> Iterator[Advance]:
 
 @contextmanager
 def progress_bar(name: str, total: int) -> Iterator[Advance]:
-    """A bar of `total` steps; hidden if standard error is not a terminal."""
+    """Show a bar of `total` steps; hidden if standard error is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -33,11 +33,11 @@ class TableText:
 
     @classmethod
     def of(cls, title: str, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> TableText:
-        """From cells of any type, as `str` writes them."""
+        """Build from cells of any type, as `str` writes them."""
         return cls(title, tuple(heads), tuple(tuple(map(str, row)) for row in rows))
 
     def write(self, console: Console) -> None:
-        """On the console, as it is a terminal or not."""
+        """Write to the console, as it is a terminal or not."""
         if not console.is_terminal:
             _write(console, self.plain_lines())
         elif (table := self.drawn(console.width)) is not None:
@@ -46,18 +46,18 @@ class TableText:
             _write(console, self.record_lines())
 
     def drawn(self, width: int) -> Table | None:
-        """For a terminal of this width; None where its words do not fit."""
+        """Draw for a terminal of this width; None where its words do not fit."""
         widths = fitting(self._extents(), width)
         return None if widths is None else self._drawn(widths)
 
     def plain_lines(self) -> Iterator[str]:
-        """The title as a comment, the heads if any, and the rows, with tabs between cells."""
+        """Yield the title as a comment, the heads if any, and the rows, with tabs between cells."""
         yield f"# {self.title}"
         for row in (self.heads, *self.rows) if any(self.heads) else self.rows:
             yield "\t".join(self._parts(row))
 
     def record_lines(self) -> Iterator[str]:
-        """The title, and for each row its fields, a line each."""
+        """Yield the title, and for each row its fields, a line each."""
         yield self.title
         names = self._parts(self.heads)
         width = max(map(cell_len, names), default=0)
@@ -67,7 +67,7 @@ class TableText:
                 yield f"  {name:<{width}}  {value}".rstrip()
 
     def _parts(self, row: Row) -> list[str]:
-        """A row's cells, those that are one above the other side by side, and none with a tab."""
+        """Divide a row into cells: stacked ones side by side, and none with a tab."""
         parts: list[str] = []
         for head, cell in zip(self.heads, row, strict=True):
             wanted = head.count("\n") + 1
@@ -76,7 +76,7 @@ class TableText:
         return parts
 
     def _extents(self) -> list[tuple[int, int]]:
-        """Of each column the width of its longest word and of its longest line."""
+        """Measure in each column the longest word and the longest line."""
         return [
             (
                 max(cell_len(word) for cell in cells for word in (*cell.split(), "")),
@@ -101,13 +101,13 @@ class TableText:
 
 
 def _write(console: Console, lines: Iterable[str]) -> None:
-    """Lines as they are: rich would expand tabs."""
+    """Write lines as they are: rich would expand tabs."""
     for line in lines:
         console.file.write(f"{line}\n")
 
 
 def fitting(extents: Sequence[tuple[int, int]], width: int) -> list[int] | None:
-    """Widths of columns that together fit `width`; None where the longest words do not.
+    """Fit the columns' widths to `width`; None where the longest words do not fit.
 
     `extents` are of each column its narrowest and its natural width. What is too much is taken
     from where there is most to take.

@@ -64,7 +64,7 @@ def warm(
 
 
 def body_of(request: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
-    """What the routes of the cache are sent: the request, and the route that it is for."""
+    """Wrap a request for the routes of the cache, with the route that it is for."""
     named: Dialect = dialect or ("completions" if "prompt" in request else "chat")
     return {"body": request, "url": ROUTES[named]}
 

@@ -61,7 +61,7 @@ async def _first_model(url: str, key: str) -> str:
 
 
 def _next_line() -> str | None:
-    """The next line that says something; None at the end. At a terminal it is asked for."""
+    """Read the next line that has text, prompting at a terminal; None at the end."""
     while True:
         if sys.stdin.isatty():
             typer.echo("> ", nl=False, err=True)

@@ -17,7 +17,7 @@ _DATA = b"data:"
 
 @dataclass(slots=True)
 class Turn:
-    """What one event stream has sent so far. Times are seconds of one clock."""
+    """The part of one event stream that has come so far. Times are seconds of one clock."""
 
     sent_at: float
     text: str = ""
@@ -25,7 +25,7 @@ class Turn:
     usage: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: bytes, at: float) -> str:
-        """The text that a line of the stream adds; ServerRefused where it is an error.
+        """Take in a line of the stream; return its text. ServerRefused where it is an error.
 
         Raises msgspec.DecodeError for what is not JSON.
         """
@@ -43,7 +43,7 @@ class Turn:
         return said
 
     def numbers(self) -> str:
-        """What came from the cache, and when the first token came, in a line."""
+        """Describe in a line how much came from the cache, and when the first token came."""
         prompt = self.usage.get("prompt_tokens", 0)
         cached = (self.usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
         first = (

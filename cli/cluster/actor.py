@@ -1,4 +1,4 @@
-"""What Ray runs for each engine, on the machine that it has chosen: one host, in a thread.
+"""The actor that Ray runs for each engine, on the machine that it has chosen: a host in a thread.
 
     started --> hosting --the engine dies--> this process ends, and Ray starts another, anywhere
                    |----the engine says that it never can start--> failed, with its reason
@@ -42,7 +42,7 @@ ActorState = HostState | Literal["failed", "drained"]
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine is doing; `why` it has failed or gateways do not find it, else ""."""
+    """The state of an engine; `why` it has failed or gateways do not find it, else ""."""
 
     state: ActorState
     address: str
@@ -56,7 +56,7 @@ class EngineActor:
     """One engine. Its methods may be called from any thread, and wait for nothing."""
 
     def __init__(self, settings: bytes, number: int, host: str) -> None:
-        """`settings`: a `ClusterSettings` in JSON; `host`: this machine's address."""
+        """Start hosting by `settings`, a `ClusterSettings` in JSON, on the machine at `host`."""
         self._settings = msgspec.json.decode(settings, type=ClusterSettings)
         self._number = number
         self.address = f"tcp://{host}:{self._settings.port(number)}"
@@ -68,7 +68,7 @@ class EngineActor:
         threading.Thread(target=self._run, name="engine-host", daemon=True).start()
 
     def report(self) -> bytes:
-        """An `EngineReport` in JSON."""
+        """Return an `EngineReport` in JSON."""
         host = self._host
         predicted = None if host is None else host.predicted
         said = EngineReport(
@@ -128,7 +128,7 @@ class EngineActor:
 
 
 def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:
-    """The config of an engine on this machine; raises CliError where it cannot run here."""
+    """Compose the config of an engine on this machine; raise CliError where it cannot run here."""
     data_dir = Path(settings.data_dir)
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
@@ -149,6 +149,6 @@ def _role(settings: ClusterSettings, number: int) -> Role:
 
 
 def _blocks_of(settings: ClusterSettings, number: int) -> str:
-    """The directory of an engine's blocks on disk."""
+    """Return the directory of an engine's blocks on disk."""
     blocks = Path(settings.engine.cache.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
     return str(blocks.with_name(f"{blocks.name}-{number}").absolute())

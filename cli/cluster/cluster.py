@@ -112,7 +112,7 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
 
 
 def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
-    """BadSetting where engines would register in a file that is not their gateways'."""
+    """Raise BadSetting where engines would register in a file that is not their gateways'."""
     addresses = {one.address for one in found}
     if settings.is_one_machine and len(addresses) > 1:
         raise BadSetting("redis_url", f"Ray has {len(addresses)} machines, which need one to share")

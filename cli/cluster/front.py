@@ -57,7 +57,7 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
 
 
 def check_gateway_ports(settings: ClusterSettings) -> None:
-    """BadSetting where one is taken: the gateway would be started again and again."""
+    """Raise BadSetting for a port that is taken: the gateway would be started again and again."""
     if settings.gateway is None:
         return
     defaults = {one.name: one.default for one in msgspec.structs.fields(GatewayConfig)}
@@ -69,7 +69,7 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """All that the gateway's file says: its section, and where it finds this cluster's engines."""
+    """Compose the gateway's file: its section, and where it finds this cluster's engines."""
     shared = settings.shared
     ours = {
         "model": settings.model,

@@ -1,4 +1,4 @@
-"""Whether Ray's head answers at an address. Ray itself would try again and again, and never say so.
+"""A check that Ray's head answers at an address. Ray itself would try again for ever, silently.
 
     nothing listens            refused in a moment
     no head: the dashboard...  it does not speak what the head does (HTTP/2), within ANSWER_S
@@ -28,7 +28,7 @@ class NoRay(CliError):
 
 
 def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
-    """NoRay where HOST:PORT is no Ray's head. Other forms (`auto`) are Ray's to read or refuse."""
+    """Raise NoRay unless HOST:PORT is a Ray head's. Other forms (`auto`) are for Ray to read."""
     if "://" in address:
         raise NoRay(f"Ray at {address}: give HOST:PORT of its head (6379), or auto")
     connection = _connected(address, answer_s)
@@ -40,7 +40,7 @@ def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
 
 
 def is_there(address: str) -> bool:
-    """Whether anybody listens at HOST:PORT."""
+    """Tell whether anybody listens at HOST:PORT."""
     try:
         connection = _connected(address, ANSWER_S)
     except NoRay:
@@ -51,7 +51,7 @@ def is_there(address: str) -> bool:
 
 
 def _connected(address: str, answer_s: float) -> socket.socket | None:
-    """A connection; None: it is no HOST:PORT. Raises NoRay where nobody listens."""
+    """Connect; None for what is no HOST:PORT. Raise NoRay where nobody listens."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit() or int(port) > MAX_PORT:
         return None
@@ -62,7 +62,7 @@ def _connected(address: str, answer_s: float) -> socket.socket | None:
 
 
 def _speaks(connection: socket.socket) -> bool:
-    """Whether the other end answers with a frame of settings, as servers of HTTP/2 begin."""
+    """Tell whether the other end answers with a SETTINGS frame, as servers of HTTP/2 begin."""
     answer = b""
     with suppress(OSError):  # also where it says nothing in time
         connection.sendall(_HELLO)

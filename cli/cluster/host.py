@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineHost:
-    """Runs an engine once. For one event loop."""
+    """A runner of one engine, once. For one event loop."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class EngineHost:
         *,
         predicts: bool = False,
     ) -> None:
-        """`address` is where gateways reach it; `on_line` is given each line of its output.
+        """Run an engine that gateways reach at `address`; `on_line` gets its output lines.
 
         `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
         """
@@ -182,7 +182,7 @@ class EngineHost:
             await self._registry.forget_engine(self._address)
 
     async def _forget_the_dead(self) -> None:
-        """Of hosts that could not say that their engine has ended."""
+        """Unregister engines whose hosts could not say that they have ended."""
         with suppress(NotFound, Unavailable):
             for one in await self._registry.registered_engines():
                 if one.beat_at is not None and self._clock() - one.beat_at > FORGOTTEN_S:

@@ -41,7 +41,7 @@ def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> i
 
 
 def advertised(socket: str, given: str | None) -> str:
-    """The address that gateways are given; BadSetting where it is none that they could reach."""
+    """Return the address for gateways; raise BadSetting for one that they could not reach."""
     place = given or socket
     try:
         path = address(place).path

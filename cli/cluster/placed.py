@@ -26,12 +26,12 @@ class PlacedEngines:
         self._not_made: dict[int, str] = {}  # why
 
     def place(self, number: int) -> None:
-        """As `placing.place`. Raises NoRay."""
+        """Place the engine with this number. Raises NoRay."""
         self._to_be_made[number] = place(self._ray, self._settings, number)
         self._not_made.pop(number, None)
 
     def reports(self) -> dict[int, EngineReport | None]:
-        """As `placing.reports`, of all engines; one that Ray could not make has failed."""
+        """Return the reports of all engines by number; one that Ray could not make has failed."""
         found = reports(self._ray, engine_names(self._ray))
         for number, made in self._to_be_made.items():
             if why := why_not_made(self._ray, made):

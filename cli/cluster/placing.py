@@ -28,7 +28,7 @@ Ray: TypeAlias = Any  # the module, which has no types
 
 @contextmanager
 def ray_at(address: str | None) -> Iterator[Ray]:
-    """Ray, connected to `address`; None: one that is started here, and ends with this. NoRay."""
+    """Connect to Ray at `address`; None: start one here, which ends with this. Raises NoRay."""
     ray = _imported()
     if address is not None:
         check_is_head(address)
@@ -52,12 +52,12 @@ def ray_at(address: str | None) -> Iterator[Ray]:
 
 
 def has_ended(ray: Ray) -> bool:
-    """Whether nobody answers: Ray would try for a minute then, and end this process."""
+    """Tell whether nobody answers: Ray would try for a minute then, and end this process."""
     return not is_there(ray.get_runtime_context().gcs_address)
 
 
 def machines(ray: Ray) -> list[RayMachine]:
-    """Those that Ray has now."""
+    """List the machines that Ray has now."""
     return [
         RayMachine(node["NodeManagerAddress"], node["Resources"])
         for node in ray.nodes()
@@ -66,7 +66,7 @@ def machines(ray: Ray) -> list[RayMachine]:
 
 
 def engine_names(ray: Ray) -> list[int]:
-    """The numbers of the engines that have an actor."""
+    """List the numbers of the engines that have an actor."""
     found = ray.util.list_named_actors()
     names = [name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX)]
     return sorted(int(name) for name in names if name.isdigit())
@@ -88,7 +88,7 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def why_not_made(ray: Ray, made: Any) -> str:
-    """Why Ray could not make the actor of which `made` is what `place` returned; "": it may yet."""
+    """Say why Ray could not make the actor for which `place` returned `made`; "": it may yet."""
     try:
         ray.get(made, timeout=0)
     except ray.exceptions.RayActorError as error:
@@ -99,7 +99,7 @@ def why_not_made(ray: Ray, made: Any) -> str:
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
-    """What each says of itself; None while it has no machine, or does not answer."""
+    """Ask each engine for its report; None while it has no machine, or does not answer."""
     asked = {}
     for number in numbers:
         try:
@@ -133,7 +133,7 @@ _PREFIX = "engine-"
 
 
 def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """The actor to be, which Ray starts again wherever there is room."""
+    """Describe the actor to Ray, which starts it again wherever there is room."""
     return ray.remote(NodeActor).options(
         name=f"{_PREFIX}{number}",
         lifetime="detached",
@@ -147,7 +147,7 @@ def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def _not_made(said: str) -> str:
-    """In a line: the last error that Ray's text has of a traceback on the other machine."""
+    """Say in a line which error Ray's text ends with, of a traceback on the other machine."""
     errors = [line for line in said.splitlines() if _ERROR.match(line)]
     told = errors[-1] if errors else " ".join(said.split())
     return f"Ray cannot make it on its machine, which needs this version of ratoon: {told}"

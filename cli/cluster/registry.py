@@ -1,4 +1,4 @@
-"""Opens the state for who registers engines: where the gateways have theirs."""
+"""The state in which engines are registered: the one that the gateways use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_state(data_dir: Path, shared: Shared) -> None:
 
 @asynccontextmanager
 async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineRegistry]:
-    """The engines of the state; Redis need not answer, nor hold a state yet. BadSetting."""
+    """Open the registry of engines; Redis need not answer, nor hold a state yet. BadSetting."""
     try:
         store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
     except (PrivateFileError, OSError, ValueError) as error:
@@ -41,14 +41,14 @@ async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineR
 
 
 def _flag(shared: Shared, error: Exception) -> str:
-    """Which one the error is of."""
+    """Name the flag that the error is about."""
     if shared.redis_url is None:
         return "--data-dir"
     return "--redis-password-file" if isinstance(error, PrivateFileError) else "--redis-url"
 
 
 def _redis(shared: Shared) -> Store:
-    """Nothing is marked on this machine: it may have no other part of the installation."""
+    """Open Redis, and mark nothing here: there may be no other part of the installation."""
     # Imported here: the client takes 0.2 s to load, and one machine needs no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link

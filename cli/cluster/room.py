@@ -1,4 +1,4 @@
-"""Whether the machines of a Ray have room for the engines that are asked for.
+"""A check that the machines of a Ray have room for the engines that are asked for.
 
     in a Ray that was there before   an engine waits for what no machine has, and its line says so
     in one that is started here      it is refused, as are more engines than have room together
@@ -27,13 +27,13 @@ class RayMachine:
 
 
 def needs(settings: ClusterSettings) -> dict[str, float]:
-    """The resources that an engine needs of its machine, by Ray's names."""
+    """Return the resources that an engine needs of its machine, by Ray's names."""
     each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
     return {resource: count for resource, count in each.items() if count}
 
 
 def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
-    """The resource that one engine needs and no machine has; None: there is room for one."""
+    """Name a resource that one engine needs and no machine has; None: there is room for one."""
     for resource, count in needs(settings).items():
         most = max((one.resources.get(resource, 0.0) for one in machines), default=0.0)
         if most < count:
@@ -42,7 +42,7 @@ def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSet
 
 
 def check_room(settings: ClusterSettings, machines: Sequence[RayMachine]) -> None:
-    """BadSetting where one engine, or all together, have no room in a Ray that stays as it is."""
+    """Raise BadSetting unless a Ray that stays as it is has room for all engines."""
     if (lack := lacking(settings, machines)) is not None:
         raise lack
     most, key = settings.engines, "engines"

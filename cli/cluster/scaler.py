@@ -1,4 +1,4 @@
-"""Adds engines to a cluster and takes them away, as `scaling` decides.
+"""The scaler of a cluster, which adds and removes engines as `scaling` decides.
 
 Knows: which engines are ready, and which one goes. Does not know: when (`scaling`).
 """
@@ -19,7 +19,7 @@ Reports = Mapping[int, EngineReport | None]
 
 
 class Scaler:
-    """Of one cluster. An engine that has failed counts as one that is changing: it is looked at."""
+    """The scaler of one cluster. An engine that has failed counts as changing: it is looked at."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Scaler:
         bounds: ScalingBounds,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`place` has an engine of a number placed."""
+        """Scale by `bounds`; `place` places an engine by its number."""
         self._ray = ray
         self._place = place
         self._bounds = bounds
@@ -55,12 +55,12 @@ class Scaler:
 
 
 def fleet(found: Reports) -> Fleet:
-    """The engines as `scaling` sees them."""
+    """Sum up the engines as `scaling` sees them."""
     ready = [one for one in found.values() if one is not None and is_ready(one)]
     waits = [one.wait_s for one in ready if one.wait_s is not None]
     return Fleet(waits, len(found) - len(waits), sum(one.used or 0.0 for one in ready))
 
 
 def is_ready(report: EngineReport | None) -> bool:
-    """Whether it takes requests, and says how long they wait."""
+    """Tell whether it takes requests, and says how long they wait."""
     return report is not None and report.state == "ready" and report.wait_s is not None

@@ -1,4 +1,4 @@
-"""How many engines there should be, by how long a new request would wait for its first token.
+"""The number of engines there should be, by how long a new request would wait for a token.
 
     more    the engine that would be soonest takes longer than the target, for UP_AFTER_S
     fewer   all that waits would be computed by one engine fewer, in a quarter of the target, and
@@ -26,7 +26,7 @@ Change = Literal[-1, 0, 1]
 
 @dataclass(frozen=True, slots=True)
 class ScalingBounds:
-    """What the operator wants; seconds."""
+    """The operator's bounds on the number of engines, and the wait to aim at in seconds."""
 
     least: int
     most: int
@@ -49,14 +49,14 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """From when on it has been too slow, or more than is needed; None: it is not."""
+    """The times since when it has been too slow, or larger than needed; None: it is not."""
 
     slow: float | None = None
     idle: float | None = None
 
 
 def decide(fleet: Fleet, since: Since, bounds: ScalingBounds, now: float) -> tuple[Change, Since]:
-    """How many engines to add, and what to remember until the next look. `now` in seconds."""
+    """Return how many engines to add, and what to remember. `now` in seconds."""
     if fleet.engines < bounds.least:
         return 1, Since()
     if fleet.changing or not fleet.waits:

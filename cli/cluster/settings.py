@@ -116,16 +116,16 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_one_machine(self) -> bool:
-        """Whether what engines share lies in files of this machine."""
+        """True if what engines share lies in files of this machine."""
         return self.shared.redis_url is None
 
     def port(self, number: int) -> int:
-        """The first port of an engine: the same on whichever machine it runs."""
+        """Return an engine's first port: the same on whichever machine it runs."""
         return self.engine_port + PORTS * number
 
 
 def read_settings(path: Path) -> ClusterSettings:
-    """What the file says; raises BadConfig or BadSetting, naming the key."""
+    """Read the settings in a file; raise BadConfig or BadSetting, naming the key."""
     groups: list[tuple[ModelFlags, EngineConfig, ClusterFlags]] = []
 
     def take(model: ModelFlags, engine: LoneEngineFlags, cluster: ClusterFlags) -> None:
@@ -141,7 +141,7 @@ def read_settings(path: Path) -> ClusterSettings:
 
 
 def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> ClusterSettings:
-    """The settings; BadSetting where values exclude each other."""
+    """Return the settings; raise BadSetting where values exclude each other."""
     shared = Shared(
         redis_url=cluster.redis_url,
         redis_password_file=cluster.redis_password_file,
@@ -176,7 +176,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 
 
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
-    """`most`: the most engines there may be."""
+    """Check that the ports of `most` engines, the most there may be, are ports."""
     last = cluster.engine_port + PORTS * (most - 1)
     if last + PORTS - 2 > MAX_PORT:  # which has one after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
@@ -196,7 +196,7 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
 
 
 def _check_needs(cluster: ClusterFlags) -> None:
-    """Of Ray's own rules those that are met at once; the others are Ray's to name."""
+    """Check those of Ray's own rules that fail at once; the others are Ray's to name."""
     if cluster.num_gpus > 1 and cluster.num_gpus % 1:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
     for resource, count in (cluster.resources or {}).items():
@@ -207,7 +207,7 @@ def _check_needs(cluster: ClusterFlags) -> None:
 
 
 def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
-    """`least`: the fewest engines there may be."""
+    """Check the roles against `least`, the fewest engines there may be."""
     prefill = cluster.prefill_engines
     if engine.ranks.num_ranks > 1 and (prefill or engine.process.role == "prefill"):
         key = "prefill_engines" if prefill else "role"
@@ -238,7 +238,7 @@ def _scaling(cluster: ClusterFlags) -> ScalingBounds | None:
 
 
 def options_of(hints: dict[str, Any]) -> Options:
-    """The keys, with their types and bounds."""
+    """List the keys, with their types and bounds."""
     return {
         name: (kind, note)
         for name, hint in hints.items()

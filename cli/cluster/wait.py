@@ -1,4 +1,4 @@
-"""How long a new request would wait in an engine, and how much that is used, by what it says.
+"""The wait of a new request in an engine, and the engine's use, predicted from its counters.
 
     wait    prompt tokens that are not computed / tokens a second of its large steps
             and not less than the oldest request that waits has waited
@@ -33,26 +33,26 @@ _UNBEGUN = ("waiting", "loading", "prefill")
 
 
 class WaitSource(Protocol):
-    """Of an engine's client, what is asked here."""
+    """The part of an engine's client that predictions ask."""
 
     async def stats(self) -> EngineStats:
-        """Its counters; raises EngineError."""
+        """Return the engine's counters; raise EngineError."""
         ...
 
     async def sequences(self, limit: int) -> Sequences:
-        """The sequences that are alive, the oldest first; raises EngineError."""
+        """List the sequences that are alive, the oldest first; raise EngineError."""
         ...
 
 
 class Prediction(NamedTuple):
-    """Of one engine."""
+    """The predicted wait of a new request in one engine, and the engine's use."""
 
     wait_s: float
     used: float  # 1: to the full
 
 
 class PredictedWait:
-    """Of one engine, which runs `max_running` sequences at once."""
+    """The predictor for one engine, which runs `max_running` sequences at once."""
 
     def __init__(self, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_running = max_running
@@ -62,7 +62,7 @@ class PredictedWait:
         self._rate_at = float("-inf")
 
     async def look(self, engine: WaitSource) -> Prediction:
-        """Raises EngineError."""
+        """Ask the engine, and predict. Raises EngineError."""
         now = self._clock()
         if now - self._rate_at >= RATE_S:
             self._rate_at = now
@@ -76,7 +76,7 @@ class PredictedWait:
 
 
 def predicted(found: Sequences, rate: float) -> float:
-    """The wait in seconds at `rate` tokens a second. What is not listed is like what is."""
+    """Predict the wait in seconds at `rate` tokens a second. The unlisted count as the listed."""
     unbegun = [one for one in found.sequences if one.state in _UNBEGUN]
     tokens = sum(one.prompt_tokens - one.cached_tokens for one in unbegun)
     listed = len(found.sequences)

@@ -1,4 +1,4 @@
-"""What an operator does about a verdict that is inconclusive: which flag, and how far."""
+"""Advice for a verdict that is inconclusive: which flag to change, and how far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROOM = 0.4
 def advice(
     findings: Sequence[Finding], timing: TimingFinding | None, eviction: EvictionFinding | None
 ) -> Iterator[str]:
-    """A sentence or two for each part that was inconclusive."""
+    """Yield a sentence or two for each part that was inconclusive."""
     unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
     if unsure:
         yield f"{unsure} cells are inconclusive; 'What did not pass' says why each is."
@@ -60,7 +60,7 @@ def _of_timing(timing: TimingFinding) -> Iterator[str]:
 
 
 def _samples(across: Separation) -> int:
-    """How many make the interval narrow enough: its width falls as the root of their number."""
+    """Return how many make the interval narrow enough: its width falls as their number's root."""
     half = (across.high - across.low) / 2
     wanted = across.samples * max(2.0, (half / (TOLERANCE * _ROOM)) ** 2)
     return math.ceil(wanted / _STEP) * _STEP

@@ -38,7 +38,7 @@ class CacheControlTest:
         self._prompt = server.new_ids(int(_PROMPT_BLOCKS * self._block_size))
 
     async def run(self) -> list[Finding]:
-        """A finding for each of the four, which follow one another on one prompt."""
+        """Run the four tests, which follow one another on one prompt; return a finding for each."""
         await self._server.ask(self._first, IDS, self._prompt, _FIVE_MINUTES)
         findings = list[Finding]()
         tests = (self._probe, self._list, self._mark, self._delete)
@@ -59,7 +59,7 @@ class CacheControlTest:
         return self._finding("another's list", seen, own, missing)
 
     async def _mark(self) -> Finding:
-        """The other's mark, which is longer; then the first's own, which must change its own."""
+        """Test the other's longer mark; then the first's own, which must change its own."""
         before = await self._only()
         reused = (await self._server.ask(self._other, IDS, self._prompt, A_DAY)).cached_tokens
         beside = await self._only()
@@ -94,12 +94,12 @@ class CacheControlTest:
         return await self._server.probe(key, IDS, self._prompt)
 
     async def _only(self) -> OwnPrefix | None:
-        """The first tenant's prefix, if it has exactly one."""
+        """Return the first tenant's prefix, if it has exactly one."""
         listed = await self._server.own_prefixes(self._first)
         return listed[0] if len(listed) == 1 else None
 
     def _finding(self, case: str, reused: int, own: Reading, missing: str = "") -> Finding:
-        """`missing`: why the control shows nothing, besides what `own` says of it."""
+        """Make a finding; `missing` says why the control shows nothing, if `own` does not."""
         whole = (own.prompt_tokens - 1) // self._block_size * self._block_size
         full = own.is_full(self._block_size) and not missing
         return Finding(

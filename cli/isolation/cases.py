@@ -14,7 +14,7 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """Where the first request's blocks are, or what has happened to them, when the other comes."""
+    """The place of the first request's blocks, or their fate, when the other request comes."""
 
     DEVICE = "device"
     HOST = "host"
@@ -124,7 +124,7 @@ PUBLISHED_CASES = (
 
 
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
-    """Every case through every entry point, or (`each_entry` false) each case through one.
+    """List every case through every entry point, or (`each_entry` false) each case through one.
 
     The one differs from case to case, and for one case from tier to tier.
     """

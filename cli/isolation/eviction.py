@@ -38,7 +38,7 @@ Observation = tuple[int, ...]
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
-    """What readings tell of levels."""
+    """The information about levels that readings carry."""
 
     trials: int
     readings: int  # different ones
@@ -47,7 +47,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the eviction test measured."""
+    """The result of the eviction test."""
 
     filled_tokens: int
     across: Learnt  # attacker and victim are two tenants
@@ -55,7 +55,7 @@ class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learnt(trials: Sequence[tuple[int, Observation]]) -> Learnt:
-    """The plug-in estimate, less its bias (Panzeri and Treves), and no less than 0."""
+    """Estimate the bits (plug-in), less the bias (Panzeri and Treves), and no less than 0."""
     levels, readings = [level for level, _ in trials], [reading for _, reading in trials]
     found, shuffled, order = _information(levels, readings), list(levels), random.Random(_SEED)
     as_much = 0

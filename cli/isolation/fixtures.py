@@ -35,7 +35,7 @@ class TenantFixture:
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """What one cell needs. The fields are those of the two requests besides the prompt."""
+    """The needs of one cell. `fields` and `other_fields` go beside the prompt in the requests."""
 
     cell: Cell
     first: TenantFixture
@@ -48,7 +48,7 @@ class Fixture:
 
 
 class Fixtures:
-    """Creates temporary tenants and whole fixtures, which end with `stack`."""
+    """Temporary tenants and whole fixtures, which end with `stack`."""
 
     def __init__(self, server: ServerUnderTest, stack: AsyncExitStack) -> None:
         self._server = server
@@ -58,7 +58,7 @@ class Fixtures:
     async def tenant(
         self, name: str, group: str | None = None, ceiling: float = 1.0, weight: float = 1.0
     ) -> TenantFixture:
-        """A new tenant with a key; `ceiling` is its share of every tier."""
+        """Create a tenant with a key; `ceiling` is its share of every tier."""
         cache = {"ceiling": ceiling}
         made = await self._create(
             TENANTS, {"name": name, "group_id": group, "cache": cache, "weight": weight}
@@ -67,12 +67,12 @@ class Fixtures:
         return TenantFixture(made["id"], issued["key"])
 
     async def pair(self) -> tuple[TenantFixture, TenantFixture]:
-        """Two unrelated tenants with equal parts of the cache."""
+        """Create two unrelated tenants with equal parts of the cache."""
         mark = new_mark()
         return await self.tenant(f"{mark}-one"), await self.tenant(f"{mark}-two")
 
     async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
-        """All that `cell` needs.
+        """Create all that `cell` needs.
 
         `ceiling` is the first tenant's. The other's weight is small, because it need not keep
         blocks: where each tenant has a part of the cache, the first one's part is larger so.
@@ -125,7 +125,7 @@ class Fixtures:
 async def _created(
     admin: AdminClient, kind: ResourceKind, body: dict[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
-    """What POST creates; deleted at the end, also when cancelled before the answer has come."""
+    """Create by POST; delete at the end, also when cancelled before the answer has come."""
     creating = asyncio.ensure_future(admin.call("POST", kind.path, body))
     try:
         yield await asyncio.shield(creating)
@@ -153,7 +153,7 @@ async def flush(server: ServerUnderTest, *tenants: TenantFixture) -> None:
 
 
 def new_mark() -> str:
-    """A prefix of names that is not in use."""
+    """Make a prefix of names that is not in use."""
     return f"{MARK}-{secrets.token_hex(6)}"
 
 

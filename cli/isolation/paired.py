@@ -42,7 +42,7 @@ _PIECES = 4  # prompts among which the filling tokens are divided
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """What pushes a prompt into a tier: a ceiling, as a share, and tokens to ask for under it."""
+    """The means to push a prompt into a tier: a ceiling, as a share, and tokens to ask under it."""
 
     ceiling: float
     fill_tokens: int
@@ -53,7 +53,7 @@ class NotReached(Exception):
 
 
 class PairedTest:
-    """Runs cells against one server."""
+    """The paired test: cells run against one server."""
 
     def __init__(self, server: ServerUnderTest, max_fill_tokens: int, *, each_entry: bool) -> None:
         self._server = server
@@ -65,7 +65,7 @@ class PairedTest:
         self._each_entry = each_entry
 
     async def in_tier(self, tier: TierCase, until: float = math.inf) -> list[Finding]:
-        """All cells of a tier that needs no restart; each three times while it is inconclusive.
+        """Test all cells of a tier that needs no restart; up to three times if inconclusive.
 
         What has not begun when `time.monotonic()` is `until`, or ends some seconds after it, is
         left out.
@@ -122,7 +122,7 @@ class PairedTest:
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
-        """The cell's fixture, with the first tenant's blocks where they are to be."""
+        """Set up the cell's fixture, with the first tenant's blocks where they are to be."""
         ceiling, pushed = 1.0, None
         if cell.tier in (TierCase.HOST, TierCase.DISK):
             pushed = squeeze(self._server.facts, cell.tier, self._most_tokens)
@@ -142,7 +142,7 @@ class PairedTest:
         return fixture
 
     async def _compared(self, fixture: Fixture) -> Finding:
-        """The other's request beside the control."""
+        """Compare the other's request with the control."""
         if fixture.prefix_id is not None:
             await until_warm(self._admin, fixture.prefix_id)
         if fixture.cell.case.leaves:
@@ -158,7 +158,7 @@ class PairedTest:
         return await self._server.ask(key, entry, fixture.prompt, fixture.fields)
 
     async def _other(self, fixture: Fixture) -> Reading | None:
-        """None where the request was refused and may be."""
+        """Send the other's request; None where it was refused and may be."""
         key, entry = fixture.other.key, fixture.cell.entry
         try:
             return await self._server.ask(key, entry, fixture.prompt, fixture.other_fields)
@@ -169,7 +169,7 @@ class PairedTest:
 
 
 def squeeze(facts: ServerFacts, tier: TierCase, prompt_tokens: int) -> Squeeze:
-    """The ceiling and tokens for a prompt of `prompt_tokens` and a lower tier of the server."""
+    """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier."""
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
     prompt = prompt_tokens // facts.block_size + 2  # a partial block, and the answer's

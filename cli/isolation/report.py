@@ -51,7 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show(record: Record) -> None:
-    """The report on standard output, but for the list of every cell."""
+    """Print the report, but for the list of every cell."""
     for title, text, rows in _sections(record)[:-1]:
         if rows:
             print_table(title, list(rows[0]), [list(map(_cell, row.values())) for row in rows])
@@ -59,7 +59,7 @@ def show(record: Record) -> None:
 
 
 def markdown(record: Record) -> str:
-    """The report that an operator files."""
+    """Write the report that an operator files, in Markdown."""
     parts = list[str]()
     for title, text, rows in _sections(record):
         parts += [f"## {title}", text, _table(rows) if rows or not text else ""]
@@ -67,7 +67,7 @@ def markdown(record: Record) -> str:
 
 
 def _sections(record: Record) -> list[Section]:
-    """In the tables, fields of the JSON output have the same names."""
+    """List the report's sections; fields in its tables are named as in the JSON output."""
     bad = [f for f in record.findings if f.outcome in (Outcome.LEAKS, Outcome.INCONCLUSIVE)]
     facts = [{"": name, " ": value} for name, value in _facts(record).items()]
     return [
@@ -111,7 +111,7 @@ def _facts(record: Record) -> dict[str, object]:
 
 
 def _by_case(findings: Sequence[Finding]) -> list[Row]:
-    """A row for each dimension, case and tier, its entry points counted together."""
+    """Make a row for each dimension, case and tier, its entry points counted together."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.dimension, finding.case, finding.tier), []).append(finding)

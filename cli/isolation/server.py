@@ -26,7 +26,7 @@ _OWN_PREFIXES = "/v1/cache/prefixes"
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is tested. `tier_tokens` has the size of each tier that there is, in tokens."""
+    """The facts of the server under test. `tier_tokens`: the tokens that each tier holds."""
 
     version: str
     model: str
@@ -58,7 +58,7 @@ class Reading:
     tiers: dict[str, int] = field(default_factory=dict)
 
     def is_full(self, block_size: int) -> bool:
-        """Whether all whole blocks came from the cache (the last token is always computed)."""
+        """Tell whether all whole blocks came from the cache (the last token is always computed)."""
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
 
 
@@ -75,7 +75,7 @@ class _OwnPrefixes(msgspec.Struct, frozen=True):
 
 
 class ServerUnderTest:
-    """Sends requests with any tenant's key.
+    """The server under test, asked with any tenant's key.
 
     The operator's key goes with them, so that the server loads where it would rather compute.
     """
@@ -113,12 +113,12 @@ class ServerUnderTest:
         prompt: ProbePrompt,
         fields: Mapping[str, str] | None = None,
     ) -> Reading:
-        """One request for one token; ServerRefused when it is refused for good."""
+        """Ask for one token; raise ServerRefused when the request is refused for good."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
     async def probe(self, key: str, entry: EntryPoint, prompt: ProbePrompt) -> Reading:
-        """What a request would find, as `/v1/cache/probe` says it."""
+        """Return what a request would find, as `/v1/cache/probe` says it."""
         body = self.body(entry, prompt)
         del body["cache"]  # nothing is loaded
         content = await self._post("/v1/cache/probe", key, {"url": entry.path, "body": body})
@@ -126,12 +126,12 @@ class ServerUnderTest:
         return Reading(found["prompt_tokens"], found["cached_tokens"], found.get("tiers", {}))
 
     async def own_prefixes(self, key: str) -> list[OwnPrefix]:
-        """The prefixes that a tenant has marked, as it is shown them."""
+        """List the prefixes that a tenant has marked, as it is shown them."""
         content = await self._send("GET", _OWN_PREFIXES, key)
         return msgspec.json.decode(content, type=_OwnPrefixes).data
 
     async def deleted(self, key: str, prefix_id: str) -> tuple[int, str]:
-        """The status, and what is said, when a tenant deletes a prefix; 200 says nothing more."""
+        """Delete a prefix as a tenant; return the status and the error's text, "" after a 200."""
         try:
             await self._send("DELETE", f"{_OWN_PREFIXES}/{prefix_id}", key)
         except ServerRefused as refusal:
@@ -139,13 +139,13 @@ class ServerUnderTest:
         return 200, ""
 
     def headers(self, key: str) -> dict[str, str]:
-        """The headers of a request of the tenant with this key."""
+        """Return the headers of a request of the tenant with this key."""
         return {"Authorization": f"Bearer {key}", **self.admin.beside_a_tenants_key}
 
     def body(
         self, entry: EntryPoint, prompt: ProbePrompt, fields: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The JSON body of a request for one token."""
+        """Compose the JSON body of a request for one token."""
         body = {"model": self.facts.model, "max_tokens": 1, "temperature": 0, **(fields or {})}
         body["cache"] = {"load": "always"}
         if entry.kind == "chat":
@@ -158,18 +158,18 @@ class ServerUnderTest:
         return body
 
     async def new_text(self, key: str, length: int, opening: str = "") -> ProbePrompt:
-        """A prompt of words that were never sent: `length` tokens or a few more after `opening`."""
+        """Make a prompt of words never sent: `length` tokens or a few more after `opening`."""
         text = ""
         while (missing := length - len(await self._tokens(key, text))) > 0:
             text += "".join(f"{secrets.token_hex(3)} " for _ in range(missing // 6 + 1))
         return ProbePrompt(await self._tokens(key, opening + text), text, opening)
 
     def new_ids(self, length: int) -> ProbePrompt:
-        """A prompt of `length` token ids that was never sent."""
+        """Make a prompt of `length` token ids that was never sent."""
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """As many tokens in prompts of `length` ids each, or of what the model takes at most.
+        """Make prompts of `tokens` in all, of `length` ids each or as many as the model takes.
 
         Each begins with another id while there are any, so that none finds even that of another.
         """
@@ -232,12 +232,12 @@ class ServerUnderTest:
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:
-    """The messages that a chat with this opening begins with."""
+    """Return the messages that a chat with this opening begins with."""
     return [{"role": "system", "content": opening}] if opening else []
 
 
 def reading_of(content: bytes) -> Reading:
-    """The usage in an answer or a stream of events; ServerRefused when it has none."""
+    """Read the usage in an answer or a stream of events; raise ServerRefused when it has none."""
     for line in content.splitlines():
         text = line.removeprefix(b"data:").strip()
         usage = msgspec.json.decode(text).get("usage") if text.startswith(b"{") else None

@@ -40,7 +40,7 @@ Times = npt.NDArray[np.float64]
 
 
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
-    """How well hits and misses are separated. `auc` is the chance that a hit is faster than a miss.
+    """The separation of hits and misses. `auc`: the chance that a hit is faster than a miss.
 
     `low` and `high` are its 95 % interval; 0.5 means that the classes are alike. `best_advantage`
     is the largest true positive rate minus false positive rate of any threshold, which by chance
@@ -58,7 +58,7 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the timing test measured."""
+    """The result of the timing test."""
 
     prompt_tokens: int
     across: Separation  # attacker and victim are two tenants
@@ -84,7 +84,7 @@ class _TimedConnection:
         self._connection.close()
 
     def first_token_s(self, prompt: ProbePrompt) -> float:
-        """Seconds from sending a streamed request to the first line of its events."""
+        """Return the seconds from sending a streamed request to the first line of its events."""
         content = msgspec.json.encode(self._server.body(IDS_STREAMED, prompt))
         try:
             started = time.perf_counter_ns()
@@ -118,7 +118,7 @@ async def time_tenants(
     across, control = list[tuple[float, float]](), list[tuple[float, float]]()
 
     def trial(spy: _TimedConnection) -> tuple[float, float]:
-        """Seconds of a hit and of a miss."""
+        """Time a hit and a miss, in seconds."""
         taken = {}
         for is_hit in random.sample((True, False), k=2):
             asked = server.new_ids(length)
@@ -157,7 +157,7 @@ def _separation(trials: list[tuple[float, float]]) -> Separation:
 
 
 def separation(hits: Times, misses: Times, seed: int) -> Separation:
-    """The separation of times in seconds; `hits[i]` and `misses[i]` had the same load."""
+    """Measure how separate times in seconds are; `hits[i]` and `misses[i]` had the same load."""
     low, high = bootstrap_interval(hits, misses, seed)
     tens = len(hits) // 10
     return Separation(
@@ -173,7 +173,7 @@ def separation(hits: Times, misses: Times, seed: int) -> Separation:
 
 
 def auc(hits: Times, misses: Times) -> float:
-    """Mann-Whitney's U over n x m: P(hit < miss) + P(hit == miss) / 2."""
+    """Compute Mann-Whitney's U over n x m: P(hit < miss) + P(hit == miss) / 2."""
     ordered = np.sort(misses)
     slower = len(misses) - np.searchsorted(ordered, hits, side="right")
     alike = len(misses) - slower - np.searchsorted(ordered, hits, side="left")
@@ -183,7 +183,7 @@ def auc(hits: Times, misses: Times) -> float:
 def bootstrap_interval(
     hits: Times, misses: Times, seed: int, resamples: int = _RESAMPLES
 ) -> tuple[float, float]:
-    """The AUC's 95 % interval, by resampling pairs, so that load common to a pair cancels."""
+    """Bound the AUC at 95 % by resampling pairs, so that load common to a pair cancels."""
     random = np.random.default_rng(seed)
     drawn = [
         auc(hits[chosen], misses[chosen])
@@ -194,7 +194,7 @@ def bootstrap_interval(
 
 
 def best_advantage(hits: Times, misses: Times) -> float:
-    """The most that guessing "hit" below some threshold gains: TPR less FPR."""
+    """Return the most that guessing "hit" below some threshold gains: TPR less FPR."""
     thresholds = np.concatenate((hits, misses))
     true_positive = np.searchsorted(np.sort(hits), thresholds, side="right") / len(hits)
     false_positive = np.searchsorted(np.sort(misses), thresholds, side="right") / len(misses)

@@ -1,4 +1,4 @@
-"""What was found, and what each result must be for tenants to count as isolated.
+"""The verdict on findings: what each must be for tenants to count as isolated.
 
 the other reused ...              the control               outcome
 --------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def judged(
     cell: Cell, control: Reading, other: Reading | None, published: int, block_size: int
 ) -> Finding:
-    """A cell's finding; `other` is None where it was refused.
+    """Judge a cell; `other` is None where it was refused.
 
     The first `published` tokens of the prompt are published.
     """
@@ -82,7 +82,7 @@ def judged(
 
 
 def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
-    """A cell that this server does not have, or whose conditions could not be set up."""
+    """Make the finding of a cell that this server lacks, or that could not be set up."""
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,
@@ -94,7 +94,7 @@ def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
 
 
 def timing_outcome(timing: TimingFinding) -> Outcome:
-    """Whether hits and misses could be told apart by their times.
+    """Judge whether hits and misses could be told apart by their times.
 
     Leaks: the whole interval lies outside the tolerance. Passed: it lies within, and the control
     shows that a hit would have been noticed. Anything else is inconclusive: too few samples, too
@@ -109,7 +109,7 @@ def timing_outcome(timing: TimingFinding) -> Outcome:
 
 
 def eviction_outcome(eviction: EvictionFinding) -> Outcome:
-    """Whether an attacker learnt from its own blocks how much a victim asked for."""
+    """Judge whether an attacker learnt from its own blocks how much a victim asked for."""
     across = eviction.across
     if across.bits >= MOST_BITS and across.chance < MOST_CHANCE:
         return Outcome.LEAKS
@@ -118,7 +118,7 @@ def eviction_outcome(eviction: EvictionFinding) -> Outcome:
 
 
 def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
-    """The worst of all outcomes; inconclusive if too many cells, or all, were not tested.
+    """Return the worst outcome; inconclusive if too many cells, or all, were not tested.
 
     `others` are those of the timing and the eviction test; None for one that was left out.
     """
@@ -133,14 +133,14 @@ def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
 
 
 def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
-    """Whether there was no time for more than a small part of the cells that apply."""
+    """Tell whether there was no time for more than a small part of the cells that apply."""
     counts = Counter(finding.outcome for finding in findings)
     applying = len(findings) - counts[Outcome.NOT_APPLICABLE]
     return counts[Outcome.LEFT_OUT] > MOST_LEFT_OUT * applying
 
 
 def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:
-    """What tokens that were reused say beside a control; None: any may be, or it was refused."""
+    """Judge reused tokens beside a control; None: any may be reused, or it was refused."""
     if reused is not None and may_reuse is not None and reused > may_reuse:
         return Outcome.LEAKS
     if not full:
@@ -152,7 +152,7 @@ def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outc
 
 
 def _came_from(tier: TierCase, control: Reading, published: int) -> bool:
-    """Whether the control came from a lower tier, where that is what is tested.
+    """Tell whether the control came from a lower tier, where that is what is tested.
 
     What is published is always on the device.
     """

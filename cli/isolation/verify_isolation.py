@@ -47,7 +47,7 @@ _PART = 3  # a prompt of the timing test takes at most this part of the device: 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFlags:
-    """What is tested, and where the report goes."""
+    """The choice of what to test, and of where the report goes."""
 
     service_url: str | None = server_field(
         None,
@@ -166,7 +166,7 @@ async def _compared(
     began_at: float,
     within: float,
 ) -> list[Finding]:
-    """What requests get that differ in one thing, and what one tenant may do to another's marks.
+    """Compare requests that differ in one thing, and try what tenants may do to others' marks.
 
     Each tier has an equal part of the time.
     """
@@ -207,7 +207,7 @@ def _left_out(
     timing: TimingFinding | None,
     eviction: EvictionFinding | None,
 ) -> list[str]:
-    """What there was no time for, in a line each."""
+    """List what there was no time for, in a line each."""
     cut = [one for one in findings if one.outcome is Outcome.LEFT_OUT]
     cells = Counter(one.tier for one in cut if one.tier != "any")
     lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
@@ -265,7 +265,7 @@ async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
 
 
 def _stop_on_sigterm() -> None:
-    """SIGTERM does what Ctrl-C does: what was made is removed."""
+    """Make SIGTERM do what Ctrl-C does: what was made is removed."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -276,7 +276,7 @@ def _untested(dimension: str, case: str, outcome: Outcome, why: str) -> Finding:
 
 
 def chosen_tiers(text: str) -> tuple[TierCase, ...]:
-    """The tiers that `--tiers` names, in the order of testing; BadSetting for any other word."""
+    """Read the tiers of `--tiers`, in the order of testing; raise BadSetting for any other word."""
     words = {word.strip() for word in text.split(",") if word.strip()}
     if not words or words - set(_TIERS):
         raise BadSetting("--tiers", f"'{text}' is not a list of {', '.join(_TIERS)}")

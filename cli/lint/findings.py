@@ -1,4 +1,4 @@
-"""What is wrong with a request: volatile things where it should stay the same, or what differs.
+"""The faults of a request: volatile things where it should stay the same, and differences.
 
 The stable prefix of a request are its tools, its system texts, and all messages but the last: the
 last one is new in every request, so what is volatile in it costs nothing.
@@ -38,7 +38,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
-    """What is volatile in what should stay, and whether there is enough to be kept at all."""
+    """Find volatile things in the stable prefix, and tell a prompt too short to be cached."""
     parts = parts_of(request)
     stable = parts[: _first_new(parts)]
     found = [finding for part in stable for finding in _volatile(part)]
@@ -49,7 +49,7 @@ def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
 
 
 def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[LintFinding]:
-    """What differs first from an earlier request; what follows differs as well for the cache.
+    """Find the first difference from an earlier request; to the cache all after it differs too.
 
     Two questions about one document are meant to differ: of the last message only what is volatile
     is found.
@@ -73,7 +73,7 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
 
 
 def _first_new(parts: Sequence[RequestPart]) -> int:
-    """Where the last message begins, which may have several parts."""
+    """Find where the last message begins, which may have several parts."""
     places = [place for place, part in enumerate(parts) if part.kind == "messages"]
     if not places:
         return len(parts)
@@ -89,7 +89,7 @@ def _volatile(part: RequestPart) -> Iterator[LintFinding]:
 
 
 def _tools(parts: Sequence[RequestPart], others: Sequence[RequestPart]) -> LintFinding | None:
-    """The first difference of tools: which there are, in which order, or how they are described."""
+    """Find the first difference of tools: in their set, their order, or their descriptions."""
     now, before = ([one for one in side if one.kind == "tools"] for side in (parts, others))
     names, earlier = ([one.tool or "" for one in side] for side in (now, before))
     if names != earlier:

@@ -29,7 +29,7 @@ class RequestPart(NamedTuple):
 
 
 def parts_of(request: Mapping[str, Any]) -> list[RequestPart]:
-    """All parts of a request; what is not as a dialect has it is passed over."""
+    """List all parts of a request; what no dialect has is passed over."""
     return [*_tools(request), *_system(request), *_messages(request)]
 
 

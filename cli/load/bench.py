@@ -67,7 +67,7 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
 
 
 def check(load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
-    """Raises BadSetting where flags do not go together."""
+    """Raise BadSetting where flags do not go together."""
     if load.workload is not None and (
         arrivals.is_open or goal.slo or goal.find_rate or load.dataset or load.plot
     ):
@@ -82,7 +82,7 @@ def check(load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
 
 
 def closed(load: SizedLoad) -> LoadReport:
-    """A closed loop, reported."""
+    """Run a closed loop, and report it."""
     outcomes = run_closed(load)
     report = load.report(outcomes)
     if load.flags.plot is not None:
@@ -92,7 +92,7 @@ def closed(load: SizedLoad) -> LoadReport:
 
 
 def compare(load: SizedLoad) -> None:
-    """Arrivals, reported: one run by itself, several ways of batching side by side."""
+    """Run arrivals, and report: one run by itself, several ways of batching side by side."""
     runs = run_batchings(load)
     if load.flags.plot is not None:
         names = {name: name if len(runs) > 1 else "" for name in runs}
@@ -108,7 +108,7 @@ def compare(load: SizedLoad) -> None:
 
 
 def search(load: SizedLoad, goal: SloFlags) -> None:
-    """The highest rate that keeps the SLO, reported."""
+    """Find the highest rate that keeps the SLO, and report it."""
     assert load.slo is not None
     found = run_search(load, load.slo, goal)
     if load.flags.plot is not None:
@@ -125,7 +125,7 @@ def _finish(reports: Sequence[LoadReport]) -> None:
 def _sizes(
     path: Path, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> dict[int, RequestSize]:
-    """The data set's requests that the model has room for, by their places; says what has not.
+    """Read the data set's requests that the model has room for, by place; tell of the others.
 
     BadSetting where none has room.
     """
@@ -154,7 +154,7 @@ def _sizes(
 
 
 async def _served(url: str, key: str, name: str | None) -> tuple[str, int | None]:
-    """The model of this name, or the first one, and its context if the server says it.
+    """Return the model of this name, or the first one, and its context if the server says it.
 
     Raises as `AdminClient.call`.
     """

@@ -1,4 +1,4 @@
-"""Runs beside each other: ways of batching, and rates of a search."""
+"""Tables of runs beside each other: ways of batching, and rates of a search."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BatchingReport(msgspec.Struct, frozen=True):
 
 
 def show_batchings(report: BatchingReport) -> None:
-    """A column for each way of batching."""
+    """Print a column for each way of batching."""
     runs = list(report.runs.values())
     rows: list[tuple[str, Callable[[LoadReport], str]]] = [
         ("requests", lambda run: f"{run.succeeded} of {run.requests}"),
@@ -45,7 +45,7 @@ def show_batchings(report: BatchingReport) -> None:
 
 
 def show_found(found: FoundRate) -> None:
-    """The rates that were tried, and what they come to."""
+    """Print the rates that were tried, and the conclusion."""
     columns = ("arrivals/s", "met it", "requests", "TTFT p99, ms", "TPOT p99, ms", "wait p99, ms")
     print_table(
         f"Rates at which {found.share:.1%} have to meet the SLO",

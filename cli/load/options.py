@@ -68,7 +68,7 @@ class LoadFlags:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalFlags:
-    """When requests are sent."""
+    """The times at which requests are sent."""
 
     rate: float | None = _arrivals(
         None,
@@ -93,13 +93,13 @@ class ArrivalFlags:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests arrive at times of their own."""
+        """True if requests arrive at times of their own."""
         return any(given is not None for given in (self.rate, self.arrivals, self.batching))
 
 
 @dataclass(frozen=True, slots=True)
 class SloFlags:
-    """What a request's times may be."""
+    """The bounds on a request's times."""
 
     slo: str | None = _slo(
         None, "The most that times may be, such as 'ttft=2s,tpot=50ms,e2e=30s'; adds the goodput."

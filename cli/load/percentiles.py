@@ -22,7 +22,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
-    """The spread of `values`; None when there are none."""
+    """Describe the spread of `values`; None when there are none."""
     if not values:
         return None
     p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99)).tolist()
@@ -31,5 +31,5 @@ def summarise(values: Sequence[float]) -> Summary | None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of `values` lie; between two it is on the line that joins."""
+    """Return the value below which `percent` of `values` lie, interpolated between two."""
     return float(np.percentile(values, percent))

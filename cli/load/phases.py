@@ -30,7 +30,7 @@ SPECIAL_IDS = 10  # ids at either end of a vocabulary that are never drawn
 
 @dataclass(frozen=True, slots=True)
 class ChainTurn:
-    """What a request adds to its chain, and the tokens of its answer."""
+    """The ids that a request adds to its chain, and the tokens of its answer."""
 
     ids: tuple[int, ...]
     output: int
@@ -50,7 +50,7 @@ class LoadPhase:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSizes:
-    """How large the workloads are; tokens, unless said otherwise."""
+    """The sizes of the workloads; in tokens, unless said otherwise."""
 
     mixed_requests: int = 256
     mixed_least: int = 100
@@ -121,32 +121,32 @@ SMALL = WorkloadSizes(
 
 @dataclass(frozen=True, slots=True)
 class RandomIds:
-    """Draws token ids below a vocabulary's size."""
+    """A source of random token ids below a vocabulary's size."""
 
     rng: random.Random
     vocab: int
 
     def ids(self, count: int) -> tuple[int, ...]:
-        """`count` random ids."""
+        """Draw `count` random ids."""
         return tuple(
             self.rng.randrange(SPECIAL_IDS, self.vocab - SPECIAL_IDS) for _ in range(count)
         )
 
 
 def draw_phases(name: WorkloadName, sizes: WorkloadSizes, vocab: int, seed: int) -> list[LoadPhase]:
-    """The phases of a workload; equal arguments give equal phases. `vocab` is at least 21."""
+    """Draw a workload's phases; equal arguments give equal phases. `vocab` is at least 21."""
     draw = RandomIds(random.Random(f"{seed} {name}"), vocab)
     return _DRAWN[name](draw, sizes)
 
 
 def longest(phases: Sequence[LoadPhase]) -> int:
-    """Tokens of the longest prompt with its answer."""
+    """Count the tokens of the longest prompt with its answer."""
     chains = (chain for phase in phases for chain in phase.chains)
     return max(sum(len(turn.ids) + turn.output for turn in chain) for chain in chains)
 
 
 def prompts_of(chain: Chain) -> Iterator[tuple[list[int], int]]:
-    """Every request's whole prompt and the tokens of its answer."""
+    """Yield every request's whole prompt and the tokens of its answer."""
     said: list[int] = []
     for turn in chain:
         said += turn.ids

@@ -22,7 +22,7 @@ _TIMES: Mapping[str, TimeOf] = {
 
 
 def plot_runs(directory: Path, runs: Runs) -> None:
-    """over-time.svg and distribution.svg of runs by their names; CliError."""
+    """Write over-time.svg and distribution.svg of runs by their names; raise CliError."""
     _make(directory)
     kept = max((-(-len(run) // MOST_DOTS) for run in runs.values()), default=1)
     share = "" if kept == 1 else f" (one request of {kept})"
@@ -41,7 +41,7 @@ def plot_runs(directory: Path, runs: Runs) -> None:
 
 
 def plot_goodput(directory: Path, probes: Sequence[RateProbe]) -> None:
-    """goodput.svg: requests a second that met the SLO, and all, over arrivals a second; CliError.
+    """Write goodput.svg: requests a second that met the SLO, and all, over arrivals a second.
 
     A probe that was given up early is left out: it did not run long enough for a rate.
     """
@@ -68,7 +68,7 @@ def _make(directory: Path) -> None:
 
 
 def _named(runs: Runs, curve_of: CurveOf) -> dict[str, Curve]:
-    """A curve of TTFT and one of TPOT for each run, under the run's name where it has one."""
+    """Name a curve of TTFT and one of TPOT for each run, after the run where it has a name."""
     return {
         f"{name} {kind}".strip(): curve_of(outcomes, time)
         for name, outcomes in runs.items()

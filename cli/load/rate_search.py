@@ -77,7 +77,7 @@ def find_rate(
 
 
 def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
-    """The rate to try after these; None where there is nothing more to learn."""
+    """Return the rate to try after these; None where there is nothing more to learn."""
     met, missed = _highest(probes), _lowest_missed(probes)
     if met is None and missed is None:
         return start
@@ -89,7 +89,7 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """That met it, below the lowest that did not: a lucky probe beyond that does not count."""
+    """Return the highest rate that met it below the lowest that did not: luck above is no count."""
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

@@ -49,7 +49,7 @@ def make_report(
     slo: Slo | None = None,
     arrivals_per_s: float | None = None,
 ) -> LoadReport:
-    """The numbers of `outcomes`, a run of `wall_s` seconds; `arrivals_per_s` of an open loop."""
+    """Sum up `outcomes`, a run of `wall_s` seconds; `arrivals_per_s` is for an open loop."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     output_tokens = sum(outcome.output_tokens for outcome in good)
     output_characters = sum(outcome.output_characters for outcome in good)
@@ -83,7 +83,7 @@ def make_report(
 
 
 def show(report: LoadReport) -> None:
-    """The report as tables on standard output."""
+    """Print the report as tables."""
     print_table(
         "Times in ms",
         ("", "mean", "p50", "p90", "p95", "p99", "max", "of"),
@@ -94,7 +94,7 @@ def show(report: LoadReport) -> None:
 
 
 def times_of(report: LoadReport) -> dict[str, Summary | None]:
-    """Its distributions by the names that people read; the wait in an open loop alone."""
+    """Name the report's distributions for people; the wait is an open loop's alone."""
     times = {
         "TTFT": report.ttft_s,
         "TPOT": report.tpot_s,
@@ -105,7 +105,7 @@ def times_of(report: LoadReport) -> dict[str, Summary | None]:
 
 
 def show_errors(report: LoadReport, name: str = "") -> None:
-    """What failed, on standard error."""
+    """Print what failed, on standard error."""
     for error, count in sorted(report.errors.items()):
         typer.echo(f"{name}{count} failed: {error}", err=True)
 
@@ -139,7 +139,7 @@ def _load_rows(report: LoadReport) -> list[tuple[str, str]]:
 
 
 def goodput_text(met: Goodput) -> str:
-    """Requests a second that met the SLO, and their share."""
+    """Describe the goodput: requests a second that met the SLO, and their share."""
     return f"{met.requests_per_s:.2f} requests/s ({met.share:.1%})"
 
 

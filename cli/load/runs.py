@@ -1,4 +1,4 @@
-"""What one `ratoon bench` sends: a closed loop, arrivals, ways of batching, or rates to find."""
+"""The runs of `ratoon bench`: a closed loop, arrivals, ways of batching, or rates to find."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cli.progress import Advance, progress_bar
 
 @dataclass(frozen=True, slots=True)
 class SizedLoad:
-    """What is asked of which server."""
+    """The load, and the server that it is for."""
 
     server: LoadTarget
     flags: LoadFlags
@@ -38,16 +38,16 @@ class SizedLoad:
 
     @property
     def every_chunk(self) -> bool:
-        """Of completions every chunk is a token's, also one without text; chats begin with one."""
+        """True for completions: each chunk is a token's, even without text; chats differ."""
         return self.flags.endpoint == "completions"
 
     @property
     def places(self) -> Sequence[int]:
-        """Of the requests in the order of arrivals; not all numbers where a data set has gaps."""
+        """The places of requests in the order of arrivals, with gaps where a data set has them."""
         return range(self.flags.requests) if self.sizes is None else tuple(self.sizes)
 
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
-        """The requests, or `count` of their lengths; with content of its own for each `name`."""
+        """Draw the requests, or `count` of their lengths; each `name` has content of its own."""
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed
         sizes = None
@@ -59,7 +59,7 @@ class SizedLoad:
     def report(
         self, outcomes: Sequence[RequestOutcome], arrivals_per_s: float | None = None
     ) -> LoadReport:
-        """The numbers of a run."""
+        """Sum up a run."""
         return make_report(
             outcomes,
             wall_seconds(outcomes),
@@ -70,7 +70,7 @@ class SizedLoad:
 
 
 def run_closed(load: SizedLoad) -> list[RequestOutcome]:
-    """A closed loop of --concurrency callers."""
+    """Run a closed loop of --concurrency callers."""
 
     async def run() -> list[RequestOutcome]:
         bodies = load.bodies()
@@ -87,7 +87,7 @@ def run_closed(load: SizedLoad) -> list[RequestOutcome]:
 
 
 def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], LoadReport]]:
-    """The arrivals by each way of batching, one after the other; raises BadSetting."""
+    """Run the arrivals by each way of batching, one after the other; raise BadSetting."""
     batchings = parse_batchings(load.arrivals.batching or "continuous")
     times = _times(load)
     with LoadProcesses(load.flags.processes) as processes:
@@ -104,7 +104,7 @@ def run_open(
     times: Sequence[float],
     processes: LoadProcesses,
 ) -> tuple[list[RequestOutcome], LoadReport]:
-    """Requests at these times."""
+    """Run requests at these times."""
     typer.echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
     arrivals = tuple(map(Arrival, times, load.bodies(name)))
     opened = _opened(load, arrivals, batching)
@@ -113,7 +113,7 @@ def run_open(
 
 
 def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
-    """The highest rate at which enough requests meet `slo`."""
+    """Find the highest rate at which enough requests meet `slo`."""
 
     def probe(plan: ProbePlan) -> RateProbe:
         kind = load.arrivals.arrivals or POISSON
@@ -159,7 +159,7 @@ def _opened(load: SizedLoad, arrivals: tuple[Arrival, ...], batching: Batching) 
 
 
 def _times(load: SizedLoad) -> list[float]:
-    """When requests arrive: all at once, where batches are compared and no rate is given."""
+    """Draw arrival times: all at once, where batches are compared and no rate is given."""
     flags, places = load.arrivals, load.places
     rate = inf if flags.rate is None and flags.arrivals is None else flags.rate
     times = arrival_times(flags.arrivals or POISSON, rate, places[-1] + 1, load.seed)
@@ -178,6 +178,6 @@ class Counted:
         self._failed = 0
 
     def __call__(self, outcome: RequestOutcome) -> None:
-        """One request has ended."""
+        """Count a request that has ended."""
         self._failed += outcome.error is not None
         self._advance(1, name=f"requests ({self._failed} failed)" if self._failed else None)

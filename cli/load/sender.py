@@ -1,4 +1,4 @@
-"""Sends one request, reads its stream, and keeps when what came.
+"""The sender of one request, which reads its stream and keeps when each chunk came.
 
 A chunk counts that has something which the model generated: text, reasoning or a part of a call.
 TTFT is the time to the first of them, ITL every gap between two, TPOT the time from the first to
@@ -35,7 +35,7 @@ class LoadTarget:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """How one request went, in seconds and tokens; `error` is a short code, or None."""
+    """The outcome of one request, in seconds and tokens; `error` is a short code, or None."""
 
     e2e_s: float
     ttft_s: float | None = None
@@ -65,7 +65,7 @@ class RequestOutcome:
         return sum(self.gaps_s) / (self.output_tokens - 1)
 
     def arrived(self, at: float) -> RequestOutcome:
-        """The same, of a request that came at `at` and was sent later: its times begin there."""
+        """Measure the times from `at`, when a request that was sent later had arrived."""
         waited = self.sent_at - at
         ttft_s = None if self.ttft_s is None else self.ttft_s + waited
         return replace(self, waited_s=waited, ttft_s=ttft_s, e2e_s=self.e2e_s + waited)
@@ -73,7 +73,7 @@ class RequestOutcome:
 
 @dataclass(slots=True)
 class Transcript:
-    """What one event stream has sent so far, and when.
+    """The part of one event stream that has come so far, and the times at which it came.
 
     The chunk of a token that does not complete a character has no text; it counts only with
     `every_chunk`. The last chunk, which only says why the answer ended, is no token's.
@@ -107,7 +107,7 @@ class Transcript:
             self.stamps.append(at)
 
     def outcome(self, at: float) -> RequestOutcome:
-        """The outcome of the request, whose stream ended at `at`."""
+        """Return the outcome of the request, whose stream ended at `at`."""
         return RequestOutcome(
             e2e_s=at - self.sent_at,
             ttft_s=self.stamps[0] - self.sent_at if self.stamps else None,
@@ -123,7 +123,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends requests over one session. `clock` gives seconds."""
+    """The sender of requests over one session. `clock` gives seconds."""
 
     session: aiohttp.ClientSession
     url: str
@@ -159,7 +159,7 @@ class Sender:
 
 
 def load_session(timeout_s: float) -> aiohttp.ClientSession:
-    """A session of as many connections as there are callers; `timeout_s`: of silence."""
+    """Open a session of as many connections as callers; `timeout_s` bounds silence."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=timeout_s),
@@ -168,7 +168,7 @@ def load_session(timeout_s: float) -> aiohttp.ClientSession:
 
 
 def stream_body(model: str, output_tokens: int) -> Body:
-    """A streamed request for exactly `output_tokens` tokens, with usage; the prompt is missing."""
+    """Make a streamed request for exactly `output_tokens` tokens, with usage; no prompt yet."""
     return {
         "model": model,
         "max_tokens": output_tokens,
@@ -180,7 +180,7 @@ def stream_body(model: str, output_tokens: int) -> Body:
 
 
 def refusal_code(status: int, content: bytes) -> str:
-    """A short name for an answer that is not 200: its status, and its error code if it has one."""
+    """Name an answer that is not 200: by its status, and its error code if it has one."""
     try:
         answer = msgspec.json.decode(content)
     except msgspec.DecodeError:
@@ -198,7 +198,7 @@ def _only_ends(choice: dict[str, Any]) -> bool:
 
 
 def _generated(choice: dict[str, Any]) -> str:
-    """The text, the reasoning and the parts of calls in one choice of a chunk."""
+    """Join the text, the reasoning and the parts of calls in one choice of a chunk."""
     delta = choice.get("delta") or {}
     reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # one, under two names
     calls = [call.get("function") or {} for call in delta.get("tool_calls") or ()]

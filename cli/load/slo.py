@@ -22,7 +22,7 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     e2e: float | None = None
 
     def is_met_by(self, outcome: RequestOutcome) -> bool:
-        """Whether every time is at most its bound; never by a request that failed.
+        """Tell whether every time is at most its bound; never by a request that failed.
 
         A request without a second token has no TPOT to miss; one without content misses its TTFT.
         """
@@ -46,13 +46,13 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def goodput(outcomes: Sequence[RequestOutcome], slo: Slo, wall_s: float) -> Goodput:
-    """The goodput of a run of `wall_s` seconds."""
+    """Compute the goodput of a run of `wall_s` seconds."""
     met = sum(map(slo.is_met_by, outcomes))
     return Goodput(slo=slo, met=met, share=met / len(outcomes), requests_per_s=met / wall_s)
 
 
 def parse_slo(text: str) -> Slo:
-    """'ttft=2s,tpot=50ms,e2e=30s', or some of these; raises BadSetting."""
+    """Read 'ttft=2s,tpot=50ms,e2e=30s', or some of these; raise BadSetting."""
     bounds: dict[str, float] = {}
     for part in text.split(","):
         name, _, time = part.strip().partition("=")
@@ -63,7 +63,7 @@ def parse_slo(text: str) -> Slo:
 
 
 def parse_seconds(flag: str, text: str) -> float:
-    """'2s' is 2 and '50ms' is 0.05; raises BadSetting for `flag`."""
+    """Read a time: '2s' is 2 and '50ms' is 0.05; raise BadSetting for `flag`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text)
     if found is None:
         raise BadSetting(flag, f"{text!r} is not a time such as 2s or 50ms")

@@ -1,4 +1,4 @@
-"""Runs a named workload, phase by phase."""
+"""The run of a named workload, phase by phase."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The decoded answer; None when it is empty.
+        """Return the decoded answer; None when it is empty.
 
         Raises ServerRefused, ServerUnreachable or NotRatoon.
         """
@@ -60,7 +60,7 @@ class AdminClient:
         return answer
 
     async def health(self) -> dict[str, Any]:
-        """What `/readyz` says, whichever it is; raises ServerUnreachable or NotRatoon."""
+        """Return what `/readyz` says, with any status; raise ServerUnreachable or NotRatoon."""
         _, content = await self._exchange("GET", "/readyz", None)
         answer = _decoded(content)
         if not isinstance(answer, dict) or "status" not in answer:
@@ -68,13 +68,13 @@ class AdminClient:
         return answer
 
     async def first_model(self) -> str:
-        """The name of the model that the server serves; raises as `call`."""
+        """Return the name of the model that the server serves; raise as `call`."""
         return str((await self.rows("/v1/models", "data"))[0]["id"])
 
     async def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[int, bytes]:
-        """Status and body of the answer; raises ServerUnreachable."""
+        """Return status and body of the answer; raise ServerUnreachable."""
         try:
             async with self._session.request(method, self._url + path, json=body) as response:
                 return response.status, await response.read()
@@ -82,7 +82,7 @@ class AdminClient:
             raise unreachable(self._url, error) from error
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        """The list `name` of the server's answer; raises as `call`."""
+        """Return the list `name` of the server's answer; raise as `call`."""
         answer = await self.call("GET", path)
         if answer is None or name not in answer:
             raise NotRatoon(self._url)
@@ -102,14 +102,14 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
 
 
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
-    """The error where a connection to `url` failed with `error`, or timed out."""
+    """Make the error of a connection to `url` that failed with `error`, or timed out."""
     return ServerUnreachable(
         f"no answer from {url} ({_why(error)}); is 'ratoon serve' running there?"
     )
 
 
 def _why(error: Exception) -> str:
-    """In the system's words; the HTTP library's name the host again, and TLS for plain HTTP."""
+    """Say why in the system's words; the HTTP library adds the host, and TLS for plain HTTP."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
@@ -117,7 +117,7 @@ def _why(error: Exception) -> str:
 
 
 def error_message(content: bytes, status: int) -> str:
-    """What went wrong, in the server's words if its answer has any."""
+    """Say what went wrong, in the server's words if its answer has any."""
     answer = _decoded(content)
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):
@@ -143,15 +143,15 @@ class ResourceKind:
 
     @property
     def path(self) -> str:
-        """Where they are listed and created."""
+        """The path at which they are listed and created."""
         return f"/admin/{self.plural}"
 
     def path_of(self, item_id: str, *more: str) -> str:
-        """The path of one of them, or of something below it."""
+        """Return the path of one of them, or of something below it."""
         return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
 
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
-        """The id of the one with this id or name; BadSetting when there is none.
+        """Find the id of the one with this id or name; raise BadSetting when there is none.
 
         `given_by` is the flag that it was given by; left out: an argument.
         """
@@ -163,15 +163,15 @@ class ResourceKind:
         raise BadSetting(setting, f"there is no {self.word} '{name_or_id}'; {hint}")
 
     async def names(self, client: AdminClient) -> dict[str, str]:
-        """The name of each, by its id."""
+        """Map the id of each to its name."""
         return {one["id"]: one["name"] for one in await client.rows(self.path, self.plural)}
 
     def all(self, admin: AdminFlags) -> list[dict[str, Any]]:
-        """All of them, as the server lists them."""
+        """List all of them, as the server does."""
         return with_admin(admin, lambda client: client.rows(self.path, self.plural))
 
     def create(self, admin: AdminFlags, body: dict[str, Any]) -> Any:
-        """The server's answer to a new one."""
+        """Create one; return the server's answer."""
         return with_admin(admin, lambda client: client.call("POST", self.path, body))
 
     def change(
@@ -195,7 +195,7 @@ class ResourceKind:
         *more: str,
         body: dict[str, Any] | None = None,
     ) -> Any:
-        """The server's answer to a request to one of them, or to something below it."""
+        """Send a request to one of them, or to something below it; return the server's answer."""
 
         async def use(client: AdminClient) -> Any:
             path = self.path_of(await self.find(client, name_or_id), *more)
@@ -210,21 +210,21 @@ PREFIXES = ResourceKind("prefix", "prefixes")
 
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
-    """URL and key of the admin routes; BadSetting where one is missing or malformed."""
+    """Return URL and key of the admin routes; raise BadSetting if one is missing or malformed."""
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
     key = _checked_key("--admin-key", key)
     return checked_url(flags.url or _admin_url(flags)), key
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
-    """URL and key of the server to load; BadSetting where one is missing or malformed."""
+    """Return URL and key of the server to load; raise BadSetting if one is missing or malformed."""
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     key = _checked_key("--key", key)
     return checked_url(flags.url or service_url(flags)), key
 
 
 def _admin_url(flags: AdminFlags) -> str:
-    """Where the variables of a server say that it listens; if none does, where one runs."""
+    """Return where a server's variables say that it listens; if none does, where one runs."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
     if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
@@ -237,7 +237,7 @@ def _admin_url(flags: AdminFlags) -> str:
 
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
-    """Where tenants reach the server: as its variables say; if none does, where one runs."""
+    """Return where tenants reach the server: as its variables say; if none does, where one runs."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(
@@ -247,7 +247,7 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
 
 
 def _found(data_dir: Path) -> ServerAddress | None:
-    """The server that runs in the directory; None where that says nothing of a server.
+    """Find the server that runs in the directory; None where that says nothing of a server.
 
     BadSetting where one ran: its keys are not for whoever listens at the default address now.
     """
@@ -258,7 +258,7 @@ def _found(data_dir: Path) -> ServerAddress | None:
 
 
 def running_in(data_dir: Path) -> ServerAddress | None:
-    """The server that runs in the data directory; BadSetting if that cannot be trusted."""
+    """Find the server that runs in the data directory; raise BadSetting if it is untrusted."""
     try:
         return running_server(data_dir)
     except PrivateFileError as error:
@@ -266,14 +266,14 @@ def running_in(data_dir: Path) -> ServerAddress | None:
 
 
 def checked_url(url: str) -> str:
-    """The URL without its last slash; BadSetting when it is not http or https."""
+    """Strip the URL's last slash; raise BadSetting when it is not http or https."""
     if not url.startswith(("http://", "https://")):
         raise BadSetting("--url", f"{url} does not start with http:// or https://")
     return url.rstrip("/")
 
 
 def _checked_key(flag: str, key: str) -> str:
-    """The key, if a header can carry it; one from a file may end with a newline."""
+    """Check that a header can carry the key; one from a file may end with a newline."""
     if not (key.isascii() and key.isprintable()):
         raise BadSetting(
             flag, "a key has only printable ASCII characters; does it contain a newline?"
@@ -282,7 +282,7 @@ def _checked_key(flag: str, key: str) -> str:
 
 
 def _key_of(flag: str, name: str, data_dir: Path) -> str:
-    """The key called `name` in `keys.env`; BadSetting if there is none."""
+    """Read the key called `name` in `keys.env`; raise BadSetting if there is none."""
     path = data_dir / KEYS_FILE
     try:
         keys = read_keys(path)

@@ -52,7 +52,7 @@ async def _page(client: AdminClient, limit: int, skip: int = 0) -> list[Entry]:
 
 
 async def enough(client: AdminClient, rows: int) -> list[Entry]:
-    """The newest entries, as many as make more than `rows` rows, or all."""
+    """Fetch the newest entries, as many as make more than `rows` rows, or all."""
     entries = list[Entry]()
     while len(rows_of(entries)) <= rows:
         entries += (page := await _page(client, _PAGE, len(entries)))
@@ -62,7 +62,7 @@ async def enough(client: AdminClient, rows: int) -> list[Entry]:
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Cells]:
-    """A row for each entry, and one for entries of verify-isolation that follow each other."""
+    """Make a row for each entry, and one for verify-isolation entries that follow each other."""
     tested = _tested(entries)
     by_test = groupby(entries, lambda entry: _ids(entry) & tested != set())
     return [row for is_test, some in by_test for row in _rows(list(some), is_test)]
@@ -78,7 +78,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Ids of what verify-isolation made, by the names it gives; some groups have tenants' ids."""
+    """Collect ids of what verify-isolation made, by its names; some groups have tenants' ids."""
     found = set[str]()
     for entry in reversed(entries):
         name = entry["detail"].get("name")
@@ -88,7 +88,7 @@ def _tested(entries: Sequence[Entry]) -> set[str]:
 
 
 def _ids(entry: Entry) -> set[str]:
-    """Ids of what the entry is about."""
+    """Return the ids of what the entry is about."""
     about = (entry["target"], entry["detail"].get("tenant"))
     return {one for one in about if isinstance(one, str)}
 
@@ -99,5 +99,5 @@ def _row(entry: Entry) -> Cells:
 
 
 def _plain(value: Any) -> str:
-    """A string as it is, everything else as in JSON."""
+    """Spell a string as it is, everything else as in JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

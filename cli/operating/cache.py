@@ -28,7 +28,7 @@ Cells = tuple[object, ...]
 
 
 async def stats_of(client: AdminClient) -> dict[str, Any] | None:
-    """The answer of GET /admin/cache/stats; None where no engine answers.
+    """Ask GET /admin/cache/stats; None where no engine answers.
 
     Raises as `AdminClient.call` for everything else.
     """
@@ -99,7 +99,7 @@ def flush(
 
 
 def dropped(answer: dict[str, Any]) -> str:
-    """The answer of POST /admin/cache/flush, for people."""
+    """Describe the answer of POST /admin/cache/flush, for people."""
     said = f"Dropped {answer['flushed_blocks'] or 0} blocks."
     if answer["awaited"]:
         names = ", ".join(answer["awaited"])
@@ -110,7 +110,7 @@ def dropped(answer: dict[str, Any]) -> str:
 
 
 def show(stats: dict[str, Any], *, every: bool = False) -> None:
-    """All tables on standard output; deleted tenants together unless `every` one is asked for."""
+    """Print all tables; deleted tenants together unless `every` one is asked for."""
     tenants = stats["tenants"] if every else folded(stats["tenants"])
     _show_windows(stats["windows"])
     print_table(
@@ -129,7 +129,7 @@ def show(stats: dict[str, Any], *, every: bool = False) -> None:
 
 
 def show_evictions(evictions: list[dict[str, Any]]) -> None:
-    """The answer of GET /admin/cache/evictions."""
+    """Print the answer of GET /admin/cache/evictions."""
     names = ("blocks", "of_tenant", "for_tenant", "tier", "reason")
     print_table(
         "Evictions between tenants",
@@ -139,7 +139,7 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
 
 
 def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
-    """Prompt tokens, those that other engines sent apart where there are any."""
+    """Print prompt tokens, those that other engines sent apart where there are any."""
     heads, names = ["looked up", "from the cache"], ["queried_tokens", "hit_tokens"]
     if any(window["fetched_tokens"] for window in windows.values()):
         heads.append("fetched")
@@ -152,7 +152,7 @@ def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
 
 
 def _show_shares(tenants: Sequence[dict[str, Any]], floors_scale: Mapping[str, float]) -> None:
-    """Each tenant's share of each tier."""
+    """Print each tenant's share of each tier."""
     rows = [
         _share_row(tenant, tier, share)
         for tenant in tenants
@@ -180,13 +180,13 @@ def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> Cell
 
 
 def _reasons(blocks: dict[str, int]) -> str:
-    """Blocks by reason, the greatest first."""
+    """List blocks by reason, the greatest first."""
     ordered = sorted(blocks.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count} {reason}" for reason, count in ordered) or "0"
 
 
 def _show_tiers(tiers: dict[str, Any]) -> None:
-    """The tiers below the device, if there are any."""
+    """Print the tiers below the device, if there are any."""
     if not tiers["lower"]:
         return
     print_table(
@@ -204,7 +204,7 @@ def _show_tiers(tiers: dict[str, Any]) -> None:
 
 
 def percent(rate: float | None) -> str:
-    """A share as a person reads it; a dash where there is none."""
+    """Spell a share as a person reads it; a dash where there is none."""
     return "-" if rate is None else f"{rate:.1%}"
 
 

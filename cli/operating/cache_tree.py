@@ -48,7 +48,7 @@ def tree(
 
 
 class Walk:
-    """Reads a part of the tree, MOST_NODES nodes at most; of `owner` alone, if one is given."""
+    """A walk over a part of the tree, MOST_NODES nodes at most; of `owner` alone, if given."""
 
     def __init__(self, client: AdminClient, limit: int, owner: str | None) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class Walk:
         self._left = MOST_NODES
 
     async def from_root(self, depth: int) -> list[dict[str, Any]]:
-        """The namespaces, with what lies below them; `below` is None where it was not read."""
+        """Read the namespaces and what lies below; `below` is None where it was not read."""
         found = await self._level(f"{TREE}?limit={MOST_CHILDREN}")
         mine = [row for row in found["children"] if self._owner in (None, row["tenant"])]
         if not mine and found["more"]:
@@ -82,7 +82,7 @@ class Walk:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """The tree as indented lines."""
+    """Print the tree as indented lines."""
     if not rows:
         typer.echo("The cache holds nothing.")
     for row in rows:
@@ -105,6 +105,6 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """One line of it; nothing that a terminal would obey."""
+    """Shorten text to one line, without anything that a terminal would obey."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= _TEXT else line[: _TEXT - 3] + "..."

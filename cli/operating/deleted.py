@@ -10,7 +10,7 @@ Counts = dict[str, Any]
 
 
 def folded(tenants: Iterable[Counts]) -> list[Counts]:
-    """Tenants of GET /admin/cache/stats, the deleted ones as one, after the others.
+    """Fold the deleted tenants of GET /admin/cache/stats into one, after the others.
 
     One that was deleted alone stays as it is.
     """
@@ -21,7 +21,7 @@ def folded(tenants: Iterable[Counts]) -> list[Counts]:
 
 
 def name_of(tenant: Counts) -> str:
-    """What a row of the tenant begins with."""
+    """Name the tenant as its row begins."""
     return tenant["name"] or f"{tenant['id']} (deleted)"
 
 
@@ -33,7 +33,7 @@ def _together(tenants: Sequence[Counts]) -> Counts:
 
 
 def _added(one: Any, other: Any) -> Any:
-    """The sums of all numbers; names and ids are the first one's."""
+    """Add all numbers; names and ids are the first one's."""
     if isinstance(one, dict) and isinstance(other, dict):
         both = {name: _added(one[name], other[name]) for name in one if name in other}
         return {**other, **one, **both}

@@ -21,7 +21,7 @@ PrefixArgument = Annotated[str, argument("PREFIX", "The prefix's name or id.")]
 
 
 def _file(help_text: str) -> Any:
-    """An option that names a file."""
+    """Make an option that names a file."""
     return typer.Option(
         help=help_text, exists=True, dir_okay=False, readable=True, show_default=False
     )
@@ -96,7 +96,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _contents(source: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each part of what was published, with what it is."""
+    """Yield each part of what was published, with its kind."""
     for tool in source["tools"] or ():
         yield "tool", msgspec.json.encode(tool).decode()
     for message in source["messages"] or ():
@@ -118,7 +118,7 @@ def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
 
 
 def _source(files: dict[str, Path | None], tools: Path | None) -> dict[str, Any]:
-    """What is published; BadSetting unless exactly one file is named, or only tools."""
+    """Compose what is published; raise BadSetting unless one file is named, or only tools."""
     named = [(flag, file) for flag, file in files.items() if file is not None]
     if len(named) > 1 or not (named or tools):
         raise BadSetting("--system", "name one file: --system, --messages or --text; or --tools")

@@ -62,19 +62,19 @@ def restart(
 
 
 class Absences:
-    """Counts at how many looks each engine was away, to name it once when it is late."""
+    """Counts of the looks at which each engine was away, to name it once when it is late."""
 
     def __init__(self) -> None:
         self._looks = Counter[str]()
 
     def late(self, away: Iterable[str]) -> list[str]:
-        """Those that are away now and have been so at LATE_LOOKS looks."""
+        """Return those that are away now and have been so at LATE_LOOKS looks."""
         self._looks.update(names := sorted(away))
         return [name for name in names if self._looks[name] == LATE_LOOKS]
 
 
 async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> list[str]:
-    """The names of all engines, once each is another one than `before`, and answers."""
+    """Wait until each engine is another one than `before`, and answers; return their names."""
     known: set[str] = set()
     absences = Absences()
     while True:
@@ -96,7 +96,7 @@ async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> lis
 
 
 async def _check_none_is_refused(client: AdminClient) -> None:
-    """CliError where a new engine serves another model than the others: it will never be ready."""
+    """Raise CliError where a new engine serves another model: it will never be ready."""
     for name, replica in (await client.health()).get("replicas", {}).items():
         if replica["state"] == "refused":
             raise CliError(
@@ -106,7 +106,7 @@ async def _check_none_is_refused(client: AdminClient) -> None:
 
 
 async def _engines(client: AdminClient) -> dict[str, str]:
-    """The ids of the engines that answer, by their names; "" is the name of one alone."""
+    """Map the names of the engines that answer to their ids; "" is the name of one alone."""
     stats: dict[str, Any] | None = await stats_of(client)
     if stats is None:
         return {}

@@ -40,7 +40,7 @@ class LimitFlags:
 
 @dataclass(frozen=True, slots=True)
 class BudgetFlags:
-    """What may be spent."""
+    """The bounds on spending."""
 
     budget: float | None = _limit_field(
         None, help="Units of the server's --price-... flags; 0 removes the budget."
@@ -83,7 +83,7 @@ def limits(
 
 
 def changed_limits(now: dict[str, Any], rates: LimitFlags, spending: BudgetFlags) -> dict[str, Any]:
-    """The limits `now` with what the flags give."""
+    """Change the limits `now` as the flags say."""
     given = {name: value for name, value in asdict(rates).items() if value is not None}
     budget = dict(now.get("budget") or {})
     if spending.budget is not None:
@@ -95,7 +95,7 @@ def changed_limits(now: dict[str, Any], rates: LimitFlags, spending: BudgetFlags
 
 
 def described(limits: dict[str, Any]) -> list[str]:
-    """A line for each limit."""
+    """Describe each limit in a line."""
     lines = [
         f"  {name.replace('_', ' ')}: {limits[name]:.10g}"
         for name in LimitFlags.__dataclass_fields__
@@ -137,7 +137,7 @@ def quota(
 
 
 def quota_of(record: dict[str, Any]) -> str:
-    """A tenant's share of the cache in words."""
+    """Describe a tenant's share of the cache in words."""
     now = record.get("cache", {})
     return (
         f"floor {now.get('floor', 0.0):g}, ceiling {now.get('ceiling', 1.0):g}, "
@@ -148,7 +148,7 @@ def quota_of(record: dict[str, Any]) -> str:
 def _changed(
     admin: AdminFlags, tenant: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """A tenant's record, after what `change` wants to be changed of it."""
+    """Change a tenant as `change` says of its record; return the new record."""
 
     async def use(client: AdminClient) -> dict[str, Any]:
         path = TENANTS.path_of(await TENANTS.find(client, tenant))

@@ -69,7 +69,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_cache(cache: dict[str, Any]) -> None:
-    """What it has in each tier, in blocks."""
+    """Print what it has in each tier, in blocks."""
     rate = cache["hit_rate"]
     said = "no prompt yet" if rate is None else f"{rate:.1%} of its prompt tokens were found"
     shares = [

@@ -142,7 +142,7 @@ def delete(
 
 
 def state_of(tenant: dict[str, Any]) -> str:
-    """Whether the tenant's requests are served, in a word."""
+    """Say in a word whether the tenant's requests are served."""
     return "disabled" if tenant.get("disabled") else "enabled"
 
 

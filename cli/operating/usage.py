@@ -75,7 +75,7 @@ def usage(
 def show_usage(
     rows: Sequence[dict[str, Any]], names: Mapping[str, str], *, every: bool = True
 ) -> None:
-    """The rows of GET /admin/usage as a table of 80 columns, with large numbers in short.
+    """Print the rows of GET /admin/usage as a table of 80 columns, with large numbers in short.
 
     `names` are the tenants' by their ids; one that has none was deleted. Those are one row a day
     unless `every` one is asked for.
@@ -89,7 +89,7 @@ def show_usage(
 def _cells(
     rows: Sequence[dict[str, Any]], names: Mapping[str, str], every: bool
 ) -> Iterator[tuple[str, ...]]:
-    """The cells of one day: of deleted tenants together, if there are several, at its end."""
+    """Yield the rows of one day: deleted tenants together, if there are several, at its end."""
     gone = [row for row in rows if row["tenant_id"] not in names]
     number = len({row["tenant_id"] for row in gone})
     for row in rows:
@@ -101,7 +101,7 @@ def _cells(
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The sums of all counts; of those that were not measured in any row, None."""
+    """Sum all counts; None for those that were not measured in any row."""
     return {
         name: sum(counts)
         if (counts := [c for row in rows if (c := row[name]) is not None])
@@ -129,7 +129,7 @@ def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: float) -> str:
-    """In five characters or so: whole numbers in full up to 9999, others to three digits."""
+    """Spell in five characters or so: whole numbers in full up to 9999, others to three digits."""
     if isinstance(number, int) and number < 10_000:
         return str(number)
     for unit in _UNITS:

@@ -89,7 +89,7 @@ ConfigFile = Annotated[
 
 
 def settings_in(path: Path, options: Options) -> dict[str, Any]:
-    """What the file says, by the names of `options`; raises BadConfig."""
+    """Read the file's settings by the names of `options`; raise BadConfig."""
     from pydantic import ValidationError, create_model
     from pydantic_settings import (
         BaseSettings,
@@ -131,7 +131,7 @@ def settings_in(path: Path, options: Options) -> dict[str, Any]:
 def section_in(
     path: Path, name: str, values: Mapping[str, Any], command: str, taken: Set[str]
 ) -> dict[str, Any]:
-    """The section `name` of a file, with settings of `command`; raises BadConfig.
+    """Read the section `name` of a file, with settings of `command`; raise BadConfig.
 
     `taken` are set by the rest of the file.
     """
@@ -148,7 +148,7 @@ def section_in(
 
 
 def _check_keys(path: Path) -> None:
-    """BadConfigFile where a key is there twice: YAML's reader keeps the last. Or YAMLError."""
+    """Raise BadConfigFile for a key given twice: YAML's reader keeps the last. Or YAMLError."""
     import yaml
 
     top = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
@@ -167,7 +167,7 @@ def _is_mapping(node: Any) -> bool:
 
 
 def check_variables(environment: Mapping[str, str], options: Options) -> None:
-    """Raises BadConfig for a variable of ours that no command reads.
+    """Raise BadConfig for a variable of ours that no command reads.
 
     The other commands are looked at only where these options and `OTHER_VARIABLES` know it not.
     """
@@ -197,7 +197,7 @@ def _variables(options: Options) -> Iterator[str]:
 
 
 def _options_of(command: str) -> Options:
-    """The options of a command at the top that a file may set: those that variables may."""
+    """List a command's options that a file may set: those that variables may."""
     for panel in COMMANDS.values():
         found = panel.get(command)
         if isinstance(found, str):
@@ -225,7 +225,7 @@ def _of_function(command: str) -> Options:
 
 
 def _first(path: Path, error: ValidationError, names: Iterable[str], within: str = "") -> str:
-    """The first mistake in a line: its key, its value, and what is expected."""
+    """Describe the first mistake in a line: its key, its value, and what is expected."""
     [mistake, *_] = error.errors(include_url=False)
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":

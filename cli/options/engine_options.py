@@ -124,7 +124,7 @@ ALONE_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFlags:
-    """How many engines one gateway drives."""
+    """The number of engines that one gateway drives."""
 
     replicas: int = field(
         1,
@@ -147,7 +147,7 @@ class ReplicaFlags:
 
 @dataclass(frozen=True, slots=True)
 class RegisterFlags:
-    """Whether gateways find a lone engine in the state, and where that is."""
+    """The place where a lone engine registers for gateways, if it does."""
 
     register: bool = field(
         False,

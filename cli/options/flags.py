@@ -28,7 +28,7 @@ _OPTION = "option"  # of a field, in its metadata
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """What a flag says beyond its field; `also` is a variable beside `RATOON_NAME`."""
+    """The parts of a flag beyond its field; `also` is a variable beside `RATOON_NAME`."""
 
     help_text: str | None
     panel: str | None
@@ -36,7 +36,7 @@ class Flag:
     settings: dict[str, Any]
 
     def option(self, name: str, default: Any) -> Any:
-        """The option for the field `name`."""
+        """Make the option for the field `name`."""
         dashed, variable = "--" + name.replace("_", "-"), "RATOON_" + name.upper()
         return typer.Option(
             f"{dashed}/--no-{dashed[2:]}" if default is True else dashed,
@@ -50,7 +50,7 @@ class Flag:
 def flag(
     help_text: str | None, *, panel: str | None = None, also: str | None = None, **settings: Any
 ) -> Any:
-    """A flag; `settings` are typer's: bounds, `show_default`, `hidden`.
+    """Make a flag; `settings` are typer's: bounds, `show_default`, `hidden`.
 
     Infinite numbers are refused, unless its `callback` is another one.
     """
@@ -58,19 +58,19 @@ def flag(
 
 
 def _finite(value: Any) -> Any:
-    """The value. Configs are passed as JSON, which has no word for an infinite number but null."""
+    """Check that a number is finite: configs are passed as JSON, which has only null for others."""
     if isinstance(value, float) and not isfinite(value):
         raise typer.BadParameter(f"{value} should be a finite number")
     return value
 
 
 def field(default: Value, help_text: str | None, **more: Any) -> Value:
-    """A field of a group, with its default and its flag; `more` is `flag`'s."""
+    """Make a field of a group, with its default and its flag; `more` is `flag`'s."""
     return _with_option(default, flag(help_text, **more))
 
 
 def plain_field(default: Value, *names: str, **settings: Any) -> Value:
-    """A field of a group with an option of typer's own, which no variable stands for."""
+    """Make a field of a group with an option of typer's own, which no variable stands for."""
     return _with_option(default, typer.Option(*names, **settings))
 
 
@@ -92,7 +92,7 @@ class ConfigFlags:
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command with one keyword parameter for every flag of its groups."""
+    """Give the command one keyword parameter for every flag of its groups."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: found for name, hint in hints.items() if (found := _group_of(hint))}
 

@@ -31,13 +31,13 @@ hidden_field = partial(field, help_text=None, hidden=True)
 
 
 def argument(word: str, help_text: str) -> Any:
-    """A required argument, which the help calls `word`."""
+    """Make a required argument, which the help calls `word`."""
     return typer.Argument(metavar=word, help=help_text, show_default=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFlags:
-    """What is served and where the server keeps its state."""
+    """The model that is served, and the place where the server keeps its state."""
 
     model: str = field(
         EMBEDDED,
@@ -49,7 +49,7 @@ class ModelFlags:
 
 @dataclass(frozen=True, slots=True)
 class SocketFlags:
-    """Where a gateway and an engine that are started separately meet."""
+    """The address at which a gateway and an engine that are started separately meet."""
 
     socket: str | None = field(
         None,
@@ -70,7 +70,7 @@ class SocketFlags:
 
 @dataclass(frozen=True, slots=True)
 class AdminFlags:
-    """Where the admin routes are and the key that opens them."""
+    """The address of the admin routes and the key that opens them."""
 
     url: str | None = server_field(
         None,
@@ -91,7 +91,7 @@ class AdminFlags:
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """Which server, model and key a load run uses."""
+    """The server, model and key of a load run."""
 
     url: str | None = server_field(
         None,

@@ -119,7 +119,7 @@ def _prefill_seconds(
 def _too_large(
     decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit], needs: list[str]
 ) -> str:
-    """What the weights take, which formats would fit, and what else could be in host memory."""
+    """Say what the weights take, which formats would fit, and what could be in host memory."""
     fitting = [f"in {one.format} {gib(one.weight_bytes)}" for one in weights if one.device_tokens]
     gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
     taken = f"the weights take {gib(decoder.weight_bytes)} on {gpus}"

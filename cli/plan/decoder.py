@@ -1,4 +1,4 @@
-"""What a decoder costs by its config.json: weights, KV bytes, FLOPs. No weights, no torch.
+"""The costs of a decoder by its config.json: weights, KV bytes, FLOPs. No weights, no torch.
 
 Whether the model can be served is decided by `engine.models.checks`.
 """
@@ -48,12 +48,12 @@ class DecoderCounts:
 
     @property
     def layer_parameters(self) -> int:
-        """Of all layers."""
+        """Parameters of all layers."""
         return sum(layer.num_held_weights for layer in self.layers)
 
     @property
     def active_layer_parameters(self) -> int:
-        """That a token is multiplied with: in mixtures of experts fewer than there are."""
+        """Parameters used per token: in mixtures of experts fewer than there are."""
         return sum(layer.num_weights for layer in self.layers)
 
     @property
@@ -83,7 +83,7 @@ class DecoderCounts:
 
     @property
     def is_served(self) -> bool:
-        """Whether all matrices are in this format."""
+        """True if all matrices can be in this format."""
         try:
             check_format(self.weight_format, self.layers)
             _ = self.layer_bytes
@@ -112,7 +112,7 @@ class DecoderCounts:
 
     @property
     def shape(self) -> ModelShape:
-        """What prefill costs: every token goes through the layers, the last alone further.
+        """The costs of prefill: every token goes through the layers, only the last one further.
 
         A step reads all but the input's embeddings, and of a mixture what its rows meet.
         """
@@ -129,7 +129,7 @@ class DecoderCounts:
         )
 
     def _windows(self) -> Iterator[WindowShape]:
-        """Of layers that attend over a window, those of each together."""
+        """Yield the layers that attend over a window, those of equal windows together."""
         windows = [layer.attention.window for layer in self.layers]
         for tokens in sorted({window for window in windows if window is not None}):
             own = [layer for layer in self.layers if layer.attention.window == tokens]
@@ -138,18 +138,18 @@ class DecoderCounts:
             yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
-        """The same model in another format."""
+        """Return the same model in another weight format."""
         return replace(self, weight_format=weight_format)
 
     def of_rank(self, num_ranks: int) -> DecoderCounts:
-        """What each of so many ranks has; raises UnsupportedModel where they cannot divide it."""
+        """Return one rank's part; raise UnsupportedModel where so many cannot divide the model."""
         check_layer_shards(self.layers, self.weight_format, num_ranks)
         layers = shard_layers(self.layers, num_ranks)
         kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
         return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
 
     def divides(self, num_ranks: int) -> bool:
-        """Whether so many ranks can divide it, in this format."""
+        """Tell whether so many ranks can divide it, in this format."""
         try:
             self.of_rank(num_ranks)
         except UnsupportedModel:
@@ -157,7 +157,7 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """What one stage has; `weight_bytes`, KV and `shape` are of that alone."""
+        """Return one stage's part; `weight_bytes`, KV and `shape` are of that alone."""
         return replace(
             self,
             layers=tuple(self.layers[index] for index in stage.layers),
@@ -167,7 +167,7 @@ class DecoderCounts:
         )
 
     def with_kv_in(self, dtype: str) -> DecoderCounts:
-        """The same model with keys and values of another type."""
+        """Return the same model with keys and values of another type."""
         return replace(self, kv=kv_layout(self.layers, dtype, BLOCK_SIZE))
 
 

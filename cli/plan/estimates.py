@@ -1,4 +1,4 @@
-"""What a model and a batch of requests cost, by the formulas that texts on inference use.
+"""The costs of a model and a batch of requests, by the formulas of texts on inference.
 
     P                   all parameters; of the layers about 12 L d^2
     FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
@@ -52,7 +52,7 @@ class BatchCosts:
 
 
 def model_costs(decoder: DecoderCounts) -> ModelCosts:
-    """The costs of a model, whoever asks it."""
+    """Count the costs of a model, whoever asks it."""
     return ModelCosts(
         parameters=decoder.parameters,
         active_parameters=decoder.active_parameters,
@@ -72,7 +72,7 @@ def batch_costs(
     requests: RequestFlags,
     copies: LayerCopies | None = None,
 ) -> BatchCosts:
-    """The costs of a batch on a machine; with `copies` its steps wait for weights."""
+    """Estimate a batch's costs on a machine; with `copies` its steps wait for weights."""
     batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
     start = machine.start_ms / 1e3
     computed = machine.first_tokens_seconds(decoder.shape, batch, prompt) - start
@@ -96,7 +96,7 @@ def batch_costs(
 
 
 def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """What, how much, and by which formula."""
+    """List each cost of a model, its amount, and its formula."""
     per_layer = costs.layer_parameters / costs.layers
     item = costs.weight_bytes // costs.parameters
     plain = costs.weight_format == PLAIN.name
@@ -129,14 +129,14 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Of a mixture, what a token meets; nothing where that is all."""
+    """Make the row of a mixture's active parameters; none where all are active."""
     if costs.active_parameters == costs.parameters:
         return []
     return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]
 
 
 def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
-    """What, how much, and by which formula."""
+    """List each cost of a batch, its amount, and its formula."""
     length = costs.prompt_tokens + costs.output_tokens
     beside = ", beside copies of weights" if costs.copy_ms else ""
     return [

@@ -1,4 +1,4 @@
-"""What fits a machine's memory: weights in each format that is served, and tokens of KV."""
+"""The fit in a machine's memory: weights in each format that is served, and tokens of KV."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class KvFit:
 
 @dataclass(frozen=True, slots=True)
 class RankFit:
-    """What each of several ranks has on its GPU. Each has a part of every token's KV."""
+    """The fit of each of several ranks on its GPU. Each has a part of every token's KV."""
 
     ranks: int
     weight_bytes: int
@@ -51,7 +51,7 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """None where one rank has all layers' all; raises UnsupportedModel where it does not divide."""
+    """Fit a rank on its GPU; None for one rank. Raises UnsupportedModel if it does not divide."""
     ranks = memory.tensor_parallel
     if ranks == 1 or memory.pipeline_parallel > 1:
         return None
@@ -61,7 +61,7 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Of all GPUs, without the weights; negative where these do not fit.
+    """Count the free bytes of all GPUs beside the weights; negative where these do not fit.
 
     Of stages, as many times what the fullest one has. Raises WrongSetting for more weights in host
     memory than there are, or too few.
@@ -74,13 +74,13 @@ def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
 
 
 def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Of each GPU, by weights in host memory."""
+    """Count the bytes that weights in host memory free on each GPU."""
     placement = placement_of(decoder, memory)
     return 0 if placement is None else placement.freed_bytes
 
 
 def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
-    """What a rank of each stage has."""
+    """Divide the model: one rank's part of each stage."""
     stages = stages_of(decoder, memory.pipeline_parallel)
     return [one.of_rank(memory.tensor_parallel) for one in stages]
 
@@ -88,7 +88,7 @@ def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """The model in each format that it is served in, its embedding and head plain in all.
+    """Fit the model in each format that it is served in; embedding and head stay plain.
 
     With all weights on the device.
     """
@@ -105,13 +105,13 @@ def _weights_fit(decoder: DecoderCounts, memory: MemoryFlags) -> WeightsFit:
 def in_formats(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels
 ) -> Iterator[DecoderCounts]:
-    """The model in each format that it is served in, by as many ranks as there are."""
+    """Yield the model in each format that it is served in, by as many ranks as there are."""
     changed = (decoder.with_weights_in(one) for one in served.planned_formats)
     return (one for one in changed if one.is_served and one.divides(memory.tensor_parallel))
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:
-    """The model with KV of its own type, and of every narrower one. `machine`: all GPUs."""
+    """Fit KV of the model's type and of every narrower one. `machine`: all GPUs."""
     return [_kv_fit(one, memory, machine) for one in _by_kv(decoder)]
 
 
@@ -144,7 +144,7 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
+    """Count tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
     gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
     room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     fitting = [
@@ -155,7 +155,7 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 
 
 def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
-    """What is counted, and how much."""
+    """List each count of a rank, and its amount."""
     return [
         ("weights", gib(fit.weight_bytes)),
         ("KV of a token", f"{fit.kv_bytes_per_token:,} bytes"),
@@ -180,7 +180,7 @@ def _layers(of_stages: list[int]) -> list[str]:
 
 
 def tier_rows(fits: list[KvFit], computed_per_s: float) -> list[tuple[str, ...]]:
-    """Tier, type of KV, tokens, tokens a second, and from when on loading pays."""
+    """List tier, type of KV, tokens, tokens a second, and from when on loading pays."""
     rows: list[tuple[str, ...]] = []
     for one in fits:
         tiers = (

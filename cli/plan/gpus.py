@@ -1,4 +1,4 @@
-"""What is known of GPUs by their names, for plans.
+"""The GPUs known by name, for plans.
 
 Data sheets say how fast a GPU could be. Of an H200 it was measured how much of that prefill and
 decode reach; others are taken to reach the same share.
@@ -18,7 +18,7 @@ from cli.plan.options import MemoryFlags
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """By its data sheet: dense bf16 TFLOP/s, GB/s of its memory; GB/s that copies reach."""
+    """A GPU's data sheet: dense bf16 TFLOP/s, GB/s of its memory; GB/s that copies reach."""
 
     memory_gib: float
     tflops: float
@@ -46,7 +46,7 @@ GPUS: Mapping[str, Gpu] = {
 def on_gpu(
     name: str | None, memory: MemoryFlags, machine: MachineModel, given: Collection[str]
 ) -> tuple[MemoryFlags, MachineModel]:
-    """The flags for a GPU of that name; those that are `given` keep their values.
+    """Set the flags for a GPU of that name; those that are `given` keep their values.
 
     Raises BadSetting for a name that is not known. None: as the flags are.
     """

@@ -22,14 +22,14 @@ GIB = 1 << 30
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """What layers with a window of so many tokens have of a decoder's KV and attention."""
+    """The part of a decoder's KV and attention in layers with one window, of so many tokens."""
 
     tokens: int
     kv_bytes_per_token: int
     attention_flops: float
 
     def positions(self, tokens: int, behind: int) -> float:
-        """That `tokens` after `behind` others attend to, all together."""
+        """Count query-key pairs of `tokens` after `behind` others."""
         whole = max(0, min(tokens, self.tokens - behind))  # whose context is not longer than it
         return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
 
@@ -46,11 +46,11 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def flops_per_token(self) -> float:
-        """Of everything but attention."""
+        """FLOPs of a token, without attention."""
         return 2 * self.parameters
 
     def attended_flops(self, tokens: int, behind: int) -> float:
-        """Of attention, for `tokens` after `behind` others."""
+        """Count FLOPs of attention, for `tokens` after `behind` others."""
         positions = tokens * behind + tokens * tokens / 2
         outside = sum(
             (positions - one.positions(tokens, behind)) * one.attention_flops
@@ -59,7 +59,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return positions * self.attention_flops - outside
 
     def context_costs(self, context: float) -> tuple[float, float]:
-        """Bytes of KV that a token with so many before it reads, and the FLOPs of its attention."""
+        """Count KV bytes that a token after `context` others reads, and FLOPs of its attention."""
         outside = [(max(0.0, context - one.tokens), one) for one in self.windows]
         read = context * self.kv_bytes_per_token
         flops = context * self.attention_flops
@@ -67,13 +67,13 @@ class ModelShape(msgspec.Struct, frozen=True):
         return read, flops - sum(tokens * one.attention_flops for tokens, one in outside)
 
     def read_by(self, rows: int) -> float:
-        """Bytes of weights that a decode step reads: of experts, no more than rows can meet."""
+        """Count weight bytes that a decode step reads: of experts, no more than rows can meet."""
         one = self.step_bytes if self.row_bytes is None else self.row_bytes
         return min(self.step_bytes, rows * one)
 
 
 class MachineModel(msgspec.Struct, frozen=True):
-    """What computes and copies."""
+    """The rates at which a machine computes and copies."""
 
     tflops: float = 600.0  # that prefill reaches, not what the data sheet says
     host_gb_s: float = 48.0
@@ -82,19 +82,19 @@ class MachineModel(msgspec.Struct, frozen=True):
     device_gb_s: float = 3700.0  # that decode reads, not what the data sheet says
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
-        """Seconds to compute `tokens` whose context begins with `behind` cached ones."""
+        """Estimate the seconds to compute `tokens` after `behind` cached ones."""
         flops = tokens * shape.flops_per_token + shape.attended_flops(tokens, behind)
         return flops / (self.tflops * 1e12)
 
     def step_seconds(self, shape: ModelShape, rows: int, context: float) -> float:
-        """Seconds of a decode step: the time per output token (TPOT) of `rows` requests at once."""
+        """Estimate the seconds of a decode step of `rows` requests: the time per output token."""
         kv_bytes, attention = shape.context_costs(context)
         read = shape.read_by(rows) + rows * kv_bytes
         flops = rows * (shape.flops_per_token + attention)
         return max(read / (self.device_gb_s * 1e9), flops / (self.tflops * 1e12))
 
     def first_tokens_seconds(self, shape: ModelShape, prompts: int, tokens: int) -> float:
-        """Seconds until prompts of so many tokens, which arrive together, all have a first token.
+        """Estimate the seconds until prompts of so many tokens, sent together, have a first token.
 
         A step reads the weights at least, however few tokens it computes.
         """
@@ -102,7 +102,7 @@ class MachineModel(msgspec.Struct, frozen=True):
         return self.start_ms / 1000 + max(compute, shape.step_bytes / (self.device_gb_s * 1e9))
 
     def load_seconds(self, shape: ModelShape, from_host: int, from_disk: int = 0) -> float:
-        """Seconds to copy these tokens to the device, one tier after the other."""
+        """Estimate the seconds to copy these tokens to the device, one tier after the other."""
         host, disk = from_host / self.host_gb_s, from_disk / self.disk_gb_s
         return (host + disk) * shape.kv_bytes_per_token / 1e9
 
@@ -119,7 +119,7 @@ class MachineModel(msgspec.Struct, frozen=True):
 def break_even_tokens(
     machine: MachineModel, shape: ModelShape, gb_s: float, *, setup_ms: float = 0.0
 ) -> int | None:
-    """From how many tokens on loading a prefix takes no longer than computing it; None: never.
+    """Return the tokens from which loading a prefix is no slower than computing; None: never.
 
     Loading costs `setup_ms` and then bytes by bandwidth; both curves are of the whole prefix.
     """
@@ -137,7 +137,7 @@ def break_even_tokens(
 
 
 def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
-    """The same by bisection: what is saved grows faster and faster, once it grows at all."""
+    """Find the same by bisection: the gain grows faster and faster, once it grows at all."""
 
     def pays(tokens: int) -> bool:
         load = setup_ms / 1000 + tokens * shape.kv_bytes_per_token / (gb_s * 1e9)

@@ -19,7 +19,7 @@ STEP_TOKENS = 8192  # of a step of prompts, as engines have by default on a GPU
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:
-    """What each GPU keeps in host memory; None: nothing. Raises WrongSetting for what cannot be."""
+    """Choose what each GPU keeps in host memory; None: nothing. Raises WrongSetting."""
     if not memory.cpu_offload_gb:
         return None
     return place(decoder.of_rank(memory.tensor_parallel).bytes_by_layer, memory.cpu_offload_gb)
@@ -27,30 +27,30 @@ def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | Non
 
 @dataclass(frozen=True, slots=True)
 class LayerCopies:
-    """What steps wait for: seconds of the copy of each layer that is copied, of so many layers."""
+    """The copies that steps wait for: seconds for each copied layer, among so many layers."""
 
     num_layers: int
     seconds: Mapping[int, float]
 
     @property
     def step_seconds(self) -> float:
-        """Of all copies of a step."""
+        """Seconds of all copies of a step."""
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """What steps take that would be computed in so many seconds, all together."""
+        """Estimate the seconds of steps that compute for so many seconds, all together."""
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 
     def beside_prompts(self, computed: float, tokens: int) -> float:
-        """What prompts of so many tokens together take, in as few steps as there may be."""
+        """Estimate the seconds of prompts of so many tokens in all, in as few steps as possible."""
         return self.beside(computed, ceil(tokens / STEP_TOKENS))
 
 
 def copies_of(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, placement: Placement
 ) -> LayerCopies:
-    """Over the link of each GPU, all at once. `machine`: one GPU."""
+    """Time the copies over the link of each GPU, all at once. `machine`: one GPU."""
     sizes = decoder.of_rank(memory.tensor_parallel).bytes_by_layer
     rate = machine.host_gb_s * 1e9
     return LayerCopies(len(sizes), {index: sizes[index] / rate for index in placement.layers})

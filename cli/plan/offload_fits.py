@@ -1,4 +1,4 @@
-"""What fits a GPU with weights in host memory, and what a step takes then."""
+"""The fit of a GPU with weights in host memory, and the time of a step then."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OffloadFit:
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """As the flags ask; None: they do not. Raises WrongSetting. `machine`: one GPU."""
+    """Fit as the flags ask; None: they do not. Raises WrongSetting. `machine`: one GPU."""
     placement = placement_of(decoder, memory)
     if placement is None:
         return None
@@ -44,7 +44,7 @@ def offload_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """Of each format whose weights do not fit: the least in host memory with which `requests` run.
+    """List, for formats whose weights do not fit, the least in host memory that `requests` need.
 
     Those that never fit are left out. `machine`: one GPU.
     """
@@ -60,7 +60,7 @@ def offload_needs(
 def least_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> OffloadFit | None:
-    """With the fewest layers in host memory; None: it never fits. `machine`: one GPU."""
+    """Fit with the fewest layers in host memory; None: it never fits. `machine`: one GPU."""
     least = _least(decoder, memory, requests)
     if least is None:
         return None
@@ -69,7 +69,7 @@ def least_fit(
 
 
 def _least(decoder: DecoderCounts, memory: MemoryFlags, requests: RequestFlags) -> Placement | None:
-    """The fewest layers of each GPU with which the KV of the requests fits beside the others."""
+    """Find the fewest layers of each GPU without which the KV of the requests fits."""
     if memory.gpus != memory.tensor_parallel:
         return None
     part = decoder.of_rank(memory.tensor_parallel)
@@ -86,7 +86,7 @@ def all_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """Of weights that do not fit as they are; then of formats of which less has to stay there."""
+    """List needs of weights that do not fit as they are; then of formats that need less."""
     own = least_fit(decoder, memory, machine, requests)
     others = offload_needs(decoder, memory, machine, requests, served)
     if own is None:
@@ -95,7 +95,7 @@ def all_needs(
 
 
 def need_line(fit: OffloadFit) -> str:
-    """For the refusal of weights that do not fit."""
+    """Describe the need, for the refusal of weights that do not fit."""
     return (
         f"with --cpu-offload-gb {fit.cpu_offload_gb:g} they fit in {fit.format}, and each step "
         f"copies weights for {ms(fit.copy_ms, 0)}"

@@ -41,7 +41,7 @@ class RequestFlags:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFlags:
-    """Where KV can lie."""
+    """The places where KV can lie, and their sizes."""
 
     gpu: str | None = machine_field(
         None,

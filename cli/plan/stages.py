@@ -1,4 +1,4 @@
-"""What the stages of a pipeline hold, and what a step costs on each (`--pipeline-parallel`).
+"""The stages of a pipeline: what each holds, and what a step costs (`--pipeline-parallel`).
 
     every stage of a batch of requests    requests / stages rows at a time, one step each
     time per output token                 stages x the dearest stage's step; of fewer requests than
@@ -49,14 +49,14 @@ class PipelineFit:
 
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
-    """What each stage has, as an engine divides it; raises UnsupportedModel."""
+    """Divide the model into stages as an engine does; raise UnsupportedModel."""
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
     ends = split_layers(costs, decoder.table_bytes, num_stages)
     return [decoder.of_stage(Stage(index, ends)) for index in range(num_stages)]
 
 
 def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """As many GPUs as ranks; BadSetting for another number, or a model that does not divide."""
+    """Set as many GPUs as ranks; raise BadSetting for another number, or an indivisible model."""
     ranks = memory.num_ranks
     if ranks == 1:
         return memory
@@ -75,7 +75,7 @@ def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
 def pipeline_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> PipelineFit | None:
-    """None where there is one stage. `machine`: the GPUs of a stage together."""
+    """Fit the stages; None where there is one. `machine`: the GPUs of a stage together."""
     if memory.pipeline_parallel == 1:
         return None
     parts, first, stages = stages_of(decoder, memory.pipeline_parallel), 0, []
@@ -98,7 +98,7 @@ def _step_seconds(
 
 
 def in_stages(costs: BatchCosts, fit: PipelineFit | None, machine: MachineModel) -> BatchCosts:
-    """The costs of a batch that one stage's GPUs would have alone, as all stages have them."""
+    """Turn the costs of a batch on one stage's GPUs into those of all stages."""
     if fit is None:
         return costs
     times, count = [one.step_ms for one in fit.stages], len(fit.stages)
@@ -116,7 +116,7 @@ def in_stages(costs: BatchCosts, fit: PipelineFit | None, machine: MachineModel)
 
 
 def stage_rows(fit: PipelineFit) -> list[tuple[str, ...]]:
-    """Layers, weights, KV of a token, a step."""
+    """List each stage's layers, weights, KV of a token, and step."""
     return [
         (
             f"{one.first_layer} to {one.last_layer}",
@@ -129,7 +129,7 @@ def stage_rows(fit: PipelineFit) -> list[tuple[str, ...]]:
 
 
 def pipeline_line(fit: PipelineFit) -> str:
-    """How well they are balanced, and what goes between them."""
+    """Say how well the stages are balanced, and what goes between them."""
     return (
         f"A stage computes {fit.balance:.0%} of the time on average, once as many requests run as "
         f"there are stages; from one to the next go {fit.bytes_between:,} bytes a token."

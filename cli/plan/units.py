@@ -12,34 +12,34 @@ _FEW_MS = 0.1
 
 
 def gib(num_bytes: float, digits: int = 1) -> str:
-    """Bytes by powers of 1,024, in GiB or less."""
+    """Spell bytes by powers of 1,024, in GiB or less."""
     return _in(_BYTES, num_bytes, digits)
 
 
 def gb(num_bytes: float, digits: int = 1) -> str:
-    """Bytes by powers of 1,000, in GB or less."""
+    """Spell bytes by powers of 1,000, in GB or less."""
     return _in(_DECIMAL_BYTES, num_bytes, digits)
 
 
 def count(number: float, digits: int = 2) -> str:
-    """A number of things, in billions (B) or less."""
+    """Spell a number of things, in billions (B) or less."""
     return _in(_COUNTS, number, digits)
 
 
 def operations(number: float, digits: int = 1, most: str = "T") -> str:
-    """FLOPs, in the unit `most` (T, G) or a smaller one."""
+    """Spell FLOPs, in the unit `most` (T, G) or a smaller one."""
     names = [name for name, _ in _OPERATIONS]
     return _in(_OPERATIONS[names.index(most) :], number, digits)
 
 
 def ms(milliseconds: float, digits: int = 1) -> str:
-    """Milliseconds; microseconds where these are fewer than a tenth of one, or would be none."""
+    """Spell milliseconds; as microseconds below a tenth of one, or where they would be none."""
     small = milliseconds < max(_FEW_MS, 10.0**-digits)
     return f"{1e3 * milliseconds:,.{digits}f} µs" if small else f"{milliseconds:,.{digits}f} ms"
 
 
 def _in(units: Sequence[tuple[str, float]], amount: float, digits: int) -> str:
-    """In the largest unit of which it is one or more; else in the smallest one."""
+    """Spell in the largest unit of which it is one or more; else in the smallest one."""
     name, size = next((unit for unit in units if abs(amount) >= unit[1]), units[-1])
     whole = size == 1 and name in ("bytes", "")
     return f"{amount / size:,.{0 if whole else digits}f} {name}".rstrip()

@@ -1,4 +1,4 @@
-"""What it would give to free KV that no token sees any more, in layers that attend over a window.
+"""The gain of freeing KV that no token sees any more, in layers that attend over a window.
 
     a sequence of n tokens    n x KV of the other layers + min(n, window) x KV of such a layer
 
@@ -26,7 +26,7 @@ class WindowFit:
 def window_fit(
     decoder: DecoderCounts, device_tokens: int, sequence_tokens: int
 ) -> WindowFit | None:
-    """What freeing would make of `device_tokens`; None for a model without windows."""
+    """Estimate what freeing makes of `device_tokens`; None for a model without windows."""
     windows, whole = decoder.shape.windows, decoder.kv_bytes_per_token
     if not windows:
         return None
@@ -42,7 +42,7 @@ def window_fit(
 
 
 def window_line(fit: WindowFit, layers: int) -> str:
-    """The same for people."""
+    """Describe the same for people."""
     windows = ", ".join(f"{window:,}" for window in fit.windows)
     most = "" if fit.device_tokens_at_most is None else f", {fit.device_tokens_at_most:,} at most"
     return (

@@ -1,4 +1,4 @@
-"""Where a running server is: a private file in its data directory, which the server keeps locked.
+"""The address of a running server: a private file in its data directory, locked by the server.
 
 The lock (flock) tells a server that runs from one that was killed: the kernel releases it with the
 process, and a file that nobody has locked is stale.
@@ -42,7 +42,7 @@ class AnothersFile(PrivateFileError):
 
 @contextmanager
 def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """The file is there, and locked, while the block runs; OSError if it cannot be written."""
+    """Keep the file there, and locked, while the block runs; OSError if it cannot be written."""
     file = tell_address(data_dir, address)
     try:
         yield
@@ -56,7 +56,7 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 @contextmanager
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Commands that name this data directory find the server, also after `become`.
+    """Let commands that name this data directory find the server, also after `become`.
 
     One that cannot write there, on a full disk, serves all the same; so does a second one.
     """
@@ -97,7 +97,7 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
 
 
 def running_server(data_dir: Path) -> ServerAddress | None:
-    """Of the servers that run in this directory the last; None if there are only stale files.
+    """Find the last server that runs in this directory; None if there are only stale files.
 
     Raises FileExposed, AnothersFile or PrivateFileDamaged where a file cannot be trusted.
     """
@@ -106,7 +106,7 @@ def running_server(data_dir: Path) -> ServerAddress | None:
 
 
 def _files(data_dir: Path) -> list[Path]:
-    """The files of all servers, the last one first."""
+    """List the files of all servers, the last one first."""
     written: dict[Path, int] = {}
     for path in data_dir.glob(f"{ADDRESS_FILE}*"):
         with suppress(FileNotFoundError):  # it has just ended
@@ -125,7 +125,7 @@ def _set_aside(data_dir: Path) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """False also of another user's file, which is not to be trusted."""
+    """Tell whether it is locked; never another user's file, which is not to be trusted."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

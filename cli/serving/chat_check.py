@@ -1,4 +1,4 @@
-"""Tells what is recognised of a model's chat template, as the gateway finds it at its start."""
+"""A report of what is recognised of a model's chat template, as at the gateway's start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Chats:
 
 
 def chats_of(directory: Path, settings: ChatSettings) -> Chats:
-    """All that a start would find there; ModelRefused where a file ends it."""
+    """Read all that a start would find there; raise ModelRefused where a file ends it."""
     own = None if settings.template is None else Path(settings.template)
     try:
         _, template, forms = read_chats(directory, settings)
@@ -57,7 +57,7 @@ def _reasoning(forms: AnswerForms) -> str | None:
 
 
 def in_lines(chats: Chats) -> list[str]:
-    """The same for people: a line each."""
+    """Describe the same for people: a line each."""
     used = [one for one in chats.templates if one.limits is not None]
     if not used:
         return ["no default chat template: chats are refused, completions are served"]

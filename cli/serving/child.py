@@ -31,12 +31,12 @@ OnLine = Callable[[str], None]
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs `module` of this installation, from any directory."""
+    """Return the command line that runs `module` of this installation, from any directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def python_environment() -> dict[str, str]:
-    """The environment for `python_command`: where its module is, and unbuffered output.
+    """Return the environment for `python_command`: where its module is, and unbuffered output.
 
     Keys and other credentials are not in it: no module reads one from there.
     """
@@ -48,7 +48,7 @@ def python_environment() -> dict[str, str]:
 
 
 def hub_tokens() -> dict[str, str]:
-    """Variables for a child that fetches a model from the hub itself."""
+    """Return variables for a child that fetches a model from the hub itself."""
     return {name: os.environ[name] for name in _HUB_TOKENS if name in os.environ}
 
 
@@ -105,7 +105,7 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended; its process group is killed and its output read."""
+        """Wait for its end; kill its process group, read its output, and return its exit status."""
         status = await self._process.wait()
         self.kill()
         # Processes that left the group live on, and may keep the pipe open.

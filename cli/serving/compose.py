@@ -1,4 +1,4 @@
-"""From flags to configs: the one place where the settings of the processes are composed.
+"""The way from flags to configs: the one place where processes' settings are composed.
 
 Knows: which flag goes into which field, and which values exclude each other. Pure.
 """
@@ -33,7 +33,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 def engine_config(
     source: ModelSource, data_dir: Path, socket: str, flags: EngineConfig
 ) -> EngineConfig:
-    """The engine's config; BadSetting if values exclude each other.
+    """Compose the engine's config; raise BadSetting if values exclude each other.
 
     Blocks on disk are in `data_dir`, unless the flags name a directory.
     """
@@ -58,7 +58,7 @@ def gateway_config(
     bounds: Bounds,
     prices: PriceFlags,
 ) -> GatewayConfig:
-    """The gateway's config; BadSetting if values exclude each other. `sockets`: of the engines."""
+    """Compose the gateway's config; raise BadSetting if values exclude each other."""
     if flags.admin_port == flags.port:
         raise BadSetting(
             "--admin-port", f"{flags.port} is also --port; leave --admin-port out to use one port"
@@ -80,7 +80,7 @@ def gateway_config(
 
 
 def checked_bounds(flags: Bounds) -> Bounds:
-    """The bounds; BadSetting where a body that may be sent could never be taken in."""
+    """Check the bounds; raise BadSetting where a body that may be sent could never be taken in."""
     if flags.max_tenant_body_bytes < flags.max_body_bytes:
         raise BadSetting(
             "--max-tenant-body-bytes",
@@ -96,7 +96,7 @@ def checked_bounds(flags: Bounds) -> Bounds:
 
 
 def checked_prices(flags: PriceFlags) -> Prices:
-    """The prices; BadSetting where a cached token would cost more than a computed one."""
+    """Return the prices; raise BadSetting where a cached token costs more than a computed one."""
     if flags.price_cached > flags.price_computed:
         raise BadSetting("--price-cached", f"{flags.price_cached:g} is more than --price-computed")
     return Prices(
@@ -105,7 +105,7 @@ def checked_prices(flags: PriceFlags) -> Prices:
 
 
 def check_endpoint(url: str | None) -> None:
-    """BadSetting if `url` is malformed or has credentials, which others could see as arguments."""
+    """Raise BadSetting if `url` is malformed or has credentials, which others could see."""
     if url is None:
         return
     try:
@@ -121,7 +121,7 @@ def check_endpoint(url: str | None) -> None:
 
 
 def check_origins(text: str | None) -> None:
-    """BadSetting if one of the origins is none."""
+    """Raise BadSetting if one of the origins is none."""
     try:
         origins_in(text)
     except ValueError as error:
@@ -129,14 +129,14 @@ def check_origins(text: str | None) -> None:
 
 
 def check_tool_format(name: str | None) -> None:
-    """BadSetting for a format of calls that there is not."""
+    """Raise BadSetting for an unknown format of calls."""
     names = tool_format_names()
     if name is not None and name not in names:
         raise BadSetting("--tool-format", f"{name!r} is none of {', '.join(names)}")
 
 
 def check_variables(spelled: str | None) -> None:
-    """BadSetting for defaults of the chat template's variables that are none."""
+    """Raise BadSetting for malformed defaults of the chat template's variables."""
     try:
         variables_in(spelled)
     except msgspec.DecodeError as error:
@@ -144,7 +144,7 @@ def check_variables(spelled: str | None) -> None:
 
 
 def checked_redis_url(flags: Shared) -> None:
-    """BadSetting if the URL is malformed or has a password, which others could see as argument."""
+    """Raise BadSetting if the URL is malformed or has a password, which others could see."""
     if flags.redis_url is None:
         if flags.redis_password_file is not None:
             raise BadSetting("--redis-password-file", "it needs --redis-url")
@@ -161,7 +161,7 @@ def checked_redis_url(flags: Shared) -> None:
 
 
 def checked_socket(socket: str) -> str:
-    """The address, of a Unix socket the absolute path; BadSetting when none can have it."""
+    """Make a Unix socket's path absolute; raise BadSetting for an address that none can have."""
     if is_tcp(socket):
         return _checked_address(socket)
     path = str(Path(socket).absolute())
@@ -177,13 +177,13 @@ def _check_length(flag: str, path: str) -> None:
 
 
 def check_role(config: EngineConfig) -> None:
-    """BadSetting for an engine of prompts from which no other could fetch what it computes."""
+    """Raise BadSetting for an engine of prompts from which no other could fetch its blocks."""
     if config.process.role == "prefill" and config.process.exchange is None:
         raise BadSetting("--role", "prefill needs --exchange, where others fetch what it computes")
 
 
 def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
-    """Where others fetch blocks; BadSetting where that is none, or would have no key."""
+    """Check where others fetch blocks; raise BadSetting where that is none, or has no key."""
     exchange = flags.process.exchange
     if exchange is None:
         return None
@@ -204,7 +204,7 @@ def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
 
 
 def _check_port(exchange: str, socket: str) -> None:
-    """BadSetting where the port of `exchange` is one of `socket`'s."""
+    """Raise BadSetting where the port of `exchange` is one of `socket`'s."""
     (host, port), (its_host, its) = host_and_port(exchange), host_and_port(socket)
     is_its = port in (its, its + 1) and (host == its_host or {host, its_host} & set(EVERYWHERE))
     if is_its:
@@ -223,11 +223,11 @@ def _checked_address(socket: str) -> str:
 
 
 def base_url(host: str, port: int) -> str:
-    """The URL at which a server that listens on `host` is reached from this machine."""
+    """Return the URL at which a server that listens on `host` is reached from this machine."""
     host = _EVERYWHERE.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def admin_url(host: str, port: int, admin_host: str, admin_port: int | None) -> str:
-    """The URL of the admin routes, which are on `port` unless they have their own."""
+    """Return the URL of the admin routes, which are on `port` unless they have their own."""
     return base_url(host, port) if admin_port is None else base_url(admin_host, admin_port)

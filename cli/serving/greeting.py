@@ -1,4 +1,4 @@
-"""What `ratoon serve` says when it serves: where, and calls that work as typed."""
+"""The greeting of `ratoon serve` once it serves: where, and calls that work as typed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ or at {page}, with RATOON_ADMIN_KEY of the keys' file.
 def greeting(
     url: str, model: str, keys_file: Path, page: str | None = None, *, created: bool = False
 ) -> str:
-    """The text to show: the URL, the keys' file, a first call and one that uses the cache.
+    """Write the greeting: the URL, the keys' file, a first call and one that uses the cache.
 
     `page` is the URL of the operator's page, if there is one. `created`: this start made the keys
     and the tenants, so it says what there is now.
@@ -73,12 +73,12 @@ Talk to it; see whether all works, and what the cache does, as the operator:
 
 
 def _command() -> str:
-    """The path of `ratoon`, which may not be in PATH."""
+    """Return the path of `ratoon`, which may not be in PATH."""
     return shlex.quote(str(Path(sys.executable).with_name("ratoon")))
 
 
 def chat(model: str, system: str, question: str) -> str:
-    """The body of a chat request, as JSON."""
+    """Write the body of a chat request, as JSON."""
     return json.dumps(
         {
             "model": model,
@@ -93,7 +93,7 @@ def chat(model: str, system: str, question: str) -> str:
 
 
 def curl(url: str, body: str) -> str:
-    """A shell command that posts a chat as the first demo tenant."""
+    """Write a shell command that posts a chat as the first demo tenant."""
     return (
         f"curl -sw '\\n' {shlex.quote(url + '/v1/chat/completions')} \\\n"
         '  -H "Authorization: Bearer $RATOON_DEMO_KEY" \\\n'

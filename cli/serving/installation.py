@@ -1,4 +1,4 @@
-"""What a server needs before it starts: state and keys, a directory for its socket, free ports."""
+"""The needs of a server before it starts: state and keys, a socket directory, free ports."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def first_start(
 
 @contextmanager
 def runtime_directory() -> Iterator[Path]:
-    """A new directory for sockets, open to its owner alone (0700); removed at the end.
+    """Make a directory for sockets, open to its owner alone (0700); remove it at the end.
 
     Those that a killed server left are removed before.
     """
@@ -69,7 +69,7 @@ def runtime_directory() -> Iterator[Path]:
 
 
 def check_port_free(port_flag: str, host_flag: str, host: str, port: int) -> None:
-    """BadSetting if the port is in use or not allowed, or the address unknown or not ours.
+    """Raise BadSetting if the port is in use or not allowed, or the address not this machine's.
 
     It names the flag that has to change.
     """

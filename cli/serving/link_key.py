@@ -20,7 +20,7 @@ FLAG = "--link-key-file"
 
 
 def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool) -> str | None:
-    """The key's file of an engine at `socket`; None for a Unix socket.
+    """Find the key's file of an engine at `socket`; None for a Unix socket.
 
     `given` counts before the one in `data_dir`. With `make` it is made where there is none.
     BadSetting where it is none.
@@ -36,7 +36,7 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
 
 
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
-    """The key's file of engines that may be found over TCP.
+    """Find the key's file of engines that may be found over TCP.
 
     That of `data_dir` may come later: the first engine makes it, and engines on Unix sockets need
     none. BadSetting where it is there and none.

@@ -1,4 +1,4 @@
-"""From the value of --model to a directory on this machine and the name that clients use.
+"""The model's source: from --model to a directory on this machine and the name clients use.
 
 Knows: the embedded model's place, what a model directory must hold, what a hub id looks like, which
 files of a repository are wanted (never pickles). Does not know: what is inside the files
@@ -44,7 +44,7 @@ class ModelSource:
 
 
 def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) -> Path:
-    """The directory of the model `repo_id`, with what is needed of it; or ModelNotFound."""
+    """Download what is needed of the model `repo_id`, or raise ModelNotFound."""
     # Imported here: the hub's client takes 0.3 s to load, and most models are on this machine.
     from huggingface_hub import errors, snapshot_download
 
@@ -78,14 +78,14 @@ def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) 
 
 
 def _first_line(error: Exception) -> str:
-    """What happened; what follows are ids of requests, and advice for users of the hub's client."""
+    """Return the line that says what happened; ids of requests and advice follow it."""
     return str(error).strip().partition("\n")[0]
 
 
 def resolve(
     model: str, load_format: LoadFormat = "safetensors", download: Download = download
 ) -> ModelSource:
-    """The directory and served name of `model`; ModelNotFound when there is none."""
+    """Find the directory and served name of `model`; raise ModelNotFound when there is none."""
     if model == EMBEDDED:
         return ModelSource(_complete(Path(str(files("handbook") / "model")), model), EMBEDDED)
     path = Path(expanduser(model))
@@ -114,7 +114,7 @@ def _complete(directory: Path, model: str) -> Path:
 
 
 def _refuse_what_it_is(directory: Path, model: str) -> None:
-    """ModelRefused for a directory without a config whose weights say what it is instead."""
+    """Raise ModelRefused for weights without a config, if they say what they are instead."""
     try:
         refuse_other_weights(directory)
     except ModelError as error:

@@ -58,7 +58,7 @@ class ServedArchitecture:
 
 @dataclass(frozen=True, slots=True)
 class WhatIsServed:
-    """What config.json may say of architecture, weights, dtype and rope, and the types of KV."""
+    """The choices that config.json has: architecture, weights, dtype, rope and types of KV."""
 
     architectures: list[ServedArchitecture]
     weight_formats: list[str]  # `quant_method`; the first is of files that have none
@@ -120,7 +120,7 @@ def models(
 
 
 def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
-    """The registry, as data."""
+    """Return the registry, as data."""
     return WhatIsServed(
         architectures=[
             ServedArchitecture(name, one.examples) for name, one in served.architectures.items()

@@ -1,4 +1,4 @@
-"""Runs a command that dies with the process that started it, even if that is killed by SIGKILL.
+"""A script that runs a command and ends it with its parent, even if SIGKILL killed that.
 
 It is a script and not a hook between fork and exec, because such hooks are unsafe with threads.
 usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]

@@ -1,4 +1,4 @@
-"""Which processes answer: what the supervisor asks of the gateway, again and again.
+"""The supervisor's question to the gateway, asked again and again: which processes answer.
 
 Knows: the gateway's /readyz. It is asked by the standard library: the command line's HTTP client
 would be a third of what the supervisor loads. Does not know: what is done about silence
@@ -37,7 +37,7 @@ class _Readiness(msgspec.Struct, frozen=True):
 
 
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
-    """Which process answers, by the gateway's /readyz.
+    """Ask the gateway's /readyz which processes answer.
 
     A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
     yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
@@ -56,7 +56,7 @@ async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
 
 
 def _body(url: str) -> bytes:
-    """The body of what `url` answers, whatever its status; OSError where nobody listens."""
+    """Fetch the body at `url`, whatever the status; raise OSError where nobody listens."""
     place = urlsplit(url)
     with closing(HTTPConnection(place.netloc, timeout=_TIMEOUT_S)) as connection:
         connection.request("GET", place.path)
@@ -64,7 +64,7 @@ def _body(url: str) -> bytes:
 
 
 def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
-    """Which engines answer: one alone by the status, several each by its own state."""
+    """Read which engines answer: one alone by the status, several each by its own state."""
     if not health.replicas:
         return dict.fromkeys(engines, _READINESS.get(health.status))
     replicas = zip(engines, health.replicas.values(), strict=False)

@@ -32,11 +32,11 @@ class StderrScreen:
             self.say(loading)
 
     def say(self, text: str) -> None:
-        """A line of our own, told apart from the children's."""
+        """Print a line of our own, told apart from the children's."""
         self._print(f"ratoon: {text}", "bold")
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """A child's line, marked with whose it is and dimmed.
+        """Print a child's line, dimmed and marked with whose it is.
 
         A record of the access log in JSON is for programs: where nobody looks on, it goes to
         standard output as it is.
@@ -47,7 +47,7 @@ class StderrScreen:
             self._print(f"{name}| {line}", "dim")
 
     def announce(self) -> None:
-        """The greeting in place of the spinner; unwrapped, so that it can be copied."""
+        """Print the greeting in place of the spinner; unwrapped, so that it can be copied."""
         self.close()
         self._write(self._greeting, err=False)
 
@@ -69,7 +69,7 @@ class StderrScreen:
         self._lost += not self._write(line, err=err)
 
     def _write(self, text: str, *, err: bool = True) -> bool:
-        """Whether it was written: a log on a full disk must not end what it is about."""
+        """Write, and tell whether it worked: a log on a full disk must not end what it is about."""
         try:
             write_line(text, err=err)
         except OSError:
@@ -78,7 +78,7 @@ class StderrScreen:
 
 
 def _terminal() -> Console | None:
-    """The terminal that standard error is; None where it is none, and nobody looks on."""
+    """Return the terminal that standard error is, or None: then nobody looks on."""
     if not sys.stderr.isatty():
         return None
     from rich.console import Console  # slow to load

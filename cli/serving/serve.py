@@ -143,7 +143,7 @@ def gateway(
 def commands(
     engine: EngineConfig, gateway: GatewayConfig, count: int, of: Machine, *, prefill: int = 0
 ) -> dict[ChildName, list[str]]:
-    """The command lines of all processes: the gateway's, and those of `count` engines.
+    """Compose the command lines of the gateway and of `count` engines.
 
     `prefill` of them compute prompts for the others. `engine` is the config of one engine alone,
     which they divide. Others can see command lines, so configs contain no secrets. BadSetting where
@@ -160,27 +160,27 @@ def commands(
 
 
 def check_ports(gateway: GatewayFlags) -> None:
-    """BadSetting if a port is taken: another server's /readyz must not be mistaken for ours."""
+    """Raise BadSetting for a taken port: another server's /readyz must not pass for ours."""
     check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", "--admin-host", gateway.admin_host, gateway.admin_port)
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:
-    """Where the server of this process is reached."""
+    """Return where the server of this process is reached."""
     url = base_url(gateway.host, gateway.port)
     admin = admin_url(gateway.host, gateway.port, gateway.admin_host, gateway.admin_port)
     return ServerAddress(url=url, admin_url=admin, pid=os.getpid())
 
 
 def readiness_url(gateway: GatewayFlags) -> str:
-    """Where the gateway says whether its engine takes requests."""
+    """Return the URL where the gateway says whether its engine takes requests."""
     admin_port = gateway.admin_port
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
 
 
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
-    """The supervisor's policy: each child has its own grace, and a margin, to stop."""
+    """Compose the supervisor's policy: each child has its own grace, and a margin, to stop."""
     default = Policy()
     engine_s = engine.process.grace_s + engine.cache.spill_grace_s
     return Policy(
@@ -190,7 +190,7 @@ def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
 
 
 def meeting_place(model: ModelFlags, socket: SocketFlags) -> str:
-    """The address of --socket, or the socket in the data directory."""
+    """Return the address of --socket, or the socket in the data directory."""
     return socket.socket or str(model.data_dir.absolute() / SOCKET_NAME)
 
 

@@ -1,4 +1,4 @@
-"""What the supervisor's decisions are made of: events, actions, and what is known of each child.
+"""The values of the supervisor's decisions: events, actions, and what is known of each child.
 
 Knows: names and fields. Does not know: what follows from an event (`supervisor`), or how an action
 is carried out (`watch`).
@@ -59,33 +59,33 @@ class RestartRequested:
 
 @dataclass(frozen=True)
 class Tick:
-    """Time has passed."""
+    """The passing of time."""
 
 
 class StartChild(OfChild):
-    """Start a new process of a child."""
+    """The action of starting a new process of a child."""
 
 
 class Terminate(OfChild):
-    """Ask a child to end."""
+    """The action of asking a child to end."""
 
 
 class Drain(OfChild):
-    """Ask an engine to end once it has finished what it has."""
+    """The action of asking an engine to end once it has finished what it has."""
 
 
 class Kill(OfChild):
-    """End a child."""
+    """The action of ending a child."""
 
 
 @dataclass(frozen=True)
 class Announce:
-    """Tell the operator how to use what is being served."""
+    """The action of telling the operator how to use what is being served."""
 
 
 @dataclass(frozen=True)
 class Say:
-    """Tell the operator something."""
+    """A line for the operator."""
 
     text: str
 
@@ -96,7 +96,7 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 
 @dataclass(frozen=True, slots=True)
 class ChildPatience:
-    """How long one child is waited for. Seconds."""
+    """The time that one child is given, in seconds."""
 
     stop_s: float  # until it has stopped; its own grace and a margin
     silent_s: float  # until one that does not answer does so again
@@ -104,7 +104,7 @@ class ChildPatience:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How patient the supervisor is. Seconds and counts."""
+    """The supervisor's patience, in seconds and counts."""
 
     backoff: Backoff = Backoff()  # with a child that dies
     max_unready_runs: int = 3  # deaths of one that was never ready: it will not get better
@@ -117,7 +117,7 @@ class Policy:
     hurry_s: float = 5.0  # for the gateway to tell its streams that they end now
 
     def patience(self, name: ChildName) -> ChildPatience:
-        """With this child."""
+        """Return the patience with this child."""
         return self.gateway if name == GATEWAY else self.engine
 
 
@@ -156,22 +156,22 @@ class ServingState:
         return {GATEWAY: self.gateway, **self.engines}
 
     def child(self, name: ChildName) -> ChildState:
-        """What is known of this child."""
+        """Return what is known of this child."""
         return self.children[name]
 
     def having(self, name: ChildName, child: ChildState) -> ServingState:
-        """The same but for this child."""
+        """Replace what is known of this child."""
         if name == GATEWAY:
             return replace(self, gateway=child)
         return replace(self, engines={**self.engines, name: child})
 
     def is_restarting(self, name: ChildName, step: RestartStep) -> bool:
-        """Whether this engine is the one being restarted, and does this."""
+        """Tell whether this engine is the one being restarted, at this step."""
         return self.restarting[:1] == (name,) and self.restart_step == step
 
     @property
     def wake_at(self) -> float | None:
-        """When a Tick is due."""
+        """The time at which a Tick is due, or None."""
         return min((c.due for c in self.children.values() if c.due is not None), default=None)
 
 

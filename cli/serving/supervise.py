@@ -34,7 +34,7 @@ from engine.core_dumps import prevent_core_dumps
 
 
 class Supervised(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run, and how it is watched. No secret is in it."""
+    """The commands to run, and how to watch them. No secret is in it."""
 
     commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     readiness_url: str
@@ -57,7 +57,7 @@ def become_supervisor(supervised: Supervised) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Supervise until a signal ends it; the exit status."""
+    """Supervise until a signal ends it; return the exit status."""
     prevent_core_dumps()
     supervised = _told(int(arguments[0]))
     with _removed_at_end(supervised.directory):

@@ -1,4 +1,4 @@
-"""What to do when a child exits, a signal comes or time passes: decided here, done by `watch`.
+"""The decisions when a child exits, a signal comes or time passes; `watch` carries them out.
 
 Gateway and engines follow the same rules: a child that dies is started again, with a longer delay
 after each short run; one that stops answering is ended, and so started again; one that was never
@@ -44,7 +44,7 @@ from cli.serving.serving_state import (
 
 
 def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Decision:
-    """The state after `event` at time `at`, and what is to be done about it."""
+    """Return the state after `event` at time `at`, and what is to be done about it."""
     match event:
         case Exited(name, status):
             return _exited(state, name, status, at, policy)
@@ -61,12 +61,12 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
 
 
 def the(name: ChildName) -> str:
-    """A child as it is spoken of: one of several engines by its name alone."""
+    """Name a child in a sentence: one of several engines by its name alone."""
     return name if name.startswith(f"{ENGINE}-") else f"the {name}"
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words."""
+    """Describe an exit status in words."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
@@ -91,7 +91,7 @@ def _exited(
 
 
 def _counted(child: ChildState, at: float, policy: Policy) -> ChildState:
-    """The child after its run, which is over."""
+    """Update the child after its run, which is over."""
     ran_s = at - child.started_at
     return replace(
         child,
@@ -111,7 +111,7 @@ def _not_silent(child: ChildState) -> ChildState:
 
 
 def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy) -> str | None:
-    """Why the child is not started again; None if it is.
+    """Say why the child is not started again; None if it is.
 
     One that has been ready before is always started again: what keeps it from it may pass. So is
     an engine beside others that have been.
@@ -253,7 +253,7 @@ def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
 
 
 def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
-    """The gateway first, then the engines, then nothing is left."""
+    """Go on with a stop: the gateway first, then the engines, until nothing is left."""
     if state.gateway.alive:
         return state, []
     if not any(engine.alive for engine in state.engines.values()):

@@ -1,4 +1,4 @@
-"""Runs gateway and engines: reports events to `supervisor.decide` and carries out its decisions."""
+"""The runner of gateway and engines: tells `supervisor.decide` events, and does as it decides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RESTART_SIGNAL = signal.SIGUSR1
 
 
 class Screen(Protocol):
-    """Where the operator sees what happens."""
+    """The place where the operator sees what happens."""
 
     def say(self, text: str) -> None:
         """Show a line of the supervisor's own."""
@@ -61,7 +61,7 @@ Probed = Mapping[ChildName, bool | str | None]
 
 @dataclass(frozen=True, slots=True)
 class WatchedChild:
-    """What is run and how it is watched."""
+    """The commands to run, and how their processes are watched."""
 
     commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     probe: Callable[[], Awaitable[Probed]]  # must not raise
@@ -97,11 +97,11 @@ class Watch:
             raise ServingFailed(state.failure)
 
     def request_stop(self) -> None:
-        """What SIGTERM does."""
+        """Stop, as SIGTERM asks."""
         self._events.put_nowait(StopRequested())
 
     def request_restart(self) -> None:
-        """What SIGUSR1 does."""
+        """Restart, as SIGUSR1 asks."""
         self._events.put_nowait(RestartRequested())
 
     async def _until_done(self) -> ServingState:

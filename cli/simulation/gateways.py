@@ -22,7 +22,7 @@ class GatewaysRouter:
     """A `Router`: that of the gateway which a request's connection has met, by chance."""
 
     def __init__(self, gateways: Sequence[Router]) -> None:
-        """`gateways`: the router of each, at least one."""
+        """Route by `gateways`, each gateway's own router, at least one."""
         self._gateways = gateways
 
     def choose(
@@ -42,7 +42,7 @@ class GatewaysRouter:
         self._of(request_id).ended(replica, request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """As `Router.heard`: engines tell each gateway."""
+        """Tell every gateway, as engines do."""
         for one in self._gateways:
             one.heard(replica, events)
 
@@ -51,10 +51,10 @@ class GatewaysRouter:
             one.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`; all gateways hear the same."""
+        """Count the blocks known of a replica; all gateways hear the same."""
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:
-        """A prompt that is computed for a request (`ID~p`) has the request's gateway."""
+        """Choose a request's gateway; a prompt computed for it (`ID~p`) has the same one."""
         own = request_id.partition("~")[0]
         return self._gateways[crc32(own.encode()) % len(self._gateways)]

@@ -24,7 +24,7 @@ output_field = partial(field, panel="Output")
 
 @dataclass(frozen=True, slots=True)
 class TierTokenFlags:
-    """What each tier holds, and what is evicted."""
+    """The tokens that each tier holds, and the policy of eviction."""
 
     device_tokens: int = cache_field(500_000, "Tokens in the device tier.", min=1)
     host_tokens: int = cache_field(0, "Tokens in the host tier; 0: none.", min=0)
@@ -47,7 +47,7 @@ class TierTokenFlags:
 
 @dataclass(frozen=True, slots=True)
 class TenancyFlags:
-    """Whose the requests are, and how tenants share the cache."""
+    """The tenants of the requests, and their shares of the cache."""
 
     tenants: int = cache_field(
         0,
@@ -120,7 +120,7 @@ class SimulatedReplicaFlags:
 
 @dataclass(frozen=True, slots=True)
 class OutputFlags:
-    """What comes out, and where."""
+    """The form of the output, and its place."""
 
     sizes: str = output_field(
         "",

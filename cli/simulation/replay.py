@@ -1,4 +1,4 @@
-"""Replays a trace through `PrefixCache`: the code that serves, not a model of it.
+"""A replay of a trace through `PrefixCache`: the code that serves, not a model of it.
 
 A cache block is one block of the trace. The trace identifies its content by an id, so the cache
 has blocks of one token, and that token is the id. What is compared, split, held, evicted and moved
@@ -36,7 +36,7 @@ Way = tuple[Tier, Tier]
 
 @dataclass(frozen=True, slots=True)
 class TierSizes:
-    """What each tier holds, in tokens."""
+    """The sizes of the tiers, in tokens."""
 
     device: int
     host: int = 0
@@ -48,13 +48,13 @@ class TierSizes:
         return self.device + self.host + self.disk
 
     def scaled(self, total: int) -> TierSizes:
-        """The same shares of another total."""
+        """Divide another total in the same shares."""
         host, disk = (tokens * total // self.total for tokens in (self.host, self.disk))
         return TierSizes(total - host - disk, host, disk)
 
 
 class ServedRequest(NamedTuple):
-    """How one request was served, in tokens."""
+    """The sources of one request's tokens, and its wait in seconds."""
 
     tenant: str
     input_tokens: int
@@ -93,7 +93,7 @@ class EqualParts:
 
 
 def partition_of(trace: BlockTrace) -> EqualParts | None:
-    """The partition among a trace's tenants; None where there is but one."""
+    """Divide the cache among a trace's tenants; None where there is but one."""
     tenants = trace.tenants
     longest = max(len(request.ids) for request in trace.requests)
     return EqualParts(tenants, longest) if len(tenants) > 1 else None
@@ -112,7 +112,7 @@ class CopyClock:
     """The time of a replay, and the copies under way; a request that waits for one advances it."""
 
     def __init__(self, seconds_per_block: Mapping[Way, float] | None = None) -> None:
-        """`seconds_per_block` for each direction; None: every copy ends as soon as it has begun."""
+        """Time copies by `seconds_per_block` of each direction; None: every copy ends at once."""
         self.now = 0.0
         self._seconds = seconds_per_block
         self._free_at: dict[Way, float] = {}
@@ -181,7 +181,7 @@ class Replay:
         clock: CopyClock,
         partition: EqualParts | None = None,
     ) -> None:
-        """`block_size`: tokens an id stands for. A tier that is not there has no tokens."""
+        """Replay with `block_size` tokens for an id. A tier that is not there has no tokens."""
         self._block_size = block_size
         self.cache = PrefixCache(
             num_blocks=sizes.device // block_size,
@@ -224,7 +224,7 @@ class Replay:
         return served
 
     def note_fetched(self, tokens: int) -> ServedRequest:
-        """So many tokens of the last request came from another replica."""
+        """Note that so many tokens of the last request came from another replica."""
         served = self._result.served[-1] = self._result.served[-1]._replace(fetched=tokens)
         return served
 

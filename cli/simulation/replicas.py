@@ -1,4 +1,4 @@
-"""Replays a trace through several caches, one for each replica, and the router that serves.
+"""A replay of a trace through several caches, one for each replica, and the router that serves.
 
 Each replica computes in steps (`steps`). What its cache has changed is told to the router when a
 prompt's first token comes, as an engine does. With a rate of fetching, replicas fetch what others
@@ -33,7 +33,7 @@ _GATEWAY = b"simulation"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a replica's model and machine are, and the way between replicas."""
+    """A replica's model and machine, and the link between replicas."""
 
     shape: ModelShape
     machine: MachineModel
@@ -44,7 +44,7 @@ class Costs:
     remote: RemotePrefillLimits = field(default_factory=RemotePrefillLimits)
 
     def fetch_seconds(self, tokens: int) -> float:
-        """How long the bytes of so many tokens take on the way."""
+        """Estimate the seconds that the bytes of so many tokens take on the way."""
         return tokens * self.shape.kv_bytes_per_token / (self.fetch_gb_s * 1e9)
 
 
@@ -64,29 +64,29 @@ class SimulatedReplica:
         self._feed.heard(_GATEWAY, Subscribe())
 
     def admit(self, admitted: KeyedRequest) -> tuple[ServedRequest, float]:
-        """What it has of a prompt, and the seconds until that is on the device."""
+        """Look up a prompt; return what is cached, and the seconds until that is on the device."""
         served = self.replay.serve(admitted)
         shape, machine = self._costs.shape, self._costs.machine
         load = served.waited_s or machine.load_seconds(shape, served.from_host, served.from_disk)
         return served, load
 
     def has(self, admitted: KeyedRequest) -> int:
-        """Tokens of a prompt that others may fetch."""
+        """Count the tokens of a prompt that others may fetch."""
         found, _ = self.replay.cache.probe(admitted.path, admitted.request.ids)
         return (found.device + found.host + found.disk) * self._costs.block_size
 
     def sent_at(self, now: float, tokens: int) -> float:
-        """When so many tokens have been sent to another replica, after all before them."""
+        """Return when so many tokens have been sent to another replica, after all before them."""
         self._sends_until = max(now, self._sends_until) + self._costs.fetch_seconds(tokens)
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """When tokens have been sent that were computed from `began` on until now, as they came."""
+        """Return when tokens are sent that were computed since `began` and sent as they came."""
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
 
     def news(self) -> list[CacheEvents]:
-        """What its cache has changed since the last time, as an engine says it."""
+        """List what its cache has changed since the last time, as an engine says it."""
         news: list[CacheEvents] = []
 
         def take(_: bytes, events: CacheEvents) -> bool:
@@ -103,7 +103,7 @@ class SimulatedReplica:
 
 @dataclass(slots=True)
 class _Part:
-    """What a request has from one replica."""
+    """The part of a request that one replica computes or caches."""
 
     replica: SimulatedReplica
     request: RoutingRequest
@@ -123,7 +123,7 @@ class ReplicaSet:
         replicas: Sequence[SimulatedReplica],
         costs: Costs,
     ) -> None:
-        """`clock` is the router's."""
+        """Serve by `router`, on its `clock`."""
         self._router = router
         self._clock = clock
         self._replicas = {one.name: one for one in replicas}
@@ -142,7 +142,7 @@ class ReplicaSet:
         self._clock.finish()
 
     def replayed(self) -> list[Replayed]:
-        """What each replica has served."""
+        """Return what each replica has served."""
         return [one.replay.result for one in self._replicas.values()]
 
     @property
@@ -169,7 +169,7 @@ class ReplicaSet:
         self.served.append(answer.served._replace(fetched=own))
 
         def computed() -> None:
-            """The last chunk is on its way, all before it has come."""
+            """Send the last chunk; it is on its way before the others have come."""
             there = remote.replica.streamed_at(arrived, self._clock.now, answer.fetched)
             answer.ready_at = max(answer.ready_at, there)
             self._compute(answer, admitted, admitted.request.output_tokens)
@@ -180,7 +180,7 @@ class ReplicaSet:
         return self._replicas[name].role
 
     def _sent(self, name: str, request: RoutingRequest, admitted: KeyedRequest) -> _Part:
-        """A request, or its prompt, on its way to a replica."""
+        """Send a request, or its prompt, to a replica."""
         now, source = self._clock.now, request.source
         replica = self._replicas[name]
         tokens, fetched = admitted.request.input_tokens, 0
@@ -233,7 +233,7 @@ class ReplicaSet:
         clock.at(max(ready_at, clock.now), lambda: replica.engine.add(job))
 
     def _told(self, part: _Part, job: Job, arrived: float) -> tuple[Reused, Timing]:
-        """What an engine tells with a first token."""
+        """Make what an engine tells with a first token: tokens reused, and times."""
         served = part.served
         tiers = TierTokens(served.from_device, served.from_host, served.from_disk)
         started = arrived if job.started_at is None else job.started_at

@@ -97,7 +97,7 @@ def make_report(
 
 
 def hit_rates(served: Sequence[ServedRequest]) -> HitRates:
-    """The rates of these requests together."""
+    """Compute the rates of these requests together."""
     total = sum(one.input_tokens for one in served)
     found = {
         "device": sum(one.from_device for one in served),
@@ -110,7 +110,7 @@ def hit_rates(served: Sequence[ServedRequest]) -> HitRates:
 
 
 def show(report: SimulationReport) -> None:
-    """The report on standard output."""
+    """Print the report."""
     title = f"Cached input tokens, {report.policy}, {report.tokens.total:,} tokens"
     whole = HitRates(report.requests, report.input_tokens, report.token_hit_rate, report.by_tier)
     rows = [_rates("all", whole)]
@@ -149,7 +149,7 @@ def show(report: SimulationReport) -> None:
 
 
 def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
-    """One curve for each policy: tokens of all tiers across, hit rate in percent up."""
+    """Draw a curve for each policy: tokens of all tiers across, hit rate in percent up."""
     return draw_curves(
         {
             name: [(one.tokens / 1e6, 100 * one.token_hit_rate) for one in points]
@@ -170,7 +170,7 @@ def _moved_bytes(run: Replayed, shape: ModelShape) -> dict[str, MovedBytes]:
 
 
 def _ttft(one: ServedRequest, shape: ModelShape, machine: MachineModel) -> float:
-    """The time that the replay waited for copies or, if it did not, what they would take."""
+    """Compute the time to first token: with the copies that were waited for, or their estimate."""
     host, disk = one.from_host, one.from_disk
     if one.waited_s:
         host = disk = 0

@@ -59,7 +59,7 @@ class RoutedTrace:
 
 @dataclass(frozen=True, slots=True)
 class RoutedPoint:
-    """What one router does where each replica has this size."""
+    """The results of one router with replicas of this size."""
 
     router: str
     tokens: int
@@ -89,7 +89,7 @@ class RouterVariant:
 
 
 def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
-    """All routers; then the chosen one with what was asked for."""
+    """List all routers; then the chosen one with what was asked for."""
     found = [RouterVariant(name, name) for name in ROUTERS]
     if fetches:
         found.append(RouterVariant(f"{chosen}, fetching", chosen, fetches=True))
@@ -100,7 +100,7 @@ def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterV
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """What all replicas of a simulation have in common."""
+    """The features that all replicas of a simulation share."""
 
     count: int
     policy: str
@@ -163,7 +163,7 @@ class RouterComparison:
 
     @property
     def points(self) -> list[RoutedPoint]:
-        """As they are listed and drawn."""
+        """The points as they are listed and drawn."""
         size = self.sizes.total
         return [RoutedPoint(r.router, size, r.token_hit_rate, r.imbalance) for r in self.routed]
 
@@ -215,7 +215,7 @@ def _gaps(gaps: list[Gap]) -> Gaps | None:
 
 
 def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
-    """What replicas of these sizes have served, as if it were one cache."""
+    """Merge what replicas of these sizes have served, as if it were one cache."""
     each = replicas.replayed()
     first = each[0]
     return Replayed(
@@ -230,14 +230,14 @@ def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
 
 
 def imbalance(each: Sequence[Replayed]) -> float:
-    """Prompt tokens that the busiest has computed / the mean."""
+    """Divide the prompt tokens that the busiest has computed by the mean."""
     computed = [sum(one.computed for one in run.served) for run in each]
     mean = fmean(computed)
     return max(computed) / mean if mean else 1.0
 
 
 def show_routed(report: RoutedReport) -> None:
-    """The report on standard output."""
+    """Print the report."""
     show(report.together)
     print_table(
         f"{report.replicas} replicas by router; above: {report.router}",
@@ -273,7 +273,7 @@ def _row(one: RoutedTrace) -> tuple[str, ...]:
 
 
 def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:
-    """A curve for each router: tokens of a replica across, hit rate in percent up."""
+    """Draw a curve for each router: tokens of a replica across, hit rate in percent up."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(points, key=lambda one: one.tokens):
         curves.setdefault(one.router, []).append((one.tokens / 1e6, 100 * one.token_hit_rate))

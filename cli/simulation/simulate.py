@@ -137,7 +137,7 @@ def _replicas(
     machine: MachineModel,
     partition: EqualParts | None,
 ) -> Replicas:
-    """What all replicas have in common; BadSetting for roles that exclude each other."""
+    """Compose what all replicas share; raise BadSetting for roles that exclude each other."""
     _check_roles(flags)
     step = SimulatedStepBounds(max_step_s=flags.max_step_ms / 1000)
     return Replicas(
@@ -152,7 +152,7 @@ def _replicas(
 
 
 def _check_for_one(flags: SimulatedReplicaFlags) -> None:
-    """BadSetting for what would say nothing of one replica alone."""
+    """Raise BadSetting for flags that say nothing of one replica alone."""
     if flags.replicas > 1:
         return
     for flag, value in (
@@ -208,7 +208,7 @@ class _Simulation:
 
 
 def parse_tokens(text: str) -> int:
-    """'250k' is 250,000 and '1.5M' is 1,500,000; BadSetting."""
+    """Read '250k' as 250,000 and '1.5M' as 1,500,000; raise BadSetting."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
     if found is None:
         raise BadSetting("--sizes", f"{text!r} is not a number of tokens such as 250k or 1M")

@@ -34,7 +34,7 @@ class VirtualClock:
         self._later: list[tuple[float, int, Callable[[], None]]] = []
 
     def __call__(self) -> float:
-        """Seconds since the trace began."""
+        """Return the seconds since the trace began."""
         return self.now
 
     def at(self, when: float, act: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class VirtualClock:
 
 
 class Gap(NamedTuple):
-    """So many tokens came so long after the ones before them."""
+    """The seconds between some tokens and the ones before them."""
 
     seconds: float
     tokens: int
@@ -63,7 +63,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStepBounds:
-    """What bounds a step, as the engine's defaults on a GPU."""
+    """The bounds of a step, as the engine's defaults on a GPU."""
 
     tokens: int = 8192
     max_step_s: float = 0.060
@@ -91,7 +91,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """Steps that are computed now."""
+    """The steps that are computed now."""
 
     began: float
     each: float  # seconds of one
@@ -136,7 +136,7 @@ class SteppedEngine:
             self._start(_UnderWay(self._clock.now, self._decode_seconds(steps), steps))
 
     def _chunks(self) -> tuple[list[tuple[Job, int]], float]:
-        """What is computed of the first prompts in one step, and the step's seconds."""
+        """Choose the parts of the first prompts for one step; return the step's seconds too."""
         seconds = self._decode_seconds(1) if self._rows else 0.0
         room = self._bounds.tokens - len(self._rows)
         slots, prefill, chunks = self._bounds.rows - len(self._rows), 0.0, list[tuple[Job, int]]()
@@ -161,7 +161,7 @@ class SteppedEngine:
         return max(int(seconds / each), _LEAST_CHUNK if is_first else 0)
 
     def _decode_seconds(self, steps: int) -> float:
-        """Of each of so many steps of the rows."""
+        """Estimate the seconds of each of so many decode steps of the rows."""
         rows = self._rows
         context = sum(row.context for row in rows) / len(rows) + steps / 2
         return self._machine.step_seconds(self._shape, len(rows), context)
@@ -217,7 +217,7 @@ class SteppedEngine:
 
 
 def gap_at(gaps: list[Gap], percent: float) -> float:
-    """The percentile of the gaps of all tokens, in seconds; 0 where there are none."""
+    """Return the percentile of the gaps of all tokens, in seconds; 0 where there are none."""
     total, seen = sum(one.tokens for one in gaps), 0
     for one in sorted(gaps):
         seen += one.tokens

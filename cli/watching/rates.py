@@ -1,4 +1,4 @@
-"""What an engine did between two readings of its counters, as tables.
+"""The work of an engine between two readings of its counters, as tables.
 
 Pure. Does not know: where readings come from, nor when to take the next.
 """
@@ -18,7 +18,7 @@ _MAX_TENANTS = 20  # more than a screen has lines
 
 
 def tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Tables of the time between two answers of GET /admin/cache/stats.
+    """Make tables of the time between two answers of GET /admin/cache/stats.
 
     Without an earlier one, or one of another engine, the time is that since the engine's start.
     """
@@ -56,19 +56,19 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
 
 
 def num_ranks(engine: Stats) -> int:
-    """How many ranks an engine has."""
+    """Count the ranks of an engine."""
     return int(engine["tensor_parallel"]) * int(engine["pipeline_parallel"])
 
 
 def ranks_of(engine: Stats) -> str:
-    """How an engine's ranks divide its model."""
+    """Say how an engine's ranks divide its model."""
     if num_ranks(engine) == 1:
         return "1"
     return f"TP {engine['tensor_parallel']} x PP {engine['pipeline_parallel']}"
 
 
 def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """A table of the engines where there are several."""
+    """Make a table of the engines where there are several."""
     if not now["replicas"]:
         return []
     earlier = {one["name"]: one["counted"] for one in before["replicas"]} if before else {}
@@ -88,7 +88,7 @@ def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
-    """One engine: what it did since the reading before, or since its start."""
+    """Make an engine's row: what it did since the reading before, or since its start."""
     now = replica["counted"]
     if now is None:
         return (replica["name"], replica["role"], "-", replica["state"], *"-----")
@@ -110,7 +110,7 @@ def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
 
 
 def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
-    """How full a tier is, and the share of prompt tokens that were found in it."""
+    """Make rows of how full each tier is, and which share of prompt tokens it had."""
     window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
     queried = _grown("queried_tokens", window, earlier)
     hits, hits_before = now["tiers"]["hit_tokens"], before and before["tiers"]["hit_tokens"]
@@ -120,7 +120,7 @@ def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
 
 
 def _tenant_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple[object, ...]]:
-    """The tenants that asked most, the busiest first; deleted ones together."""
+    """Make rows of the tenants that asked most, the busiest first; deleted ones together."""
     earlier = {one["id"]: one for one in before["tenants"]} if before else {}
     grown = [_grown_tenant(tenant, earlier.get(tenant["id"])) for tenant in now["tenants"]]
     rows = sorted(
@@ -157,7 +157,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def tier_rows(stats: Stats) -> list[tuple[object, ...]]:
-    """A row of each tier in the answer of GET /admin/cache/stats, in blocks."""
+    """Make a row of each tier in the answer of GET /admin/cache/stats, in blocks."""
     pool = stats["pool"]["blocks"]
     lower = stats["tiers"]["lower"].items()
     return [

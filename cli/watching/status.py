@@ -51,7 +51,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[Row]:
-    """The engines where there are several, each as the gateway that answers sees it."""
+    """Make rows of several engines, each as the gateway that answers sees it."""
     counted = {one["name"]: one["counted"] for one in cache["replicas"]} if cache else {}
     rows: list[Row] = []
     for name, replica in health["replicas"].items():
@@ -65,7 +65,7 @@ def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[
 
 
 def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
-    """An engine and its disk."""
+    """Make the rows of an engine and its disk."""
     if counted is None:
         return [(f"engine{name}", "no answer", "")]
     queue, disk = counted["queue"], counted["tiers"]["disk"]

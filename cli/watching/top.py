@@ -58,7 +58,7 @@ def top(
 
 
 async def readings(client: AdminClient, interval_s: float) -> AsyncIterator[dict[str, Any]]:
-    """The engine's counters, again every `interval_s` seconds; raises as `AdminClient.call`."""
+    """Yield the engine's counters every `interval_s` seconds; raise as `AdminClient.call`."""
     while True:
         yield await client.call("GET", STATS)
         await asyncio.sleep(interval_s)

@@ -40,7 +40,7 @@ class RequestSize:
 
 
 class DatasetTurn(msgspec.Struct):
-    """What one side of a conversation said."""
+    """The text of one side of a conversation."""
 
     value: str
 
@@ -64,7 +64,7 @@ class Texts:
     pairs: tuple[tuple[str, str | None], ...]
 
     def drawn(self, seed: int) -> Iterator[tuple[str, str | None]]:
-        """Pairs without end, each once in a random order before any a second time."""
+        """Yield pairs without end, each once in a random order before any a second time."""
         rng = random.Random(f"{seed} dataset")
         while True:
             yield from rng.sample(self.pairs, len(self.pairs))
@@ -73,7 +73,7 @@ class Texts:
 def read_sizes(
     path: Path, count: int, seed: int, *, block_size: int, output: int, count_tokens: CountTokens
 ) -> list[RequestSize]:
-    """`count` sizes from a file; `output` stands for answers that it does not have.
+    """Read `count` sizes from a file; `output` stands for answers that it does not have.
 
     Raises BadSetting, and what `count_tokens` raises.
     """
@@ -90,7 +90,7 @@ def read_sizes(
 
 
 def _read(path: Path) -> Texts | None:
-    """The file's texts; None if it is a trace."""
+    """Read the file's texts; None if it is a trace."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -111,7 +111,7 @@ def _texts(path: Path, pairs: list[tuple[str, str | None]]) -> Texts:
 
 
 def _conversations(content: bytes) -> list[tuple[str, str | None]]:
-    """The first two of each conversation that has two with a text."""
+    """Read the first two texts of each conversation that has two."""
     read = msgspec.json.decode(content, type=list[Conversation])
     starts = ([said.value for said in one.conversations[:2]] for one in read)
     return [(start[0], start[1]) for start in starts if len(start) == 2 and all(start)]

@@ -29,14 +29,14 @@ class Piece:
 
 
 def flag_sizes(load: LoadFlags) -> list[RequestSize]:
-    """The sizes that the flags say, alike for all requests."""
+    """Return the sizes that the flags give, alike for all requests."""
     return [RequestSize(load.prompt_tokens, load.output_tokens)] * load.requests
 
 
 def draw_bodies(
     load: LoadFlags, model: str, seed: int | str, sizes: Sequence[RequestSize] | None = None
 ) -> list[Body]:
-    """One body per request; equal arguments give equal bodies.
+    """Draw one body per request; equal arguments give equal bodies.
 
     Without `sizes` they are the flags', and all prompts begin with the same --shared-tokens. Raises
     BadSetting.
@@ -64,7 +64,7 @@ def _object(text: str) -> Body:
 
 
 def _pieces(seed: int | str, number: int, size: RequestSize, shared: int) -> list[Piece]:
-    """What all prompts begin with, and the rest; of a trace, its blocks."""
+    """Divide a prompt into what all begin with, and the rest; of a trace, into its blocks."""
     if not size.blocks:
         return [Piece(f"{seed} shared", shared), Piece(f"{seed} {number}", size.prompt - shared)]
     left, pieces = size.prompt, list[Piece]()

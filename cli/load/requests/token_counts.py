@@ -1,4 +1,4 @@
-"""How many tokens texts have, without special ones: by a tokenizer's file, or by the server."""
+"""Counts of texts' tokens, without special ones: by a tokenizer's file, or by the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 
 
 def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
-    """Counts by the tokenizer.json of a directory, or by the server's /tokenize; BadSetting."""
+    """Count by a directory's tokenizer.json, or by the server's /tokenize; raise BadSetting."""
     if directory is None:
         return lambda texts: asyncio.run(_counted_by(server, texts))
     try:
@@ -25,7 +25,7 @@ def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
 
 
 async def _counted_by(server: LoadTarget, texts: Sequence[str]) -> list[int]:
-    """One after the other: a tenant's limits may be low. Raises as `AdminClient.call`."""
+    """Count one after the other: a tenant's limits may be low. Raises as `AdminClient.call`."""
     async with AdminClient(server.url, server.key) as client:
         common = {"model": server.model, "add_special_tokens": False}
         bodies = [{**common, "prompt": text} for text in texts]

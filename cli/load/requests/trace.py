@@ -99,7 +99,7 @@ def read_trace(path: Path, block_size: int) -> BlockTrace:
 
 
 def among_tenants(trace: BlockTrace, tenants: int, sizes: TenantSizes) -> BlockTrace:
-    """The trace with its sessions divided among this many tenants, t1, t2, ...
+    """Divide the trace's sessions among this many tenants, t1, t2, ...
 
     Equally, or by Zipf's law: the second has half as many as the first, the third a third, ...
     """
@@ -149,18 +149,18 @@ def _request(row: TraceRow, dense: dict[int, int]) -> Request:
 
 
 def faster(trace: BlockTrace, speed: float) -> BlockTrace:
-    """The trace with its requests `speed` times closer to each other."""
+    """Move the trace's requests `speed` times closer to each other."""
     requests = tuple(replace(request, at=request.at / speed) for request in trace.requests)
     return BlockTrace(requests, trace.block_size)
 
 
 def session_blocks(trace: BlockTrace) -> int:
-    """By how many of their first blocks sessions are told apart."""
+    """Count the leading blocks by which sessions are told apart."""
     return _common(trace.requests) + 1
 
 
 def _common(requests: Sequence[Request]) -> int:
-    """How many leading blocks all requests have in common."""
+    """Count the leading blocks that all requests have in common."""
     first, most = requests[0].ids, min(len(request.ids) for request in requests)
     for at in range(most):
         if any(request.ids[at] != first[at] for request in requests):

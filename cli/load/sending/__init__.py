@@ -1,1 +1,1 @@
-"""Sends requests, one after the other or when they arrive, and keeps how each went."""
+"""The sending of requests, one after the other or as they arrive, and their outcomes."""

@@ -1,4 +1,4 @@
-"""When requests arrive: by Poisson's process, evenly, or as a trace has recorded it."""
+"""The times at which requests arrive: Poisson, evenly spaced, or as a trace recorded them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RecordedArrival(msgspec.Struct):
 
 
 def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[float]:
-    """Seconds from the first of `count` arrivals to each.
+    """Return the seconds from the first of `count` arrivals to each.
 
     `kind` is "poisson", "constant" or a file with a JSON object with a `timestamp` in ms a line.
     `rate` is arrivals a second, infinite for all at once; a file's times are stretched to have this
@@ -46,7 +46,7 @@ def _drawn(kind: str, rate: float, count: int, rng: random.Random) -> list[float
 
 
 def _recorded(path: Path, count: int) -> list[float]:
-    """The first `count` times of a file, from the first on."""
+    """Read the first `count` times of a file, counted from the first."""
     try:
         lines = [line for line in path.read_bytes().splitlines() if line.strip()]
         rows = [msgspec.json.decode(line, type=RecordedArrival) for line in lines[:count]]

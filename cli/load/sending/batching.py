@@ -1,4 +1,4 @@
-"""Holds requests back until a batch is formed, so that ways of batching can be compared.
+"""Ways of batching: requests are held back until a batch is formed, to compare them.
 
     continuous       each request is sent when it arrives; the server joins it to its running batch
     dynamic:32:50ms  sent when 32 wait or the oldest has waited 50 ms
@@ -33,11 +33,11 @@ class Batching(Protocol):
     """A way to form batches."""
 
     def due(self, queue: Waiting, now: float) -> int:
-        """How many requests are to be sent now."""
+        """Return how many requests are to be sent now."""
         ...
 
     def deadline(self, queue: Waiting) -> float | None:
-        """When something is due even if nothing arrives or ends; None: never."""
+        """Return when something is due even if nothing arrives or ends; None: never."""
         ...
 
 
@@ -46,11 +46,11 @@ class ContinuousBatching:
     """Nothing is held back."""
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """All."""
+        """Count all."""
         return queue.count
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Never: nothing waits."""
+        """Return None: nothing waits."""
         return None
 
 
@@ -62,13 +62,13 @@ class DynamicBatching:
     wait_s: float
 
     def due(self, queue: Waiting, now: float) -> int:
-        """Whole batches, or all where the oldest has waited long enough."""
+        """Count whole batches, or all where the oldest has waited long enough."""
         if queue.count and now >= queue.oldest_at + self.wait_s:
             return queue.count
         return queue.count - queue.count % self.size
 
     def deadline(self, queue: Waiting) -> float | None:
-        """When the oldest will have waited long enough."""
+        """Return when the oldest will have waited long enough."""
         return queue.oldest_at + self.wait_s if queue.count else None
 
 
@@ -79,17 +79,17 @@ class StaticBatching:
     size: int
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """A batch, where none is running."""
+        """Count a batch, where none is running."""
         is_formed = queue.count >= self.size or not queue.more_will_come
         return min(queue.count, self.size) if is_formed and not queue.running else 0
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Never: an arrival or an end decides."""
+        """Return None: an arrival or an end decides."""
         return None
 
 
 def parse_batchings(text: str) -> dict[str, Batching]:
-    """Each way of `text` by its name, in order; 'all' is `ALL`. Raises BadSetting."""
+    """Read each way of batching in `text`, by its name, in order; 'all' is `ALL`. BadSetting."""
     names = [name.strip() for name in (ALL if text == "all" else text).split(",")]
     return {name: _parse(name) for name in names}
 

@@ -31,7 +31,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Ends a run early: when more than `most_missed` requests missed the SLO, or its time is up."""
+    """The early end of a run: more than `most_missed` requests missed the SLO, or time is up."""
 
     slo: Slo
     most_missed: int
@@ -106,14 +106,14 @@ class OpenLoop:
         )
 
     def _next_time(self, began: float, coming: Sequence[Arrival]) -> float | None:
-        """When there is something to do, even if nothing ends; None: never."""
+        """Return when there is something to do, even if nothing ends; None: never."""
         times = [self.batching.deadline(self._queue(more_will_come=bool(coming)))]
         times += [began + coming[0].at] if coming else []
         times += [began + self.give_up.after_s] if self.give_up is not None else []
         return min((at for at in times if at is not None), default=None)
 
     async def _sleep_until(self, at: float | None) -> None:
-        """Until then, or until a request has ended."""
+        """Sleep until then, or until a request has ended."""
         left = None if at is None else max(at - self.clock(), 0.0)
         try:
             async with asyncio.timeout(left):

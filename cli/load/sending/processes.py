@@ -1,4 +1,4 @@
-"""Distributes load among processes.
+"""The division of load among processes.
 
 One Python process can read about 10,000 chunks a second; a server sends twice as many. Each process
 has an event loop of its own, and all begin together.
@@ -19,7 +19,7 @@ Part = TypeVar("Part")
 
 
 class LoadProcesses:
-    """At most `count` processes, which the first run starts and the end of the block ends."""
+    """A pool of at most `count` processes, started by the first run and ended with the block."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,7 +36,7 @@ class LoadProcesses:
     def run(
         self, run: Callable[[Part], list[RequestOutcome]], parts: Sequence[Part]
     ) -> list[RequestOutcome]:
-        """What `run` gives of all parts, at most `count`; a single one is run in this process.
+        """Run all parts, at most `count`, and join their outcomes; one alone runs in this process.
 
         Raises BrokenProcessPool where a process does not start.
         """
@@ -45,7 +45,7 @@ class LoadProcesses:
         return list(joined.from_iterable(self._pool_of(len(parts)).map(run, parts)))
 
     def _pool_of(self, size: int) -> ProcessPoolExecutor:
-        """One process for each part, so that all parts begin when all processes are there."""
+        """Return one process for each part, so that all begin when all processes are there."""
         if self._pool is not None and self._size != size:
             self._pool.shutdown()
             self._pool = None
@@ -59,6 +59,6 @@ class LoadProcesses:
 
 
 def wall_seconds(outcomes: Sequence[RequestOutcome]) -> float:
-    """From the first request's arrival to the last one's end."""
+    """Return the seconds from the first request's arrival to the last one's end."""
     began = min(outcome.arrived_at for outcome in outcomes)
     return max(outcome.arrived_at + outcome.e2e_s for outcome in outcomes) - began
