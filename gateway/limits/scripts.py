@@ -12,6 +12,9 @@ within the bounds of `limits` all numbers here are whole and exact.
 Reserve and settle return the levels they found; the gateway makes the refusal from them. A
 budget's `epoch` is drawn when its key is created: if it has changed, Redis was emptied, and what
 gateways last saw as spent counts.
+
+Rates expire when they have drained, and not within IDLE_MS. Holds do not expire, since the tokens
+and budgets that they hold would not be let go then; nor do tokens while one of them is held.
 """
 
 from __future__ import annotations
@@ -55,8 +58,10 @@ local function budget_of(period, new_epoch)
   local had = redis.call('HMGET', budget_key(period), 'spent', 'held', 'month', 'epoch')
   local budget = {spent = tonumber(had[1]) or 0, held = tonumber(had[2]) or 0,
     month = tonumber(had[3]) or 0, epoch = had[4] or new_epoch}
-  if period == 'month' and month_of(tonumber(time[1])) > budget.month then
-    budget.spent, budget.month = 0, month_of(tonumber(time[1]))
+  if period == 'month' then
+    local month = month_of(tonumber(time[1]))
+    if month > budget.month then budget.spent, budget.month = 0, month end
+    if month < budget.month - 1 then budget.month = month end
   end
   return budget
 end
@@ -88,10 +93,23 @@ local function let_lapse(hold_us)
   return freed
 end
 
-local function keep(requests, tokens, held)
-  redis.call('HSET', KEYS[1], 'level', requests, 'at', now)
-  redis.call('HSET', KEYS[2], 'level', tokens, 'at', now, 'held', held)
-  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], IDLE_MS) end
+local function expire_drained(key, level, rate)
+  local drains_ms = rate and math.ceil(level / rate / 1000) or 0
+  redis.call('PEXPIRE', key, math.max(IDLE_MS, drains_ms))
+end
+
+local function keep_requests(level, rate)
+  redis.call('HSET', KEYS[1], 'level', level, 'at', now)
+  expire_drained(KEYS[1], level, rate)
+end
+
+local function keep_tokens(level, rate, held)
+  redis.call('HSET', KEYS[2], 'level', level, 'at', now, 'held', held)
+  if redis.call('EXISTS', KEYS[3]) == 1 then
+    for i = 2, 3 do redis.call('PERSIST', KEYS[i]) end
+  else
+    expire_drained(KEYS[2], level, rate)
+  end
 end
 """
 
@@ -146,7 +164,8 @@ local reply = {fits and 1 or 0, in_requests, in_tokens + held * ONE, running,
   budget.spent + budget.held, budget.spent, budget.month, budget.epoch}
 if not fits then held, budget.held = held + had_tokens, budget.held + had_cost end
 if period ~= '' then keep_budget(period, budget) end
-keep(in_requests, in_tokens, held)
+keep_requests(in_requests, rate)
+keep_tokens(in_tokens, token_rate, held)
 return reply
 """
 
@@ -172,15 +191,13 @@ local in_tokens = drained(KEYS[2], token_rate)
 if token_rate and (is_held or ARGV[9] == '') then
   in_tokens = filled(in_tokens, tonumber(ARGV[4]), tonumber(ARGV[2]))
 end
-redis.call('HSET', KEYS[2], 'level', in_tokens, 'at', now, 'held', held)
-redis.call('PEXPIRE', KEYS[2], IDLE_MS)
+keep_tokens(in_tokens, token_rate, held)
 return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
 """
 
 # Lets holds last on. ARGV 1 hold in us, then members
 RENEW = """
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end
-for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], IDLE_MS) end
 return redis.call('ZCARD', KEYS[3])
 """
 

@@ -97,9 +97,14 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month; if the calendar goes back, nothing is given back."""
+        """Begin a new month; if the calendar goes back, nothing is given back.
+
+        If it goes back by more than a month, a clock was ahead: the next month begins as always.
+        """
         if month > self.month:
             self.spent, self.month = 0, month
+        elif month < self.month - 1:
+            self.month = month
 
 
 class Account(msgspec.Struct):

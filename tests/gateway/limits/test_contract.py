@@ -161,6 +161,19 @@ async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
     assert await home.refuses(UNITS, units(0.1), name="b")
 
 
+async def test_a_calendar_that_was_years_ahead_once_keeps_no_month_back(home: Home) -> None:
+    """Nothing is given back when it is right again; the month after begins a budget as always."""
+    month, years = 31 * 86400, 10 * 366 * 86400
+    for name, moved in (("before", 0), ("ahead", years)):
+        home.advance(moved)
+        granted = await home.granted(UNITS, units(1), name=name)
+        await home.limiter.charge(granted.hold, units(1))
+    home.advance(-years)
+    assert await home.refuses(UNITS, units(0.1), name="back")
+    home.advance(month)
+    assert await home.grants(UNITS, units(1), name="next")
+
+
 async def test_all_limits_are_taken_or_none(home: Home) -> None:
     limits = Limits(
         requests_per_minute=60,

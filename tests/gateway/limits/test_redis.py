@@ -71,9 +71,47 @@ async def test_there_is_one_key_for_each_limit_and_no_id_of_a_key(
     assert sorted(admin.scan_iter()) == [
         f"ratoon:limits:{{tn_a}}:{name}" for name in ("holds", "month", "requests", "tokens")
     ]
-    for name in ("holds", "requests", "tokens"):
-        assert int(str(admin.pttl(f"ratoon:limits:{{tn_a}}:{name}"))) > 0
     assert admin.pttl("ratoon:limits:{tn_a}:month") == -1  # what was spent is not forgotten
+
+
+async def test_rates_are_forgotten_once_they_have_drained_and_nothing_is_held(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    def kept_s(name: str) -> float:
+        return int(str(admin.pttl(f"ratoon:limits:{{tn_a}}:{name}"))) / 1000
+
+    limits = Limits(requests_per_minute=1, tokens_per_minute=60, burst_s=7200)
+    granted = [await limiter.reserve(demand(number, limits)) for number in range(100)]
+    assert 6000 - 60 < kept_s("requests") <= 6000  # 100 at one a minute
+    for number, one in enumerate(granted):
+        assert isinstance(one, Granted)
+        assert kept_s("holds") == kept_s("tokens") == -0.001, f"{number}: some are held"
+        await limiter.renew([one.hold])
+        await limiter.charge(one.hold, Amount(150 if number else 0))
+    assert 14_850 - 60 < kept_s("tokens") <= 14_850  # 99 * 150 at one a second
+    assert not admin.exists("ratoon:limits:{tn_a}:holds")
+    admin.delete("ratoon:limits:{tn_a}:tokens")
+    few = await limiter.reserve(demand("few", limits))
+    assert isinstance(few, Granted)
+    await limiter.charge(few.hold, Amount(1))
+    assert 3540 < kept_s("tokens") <= 3600
+
+
+async def test_what_ran_when_all_gateways_died_is_let_go_however_late(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    limits = Limits(tokens_per_minute=100, budget=Budget(units=1.0))
+    asked = Demand("died", "tn_a", limits, Amount(tokens=80, cost=300_000))
+    assert isinstance(await limiter.reserve(asked), Granted)
+    for name in ("holds", "tokens", "requests"):
+        if int(str(admin.pttl(f"ratoon:limits:{{tn_a}}:{name}"))) > 0:
+            admin.delete(f"ratoon:limits:{{tn_a}}:{name}")  # as if its time had passed
+    for member in map(str, admin.zrange("ratoon:limits:{tn_a}:holds", 0, -1)):
+        admin.zadd("ratoon:limits:{tn_a}:holds", {member: 1})  # as if its minute had passed
+    assert isinstance(await limiter.reserve(demand("next", limits)), Granted)
+    month = admin.hgetall("ratoon:limits:{tn_a}:month")
+    assert isinstance(month, dict)
+    assert (month["held"], month["spent"]) == ("0", "300000")
 
 
 async def test_forgotten_scripts_are_loaded_again(

@@ -33,7 +33,12 @@ turns = st.lists(
             st.integers(0, 999),
             st.just(0),
         ),
-        st.tuples(st.just("jump back"), st.integers(1, 9000), st.just(0), st.just(0)),
+        st.tuples(
+            st.just("jump back"),
+            st.one_of(st.integers(1, 9000), st.just(9_000_000)),
+            st.just(0),
+            st.just(0),
+        ),
     ),
     max_size=30,
 )
