@@ -9,11 +9,12 @@ Knows: tokens, parts and texts of one tenant. Does not know: what the cache had 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gateway.diagnosis.parts import PartKind, PromptPart, Within, part_at
 from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
@@ -22,12 +23,15 @@ from prefix_cache.hashing import TokenIds
 
 Change = Literal[VolatileKind, "reordered", "added", "removed", "reasoning_effort", "text"]
 Decode = Callable[[list[int]], str]
+T = TypeVar("T")
+Reading = Generator[int, None, T]  # yields how much work it is to read what comes next
 
 EXCERPT = 40  # characters on each side
 _LATEST = 64  # prompts that are compared
 _ALIKE_OF = 16  # of these, the ones whose tokens are counted
 _ALIKE = 0.5  # how many different tokens two prompts have in common, of all in either
 _WHOLE = PromptPart("prompt", "messages", "")
+_BYTES_PER_CHARACTER = 64  # of a prompt that is read: as much work as a character to be tokenised
 _WINDOW = 96  # tokens after the first one that differs whose text is compared
 
 
@@ -72,8 +76,11 @@ def compare(
     explain: Explain,
     block_size: int,
     decode: Decode,
-) -> Comparison:
-    """`new` beside the prompt that it should be compared with."""
+) -> Reading[Comparison]:
+    """`new` beside the prompt that it should be compared with.
+
+    A step reads one earlier prompt, or all of `new`.
+    """
     named, ids = explain.previous_id, new.token_ids
     if not memory.is_on:
         return Comparison(new, block_size, is_known=False)
@@ -81,7 +88,8 @@ def compare(
         seen = memory.named(tenant_id, named)
     else:
         latest = memory.latest(tenant_id, _LATEST)
-        seen = _most_alike([one for one in latest if one.salt == new.salt], ids, block_size)
+        alike = [one for one in latest if one.salt == new.salt]
+        seen = yield from _most_alike(alike, ids, block_size)
     if seen is None or seen.salt != new.salt:
         return Comparison(new, block_size, named=named, seen=seen)
     common = common_tokens(ids, seen.token_ids)
@@ -101,22 +109,35 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
     return int(differ.argmax()) if differ.any() else length
 
 
-def _most_alike(latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int) -> SeenPrompt | None:
+def _most_alike(
+    latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
+) -> Reading[SeenPrompt | None]:
     """The first of those with most blocks in common, or else the first of the same tokens."""
     best, most = None, 0
     for one in latest:
+        yield 0  # no more of it is read than `ids`
         blocks = common_tokens(ids, one.token_ids) // block_size
         if blocks > most:
             best, most = one, blocks
     if best is not None:
         return best
-    different = np.unique(ids)
+    different = _different(ids)
     for one in latest[:_ALIKE_OF]:
-        others = np.unique(one.token_ids)
-        both = len(np.intersect1d(different, others, assume_unique=True))
-        if both >= _ALIKE * (len(different) + len(others) - both):
+        yield len(one.packed) // _BYTES_PER_CHARACTER
+        others = _different(one.token_ids)
+        shorter = min(len(different), len(others))
+        both = np.count_nonzero(different[:shorter] & others[:shorter])
+        either = np.count_nonzero(different) + np.count_nonzero(others) - both
+        if both >= _ALIKE * either:
             return one
     return None
+
+
+def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
+    """Whether a token is among `ids`, by its id: a fraction of the time of sorting them."""
+    found = np.zeros(ids.max(initial=0) + 1, np.bool_)
+    found[ids] = True
+    return found
 
 
 def _divergence(

@@ -1,7 +1,7 @@
 """Work that would hold up the event loop, shared fairly by tenants: in threads, or in a short turn.
 
     small, and the tenant has loop time left --> at once, on the event loop; its time is measured
-    small otherwise, or medium --> threads, tenants in turn
+    small otherwise, or medium, or what it reads is more --> threads, tenants in turn
     large --> threads of its own, at a lower priority
 
 Work is a generator: at every `yield` the next tenant gets the thread, if one waits. Tenants take
@@ -28,7 +28,9 @@ from gateway.errors import TooManyRequests, shutting_down
 
 T = TypeVar("T")
 
-Steps = Generator[None, None, T]  # a step takes milliseconds; it returns the result
+# A step takes milliseconds; it returns the result. It yields how much work the next step is, like a
+# size, where it reads what the request refers to, which may be more than the request itself.
+Steps = Generator[Any, None, T]
 
 INLINE_SIZE = 4096  # characters, or as much work: what may be done on the event loop
 LARGE = 1 << 16  # likewise
@@ -55,10 +57,10 @@ class FairExecutor:
         TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
         Unavailable once closed.
         """
-        done = self._loop_time.spend(tenant_id, work) if size <= INLINE_SIZE else None
-        if done is not None:
-            return done.value
-        lane = self._large if size > LARGE else self._small
+        left = self._loop_time.spend(tenant_id, work) if size <= INLINE_SIZE else size
+        if isinstance(left, Done):
+            return left.value
+        lane = self._large if left > LARGE else self._small
         return await lane.run(tenant_id, work, may_refuse=may_refuse)
 
     def close(self) -> None:
@@ -79,13 +81,14 @@ class LoopTime:
         self._now = now
         self._whole_at: dict[str, float] = {}  # when a tenant has a whole turn; oldest use first
 
-    def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | None:
-        """Steps of `work` while its tenant has time left; None if there are more."""
+    def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
+        """Small steps of `work` while its tenant has time left; if there are more, how large."""
         began = now = self._now()
         whole_at = self._whole_at.get(tenant_id, now)
-        end, done = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE, None
+        end = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE
+        done: Done[T] | int = 0
         try:
-            while done is None and now < end:
+            while not isinstance(done, Done) and done <= INLINE_SIZE and now < end:
                 done = _step(work)
                 now = self._now()
         finally:
@@ -160,8 +163,10 @@ class _Lane:
         """
         while True:
             done = _step(job.work)
-            if done is not None or self._waiting or self._is_over or job.result.done():
+            if isinstance(done, Done):
                 return done
+            if self._waiting or self._is_over or job.result.done():
+                return None
             time.sleep(0)  # the event loop goes first, if it waits for the interpreter
 
     def _end_steps(self, job: _Job, steps: asyncio.Future[Done[Any] | None]) -> None:
@@ -202,18 +207,17 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def _step(work: Steps[T]) -> Done[T] | None:
-    """One step of `work`; None if there are more."""
+def _step(work: Steps[T]) -> Done[T] | int:
+    """One step of `work`; if there are more, how large the next one is, as far as it says."""
     try:
-        next(work)
+        return next(work) or 0
     except StopIteration as end:
         return Done(end.value)
-    return None
 
 
 def at_once(work: Steps[T]) -> T:
     """All of `work`, in this thread."""
     while True:
         done = _step(work)
-        if done is not None:
+        if isinstance(done, Done):
             return done.value

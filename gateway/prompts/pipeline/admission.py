@@ -193,6 +193,7 @@ class Admission:
             special = add_special_tokens
             sent = canonical_prompt(prompt) if caller.canonical_prompts else prompt
             found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
+            yield size_of(found.token_ids)
             return (yield from show(found.token_ids))
 
         return await self.off_the_loop(caller, work(), size_of(prompt))
@@ -224,13 +225,18 @@ class Admission:
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=param_of(prompt))
+            yield size_of(found.token_ids)
             marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
             end = (found.tail, found.prefill)
             if wanted.has_output and end not in written:
                 written[end] = self._forms.grammar(wanted.form, *end)
             own, grammar = asked.namespace, written.get(end)
             prepared.append(
-                self._prepared(found, prompt, own, caller, wanted, welcome, marks, grammar)
+                (
+                    yield from self._prepared(
+                        found, prompt, own, caller, wanted, welcome, marks, grammar
+                    )
+                )
             )
         return prepared
 
@@ -244,12 +250,12 @@ class Admission:
         welcome: Welcome,
         marks: tuple[Mark, ...],
         grammar: Grammar | None,
-    ) -> Prepared:
+    ) -> Steps[Prepared]:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
-        compared = self._explaining.compared(wanted, prompt, seen, caller, size)
+        compared = yield from self._explaining.compared(wanted, prompt, seen, caller, size)
         return Prepared(
             token_ids,
             path,

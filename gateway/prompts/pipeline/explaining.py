@@ -14,6 +14,7 @@ from gateway.diagnosis.comparison import Comparison, Explain, compare
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.parts import PartKind, PromptPart
 from gateway.diagnosis.seen import SeenPrompt, SeenPrompts, digest_of_salt
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, ToolCall
 from gateway.prompts.generation_request import (
@@ -46,7 +47,7 @@ class Explaining:
         seen: SeenPrompt,
         caller: Caller,
         block_size: int,
-    ) -> Comparison | None:
+    ) -> Steps[Comparison | None]:
         """`seen`, made of `prompt`, beside an earlier one.
 
         None unless the request asks for that, or the tenant looks at its misses.
@@ -58,7 +59,8 @@ class Explaining:
             return None
         if self._memory is None:
             return Comparison(seen, block_size, is_known=False)
-        return compare(self._memory, caller.tenant_id, seen, explain, block_size, self._decode)
+        memory, decode = self._memory, self._decode
+        return (yield from compare(memory, caller.tenant_id, seen, explain, block_size, decode))
 
     def _is_watched(self, caller: Caller) -> bool:
         return self._misses is not None and self._misses.is_watched(caller.tenant_id)

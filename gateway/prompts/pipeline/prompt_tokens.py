@@ -93,6 +93,7 @@ class PromptTokens:
         turns = self._turns
         keys = None if turns is None else turns.keys(prompt, asked.tenant_id, asked.namespace)
         if turns is not None and keys is not None:
+            yield turns.size(keys)
             chat = self._spliced(turns, prompt, keys, asked)
             found = yield from self._with_turns(chat, asked, add_special_tokens=special)
             if found is not None:

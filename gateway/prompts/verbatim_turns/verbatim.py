@@ -47,6 +47,7 @@ from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
 _RENDERINGS = 3  # of a chat with turns put back; one more without
+_BYTES_PER_CHARACTER = 4  # of a turn, whose thoughts may be rendered again
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -89,6 +90,10 @@ class VerbatimTurns:
         if chat.continue_final_message:
             keys.pop(len(chat.messages) - 1, None)
         return ChatKeys(tenant_id, keys, chain)
+
+    def size(self, keys: ChatKeys) -> int:
+        """How much work the remembered turns of a chat are, in characters."""
+        return sum(turn.size for turn in self._found(keys).values()) // _BYTES_PER_CHARACTER
 
     def spliced(
         self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]

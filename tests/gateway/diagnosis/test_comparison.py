@@ -10,6 +10,7 @@ from gateway.config import Bounds
 from gateway.diagnosis.cache_miss import cache_miss
 from gateway.diagnosis.comparison import Comparison, Explain, common_tokens, compare
 from gateway.diagnosis.seen import SeenPrompt, SeenPrompts, digest_of_salt
+from gateway.processes.fair_executor import INLINE_SIZE, at_once
 from tests.gateway.support.manual_clock import ManualClock
 
 BLOCK = 16
@@ -34,7 +35,7 @@ def memory(*seen: SeenPrompt, bounds: Bounds | None = None) -> SeenPrompts:
 
 
 def compared(seen: SeenPrompts, text: str, previous: str | None = None) -> Comparison:
-    return compare(seen, ADA, prompt(text), Explain(previous, None), BLOCK, decode)
+    return at_once(compare(seen, ADA, prompt(text), Explain(previous, None), BLOCK, decode))
 
 
 def found(comparison: Comparison) -> str | None:
@@ -76,13 +77,28 @@ def test_a_name_is_found_whatever_its_dialect() -> None:
     assert found(compared(seen, "a" * 40, "msg_0123abce")) is None
 
 
+@pytest.mark.parametrize("length", [100, 120_000])
+def test_the_earlier_prompts_that_are_read_say_how_large_they_are(length: int) -> None:
+    chance = np.random.default_rng(0)
+    seen = memory(
+        *(
+            replace(prompt("", f"{n}"), packed=chance.integers(0, 150_000, length, "<i4").tobytes())
+            for n in range(16)
+        )
+    )
+    sizes = [one or 0 for one in compare(seen, ADA, prompt("a"), Explain(), BLOCK, decode)]
+    assert len(sizes) == 2 * 16, "each is looked at in a step of its own, and again"
+    assert (max(sizes) > INLINE_SIZE) == (length > 100)
+
+
 def test_a_name_of_another_tenant_is_as_unknown_as_one_that_nobody_has() -> None:
     seen = memory()
     seen.remember("bob", prompt("a" * 40, "bobs"))
     theirs, nobodys = (compared(seen, "a" * 40, name) for name in ("msg_bobs", "msg_none"))
     assert cache_miss(theirs, 0, None) == cache_miss(nobodys, 0, None)
     assert found(compared(seen, "a" * 40)) is None
-    mine = compare(seen, "bob", prompt("a" * 40), Explain("msg_bobs", None), BLOCK, decode)
+    bobs = compare(seen, "bob", prompt("a" * 40), Explain("msg_bobs", None), BLOCK, decode)
+    mine = at_once(bobs)
     assert found(mine) == "bobs", "the control"
 
 

@@ -251,6 +251,23 @@ class Timed:
         return await self.pool.run(tenant_id, steps(), INLINE_SIZE)
 
 
+@pytest.mark.parametrize("size", [INLINE_SIZE, INLINE_SIZE + 1, LARGE + 1])
+async def test_a_step_that_says_that_it_is_large_is_not_done_on_the_loop(
+    pool: FairExecutor, size: int
+) -> None:
+    def steps() -> Steps[list[str]]:
+        found = [threading.current_thread().name]
+        yield size
+        found.append(threading.current_thread().name)
+        yield
+        return found
+
+    small, large = await pool.run("a", steps(), 1)
+    assert small == threading.main_thread().name
+    lane = "small" if size <= LARGE else "large"
+    assert large.startswith(small if size == INLINE_SIZE else lane)
+
+
 @pytest.fixture
 def timed() -> Iterator[Timed]:
     timed = Timed()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+import msgspec
 import numpy as np
 import pytest
 
 from gateway.config import Bounds
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import INLINE_SIZE
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.messages import Message, Reasoning, Text
 from gateway.prompts.generation_request import ChatPrompt
@@ -87,6 +90,21 @@ def test_every_answer_of_a_chat_is_put_back(scene: Scene) -> None:
     found = scene.spliced(after(after(FIRST)))
     assert [splice.token_ids.tolist() for splice in found.splices] == [first, second]
     assert "".join(scene_text(found)) == scene.render(after(after(FIRST))).text
+
+
+def test_a_chat_weighs_what_is_remembered_of_it(scene: Scene) -> None:
+    """A client that leaves thoughts out sends little, and has them rendered all the same."""
+    keys = scene.turns.keys(after(FIRST), "ada", b"own")
+    assert keys is not None
+    assert scene.turns.size(keys) == 0
+    scene.answer(FIRST)
+    small = scene.turns.size(keys)
+    turn = scene.turns.memory.find("ada", keys.of_turns[1])
+    assert turn is not None
+    said = msgspec.structs.replace(turn.said, reasoning="x" * 10_000)
+    thinking = replace(turn, said=said)
+    scene.turns.memory.add("ada", keys.of_turns[1], thinking)
+    assert 0 < small < INLINE_SIZE < small + 10_000 == scene.turns.size(keys)
 
 
 def scene_text(chat: SplicedChat) -> list[str]:
