@@ -39,7 +39,7 @@ class Limits(
 
     `burst_s` is how much may come at once: the rate of this many seconds; None: of a minute.
     `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
-    count.
+    count. Without `max_concurrent` a tenant with any of these may run 8,192 requests at once.
     """
 
     requests_per_minute: Rate | None = None

@@ -15,7 +15,7 @@ Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -23,6 +23,7 @@ import msgspec
 from gateway.tenant_limits import Limits, RateStatus, Reason
 
 HOLD_S = 60.0
+_AT_ONCE = 256  # holds that are renewed in one change
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -100,9 +101,11 @@ class Limiter(Protocol):
         ...
 
 
-def by_tenant(holds: Sequence[Hold]) -> dict[str, list[Hold]]:
-    """The holds of each tenant."""
+def by_tenant(holds: Sequence[Hold]) -> Iterator[tuple[str, list[Hold]]]:
+    """The holds of each tenant, as many as one change renews."""
     found: dict[str, list[Hold]] = {}
     for hold in holds:
         found.setdefault(hold.demand.tenant_id, []).append(hold)
-    return found
+    for tenant_id, of_tenant in found.items():
+        for at in range(0, len(of_tenant), _AT_ONCE):
+            yield tenant_id, of_tenant[at : at + _AT_ONCE]

@@ -5,6 +5,7 @@ It decides while Redis is down (`guarded`), and is the simplest limiter of the c
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,18 +49,20 @@ class AccountLimiter:
 
     async def reserve(self, demand: Demand) -> Verdict:
         """Take everything or nothing."""
-        return self._change(demand.tenant_id, lambda a: a.reserve(demand, self._clocks()))
+        return await self._change(demand.tenant_id, lambda a: a.reserve(demand, self._clocks()))
 
     async def charge(self, hold: Hold, used: Amount) -> None:
         """Give the hold back and count what was used."""
-        self._change(hold.demand.tenant_id, lambda a: a.charge(hold, used, self._clocks()))
+        await self._change(hold.demand.tenant_id, lambda a: a.charge(hold, used, self._clocks()))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
         """Let holds last on."""
-        for tenant_id, of_tenant in by_tenant(holds).items():
-            self._change(tenant_id, partial(Account.renew, holds=of_tenant, moment=self._clocks()))
+        for tenant_id, some in by_tenant(holds):
+            renew = partial(Account.renew, holds=some, moment=self._clocks())
+            await self._change(tenant_id, renew)
+            await asyncio.sleep(0)
 
-    def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
+    async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
         """Change a tenant's account; no other task does meanwhile."""
         raise NotImplementedError
 
@@ -73,10 +76,13 @@ class MemoryLimiter(AccountLimiter):
 
     def owe(self, tenant_id: str, limits: Limits, requests: int, tokens: int) -> None:
         """Count what was admitted elsewhere."""
-        self._change(tenant_id, lambda a: a.owe(limits, requests, tokens, self._clocks()))
+        self._account(tenant_id).owe(limits, requests, tokens, self._clocks())
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
-        return change(self._accounts.setdefault(tenant_id, Account()))
+    async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
+        return change(self._account(tenant_id))
+
+    def _account(self, tenant_id: str) -> Account:
+        return self._accounts.setdefault(tenant_id, Account())

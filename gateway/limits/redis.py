@@ -24,13 +24,12 @@ from gateway.limits.token_bucket import (
     MAX_LEVEL,
     LimitLevels,
     capacity,
+    most_running,
     refusal_of,
     status_of,
 )
 from gateway.state.redis.link import RedisLink
 from gateway.tenant_limits import MICRO, Limits
-
-_RENEWED_AT_ONCE = 500
 
 
 class Owed(NamedTuple):
@@ -74,7 +73,7 @@ class RedisLimiter:
             [
                 *_rate(limits.requests_per_minute, limits),
                 *_rate(limits.tokens_per_minute, limits),
-                _or_none(limits.max_concurrent),
+                most_running(limits),
                 "" if budget is None else int(budget.units * MICRO),
                 period,
                 demand.most.tokens,
@@ -119,11 +118,9 @@ class RedisLimiter:
 
     async def renew(self, holds: Sequence[Hold]) -> None:
         """Let holds last on."""
-        for tenant_id, of_tenant in by_tenant(holds).items():
-            for at in range(0, len(of_tenant), _RENEWED_AT_ONCE):
-                some = of_tenant[at : at + _RENEWED_AT_ONCE]
-                members = [_member(hold.demand) for hold in some]
-                await self._renew(_keys(tenant_id), [HOLD_US, *members])
+        for tenant_id, some in by_tenant(holds):
+            members = [_member(hold.demand) for hold in some]
+            await self._renew(_keys(tenant_id), [HOLD_US, *members])
 
     async def close(self) -> None:
         """Nothing of its own is open."""

@@ -78,6 +78,13 @@ local function pay(period, held, cost)
   end
 end
 
+local function shorten(hold_us)
+  local latest = string.format('%%.0f', now + hold_us)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. latest, '+inf')) do
+    redis.call('ZADD', KEYS[3], latest, member)
+  end
+end
+
 local function let_lapse(hold_us)
   local freed = 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do
@@ -86,10 +93,7 @@ local function let_lapse(hold_us)
     freed = freed + tonumber(tokens)
     pay(period, tonumber(cost), tonumber(cost))
   end
-  local latest = string.format('%%.0f', now + hold_us)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. latest, '+inf')) do
-    redis.call('ZADD', KEYS[3], latest, member)
-  end
+  shorten(hold_us)
   return freed
 end
 
@@ -153,7 +157,7 @@ held, running, budget.held = held - had_tokens, running - had, budget.held - had
 local fits = not (most_spent and budget.spent + budget.held + cost > most_spent)
   and not (begins and rate and in_requests + ONE > tonumber(ARGV[2]))
   and not (token_rate and in_tokens + (held + tokens) * ONE > tonumber(ARGV[4]))
-  and not (begins and most_running and running >= most_running)
+  and not (begins and running >= most_running)
 if fits then
   if begins and rate then in_requests = in_requests + ONE end
   if had == 1 then redis.call('ZREM', KEYS[3], ARGV[16]) end
@@ -197,6 +201,7 @@ return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
 
 # Lets holds last on. ARGV 1 hold in us, then members
 RENEW = """
+shorten(tonumber(ARGV[1]))
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end
 return redis.call('ZCARD', KEYS[3])
 """

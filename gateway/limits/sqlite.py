@@ -1,23 +1,38 @@
 """Limits of one machine in a SQLite file: exact over all workers of its gateway.
 
-A decision is one short transaction on one row, on the event loop itself: tens of microseconds,
-less than a hop to another thread and back. Nearly nothing waits for the disk: the file is synced
-once a second by a thread, so a power cut may lose the last moments of a budget's spending, and
-leaves the file whole. A restart or a worker that dies loses nothing. A damaged file is down, and
-stays so: no budget begins again before the operator says so.
+    accounts   a tenant's sums, in one value
+    holds      a row for each running request, with an index by when it lapses
+
+A decision is one short transaction on the event loop itself: some rows, however many requests run;
+less than a hop to another thread and back. Where another worker writes, the loop goes on and it is
+tried again, for `_PATIENCE_S`. Nearly nothing waits for the disk: the file is synced once a second
+by a thread, so a power cut may lose the last moments of a budget's spending, and leaves the file
+whole. A restart or a worker that dies loses nothing. A damaged file is down, and stays so: no
+budget begins again before the operator says so.
+
+A charge that cannot be written is owed, and written before the next change.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from gateway.errors import StateDiskFull, StateLost, Unavailable
+from gateway.limits.held_rows import HeldRows, add_rows
+from gateway.limits.holds import Held
+from gateway.limits.limiter import Amount, Hold
 from gateway.limits.memory import AccountLimiter
-from gateway.limits.token_bucket import Account, Moment
+from gateway.limits.token_bucket import Account, Moment, Sums
 from gateway.state.identity import ExpectedState
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
@@ -25,11 +40,15 @@ from gateway.state.sqlite.file import transaction
 
 T = TypeVar("T")
 
-_BUSY_S = 0.25  # another worker's transaction takes a thousandth of it
+_OPENING_S = 5.0  # of other workers' transactions
+_PATIENCE_S = 1.0
+_RETRY_S = 0.002  # another worker's transaction takes a tenth of it
+_MAX_OWED = 10_000  # charges
+_PAID_AT_ONCE = 100
 _SCHEMA = "CREATE TABLE IF NOT EXISTS accounts (tenant TEXT PRIMARY KEY NOT NULL, account BLOB)"
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Account)
+_DECODER = msgspec.msgpack.Decoder(Sums)
 
 
 class SqliteLimiter(AccountLimiter):
@@ -48,37 +67,103 @@ class SqliteLimiter(AccountLimiter):
     ) -> None:
         super().__init__(clocks)
         expected = expected or ExpectedState("limits", path.name)
-        self.file = DatabaseFile(path, expected, _prepare, room, busy_s=_BUSY_S, durable=False)
+        self.file = DatabaseFile(path, expected, _prepare, room, busy_s=_OPENING_S, durable=False)
+        with suppress(StateLost):
+            self.file.run(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
+        self._turn = asyncio.Lock()
+        self._owed: deque[tuple[Hold, Amount]] = deque(maxlen=_MAX_OWED)
+
+    async def charge(self, hold: Hold, used: Amount) -> None:
+        """Give the hold back and count what was used; later, if that cannot be written now."""
+        self._owed.append((hold, used))
+        await self._pay()
+
+    async def renew(self, holds: Sequence[Hold]) -> None:
+        """Let holds last on."""
+        await self._pay()
+        await super().renew(holds)
 
     async def close(self) -> None:
-        """Close the file."""
+        """Write what is owed, and close the file."""
+        await self._pay()
         self.file.close()
 
-    def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
-        def work(connection: sqlite3.Connection) -> T:
-            with transaction(connection):
-                account = _read(connection, tenant_id)
-                result = change(account)
-                _write(connection, tenant_id, account)
-            return result
+    async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
+        return await self._write(lambda connection: _changed(connection, tenant_id, change))
 
-        return self.file.run(work)
+    async def _pay(self) -> None:
+        """Write the charges that are owed; those that cannot be written are owed on."""
+        with suppress(Unavailable):
+            while self._owed:
+                await self._write(lambda _: None)
+
+    async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Change the file in one transaction, after what is owed; no other task does meanwhile."""
+        until = time.monotonic() + _PATIENCE_S
+        async with self._turn:
+            while True:
+                try:
+                    return self.file.run(lambda connection: self._transact(connection, change))
+                except (StateLost, StateDiskFull):
+                    raise
+                except Unavailable:
+                    if time.monotonic() >= until:
+                        raise
+                await asyncio.sleep(_RETRY_S)
+
+    def _transact(
+        self, connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        owed = list(islice(self._owed, _PAID_AT_ONCE))
+        with transaction(connection):
+            for hold, used in owed:
+                self._charge(connection, hold, used)
+            result = change(connection)
+        for _ in owed:
+            self._owed.popleft()
+        return result
+
+    def _charge(self, connection: sqlite3.Connection, hold: Hold, used: Amount) -> None:
+        moment = self._clocks()
+        _changed(connection, hold.demand.tenant_id, lambda a: a.charge(hold, used, moment))
 
 
-def _read(connection: sqlite3.Connection, tenant_id: str) -> Account:
+def _changed(connection: sqlite3.Connection, tenant_id: str, change: Callable[[Account], T]) -> T:
+    """What `change` gives for a tenant's account, which is stored as it then is."""
     row = connection.execute(
         "SELECT account FROM accounts WHERE tenant = ?", (tenant_id,)
     ).fetchone()
-    return Account() if row is None else _DECODER.decode(row[0])
+    sums = Sums() if row is None else _DECODER.decode(row[0])
+    account = Account(**msgspec.structs.asdict(sums), holds=HeldRows(connection, tenant_id))
+    result = change(account)
+    _store(connection, tenant_id, account)
+    return result
 
 
-def _write(connection: sqlite3.Connection, tenant_id: str, account: Account) -> None:
+def _store(connection: sqlite3.Connection, tenant_id: str, sums: Sums) -> None:
+    names = Sums.__struct_fields__
     connection.execute(
         "INSERT INTO accounts VALUES (?, ?)"
         " ON CONFLICT (tenant) DO UPDATE SET account = excluded.account",
-        (tenant_id, _ENCODER.encode(account)),
+        (tenant_id, _ENCODER.encode({name: getattr(sums, name) for name in names})),
     )
+
+
+class _WithHolds(Sums):
+    """An account as files had it before holds had rows."""
+
+    holds: dict[str, Held] = msgspec.field(default_factory=dict)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(_SCHEMA)
+    if not add_rows(connection):
+        return
+    decoder = msgspec.msgpack.Decoder(_WithHolds)
+    for tenant_id, stored in connection.execute("SELECT tenant, account FROM accounts").fetchall():
+        account = decoder.decode(stored)
+        rows = HeldRows(connection, tenant_id)
+        for request_id, held in account.holds.items():
+            rows.put(request_id, held)
+        account.running = len(account.holds)
+        _store(connection, tenant_id, account)

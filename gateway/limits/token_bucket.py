@@ -3,7 +3,7 @@
     requests   a bucket that is filled when a request is admitted
     tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then
                are in `held_tokens`, which counts as filling the bucket and does not drain
-    holds      the running requests, each with the time at which it lapses
+    holds      the running requests, each with the time at which it lapses (`holds`)
     budgets    by period: what is spent, and what is reserved of it
 
 So the tokens that are settled within any time t are at most rate * t + burst, and what running
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.limits.holds import Held, Holds, MemoryHolds
 from gateway.limits.limiter import (
     HOLD_S,
     Amount,
@@ -34,6 +35,7 @@ from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 ONE = 60_000_000  # the level of a single request or token
 MAX_LEVEL = 9_000_000_000_000_000  # of a bucket that is more than full: exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
+MAX_RUNNING = 8192  # requests at once of a tenant that has limits, and none of these
 CONCURRENT_RETRY_S = 1.0  # the end of a request is not known
 
 
@@ -80,15 +82,6 @@ class Moment(msgspec.Struct, frozen=True):
     month: int  # months since year 0
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
-    """A request that runs."""
-
-    until: int
-    tokens: int
-    cost: int
-    period: str | None
-
-
 class Spending(msgspec.Struct, array_like=True):
     """One budget, in micro-units."""
 
@@ -107,14 +100,20 @@ class Spending(msgspec.Struct, array_like=True):
             self.month = month
 
 
-class Account(msgspec.Struct):
-    """All that is remembered of one tenant."""
+class Sums(msgspec.Struct):
+    """What is remembered of one tenant, without its holds one by one: small, however many run."""
 
     requests: Bucket = Bucket()
     tokens: Bucket = Bucket()
     held_tokens: int = 0
-    holds: dict[str, Held] = {}
+    running: int = 0
     budgets: dict[str, Spending] = {}
+
+
+class Account(Sums):
+    """All that is remembered of one tenant."""
+
+    holds: Holds = msgspec.field(default_factory=MemoryHolds)
 
     def reserve(self, demand: Demand, moment: Moment) -> Verdict:
         """Reserve everything that `demand` needs, or nothing."""
@@ -139,10 +138,9 @@ class Account(msgspec.Struct):
 
     def renew(self, holds: Sequence[Hold], moment: Moment) -> None:
         """Postpone the time at which holds lapse."""
-        for name in (hold.demand.id for hold in holds):
-            if name in self.holds:
-                until = moment.now + HOLD_US
-                self.holds[name] = msgspec.structs.replace(self.holds[name], until=until)
+        until = moment.now + HOLD_US
+        self.holds.shorten(until)
+        self.holds.renew([hold.demand.id for hold in holds], until)
 
     def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
         """Count what was admitted elsewhere, without a decision; buckets become at most full."""
@@ -161,7 +159,7 @@ class Account(msgspec.Struct):
         return LimitLevels(
             self.requests.level,
             self.tokens.level + self.held_tokens * ONE,
-            len(self.holds),
+            self.running,
             spending.spent + spending.held,
         )
 
@@ -184,16 +182,20 @@ class Account(msgspec.Struct):
         period = None if budget is None else budget.period
         most = demand.most
         until = moment.now + HOLD_US
-        self.holds[demand.id] = Held(until, most.tokens, most.cost, period)
+        self.holds.put(demand.id, Held(until, most.tokens, most.cost, period))
+        self.running += 1
         self.held_tokens += most.tokens
         if period is not None:
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _release(self, request_id: str, cost: int) -> None:
         """Forget what a request holds, if it does; `cost` of it is spent."""
-        held = self.holds.pop(request_id, None)
-        if held is None:
-            return
+        held = self.holds.take(request_id)
+        if held is not None:
+            self._count_ended(held, cost)
+
+    def _count_ended(self, held: Held, cost: int) -> None:
+        self.running -= 1
         self.held_tokens -= held.tokens
         if held.period is not None:
             spending = self.budgets[held.period]
@@ -214,11 +216,9 @@ class Account(msgspec.Struct):
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
 
     def _let_lapse(self, now: int) -> None:
-        for name, held in list(self.holds.items()):
-            if held.until <= now:
-                self._release(name, held.cost)
-            elif held.until > now + HOLD_US:  # the clock has jumped back
-                self.holds[name] = msgspec.structs.replace(held, until=now + HOLD_US)
+        for held in self.holds.lapse(now):
+            self._count_ended(held, held.cost)
+        self.holds.shorten(now + HOLD_US)  # the clock may have jumped back
 
     def _spending(self, limits: Limits) -> Spending:
         if limits.budget is None:
@@ -258,9 +258,14 @@ def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
             return refused(reason, None)
         if level + wanted > room:
             return refused(reason, wait_s(level + wanted - room, rate))
-    if begins and limits.max_concurrent is not None and levels.running >= limits.max_concurrent:
+    if begins and levels.running >= most_running(limits):
         return refused("concurrent", CONCURRENT_RETRY_S)
     return None
+
+
+def most_running(limits: Limits) -> int:
+    """How many requests of a tenant may run at once, if it has any limit."""
+    return MAX_RUNNING if limits.max_concurrent is None else limits.max_concurrent
 
 
 def status_of(limits: Limits, levels: LimitLevels) -> RateStatus:

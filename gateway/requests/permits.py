@@ -33,6 +33,7 @@ from gateway.limits.fitting import advice, of_the_rate, within_budget, within_ra
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
 from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.limits.token_bucket import most_running
 from gateway.processes.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest
 from gateway.tenant_limits import Prices, RateStatus, TokenCounts
@@ -259,7 +260,7 @@ def refusal(
         "requests": f"limited to {limits.requests_per_minute} requests a minute",
         "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "
         f"{demand.most.tokens}{more}",
-        "concurrent": f"limited to {limits.max_concurrent} requests at once",
+        "concurrent": f"limited to {most_running(limits)} requests at once",
     }
     return LimitReached(
         texts[refused.reason],

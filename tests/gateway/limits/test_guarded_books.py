@@ -30,7 +30,7 @@ class Books(MemoryLimiter):
     """A limiter in memory that can be asked what it holds."""
 
     def holds(self, hold: Hold) -> bool:
-        return hold.demand.id in self._accounts[hold.demand.tenant_id].holds
+        return self._account(hold.demand.tenant_id).holds.get(hold.demand.id) is not None
 
 
 class NearRedis(RedisLimiter):

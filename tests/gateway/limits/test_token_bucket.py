@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gateway.limits.limiter import Amount, Demand, Denied, Granted
-from gateway.limits.token_bucket import ONE, Account, Moment
+from gateway.limits.token_bucket import (
+    MAX_RUNNING,
+    ONE,
+    Account,
+    LimitLevels,
+    Moment,
+    refusal_of,
+)
 from gateway.tenant_limits import Budget, Limits
 
 LIMITS = Limits(requests_per_minute=6, tokens_per_minute=600)
@@ -62,3 +70,18 @@ def test_a_budget_is_spent_to_its_last_micro_unit_and_no_further(spent: int) -> 
     rest = account.reserve(demand("b", limits, Amount(cost=1_000_000 - spent)), at(3))
     assert isinstance(rest, Granted)
     assert isinstance(account.reserve(demand("c", limits, Amount(cost=1)), at(3)), Denied)
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [(Limits(tokens_per_minute=1), MAX_RUNNING), (Limits(max_concurrent=MAX_RUNNING + 1), None)],
+)
+def test_a_tenant_with_limits_has_a_bound_on_what_runs(limits: Limits, most: int | None) -> None:
+    wanted = demand("a", limits)
+    most = most or MAX_RUNNING + 1
+    assert refusal_of(wanted, LimitLevels(0, 0, most - 1, 0)) is None
+    refused = refusal_of(wanted, LimitLevels(0, 0, most, 0))
+    assert refused is not None
+    assert refused.reason == "concurrent"
+    begun = msgspec.structs.replace(wanted, begun=Amount())
+    assert refusal_of(begun, LimitLevels(0, 0, most, 0)) is None, "it runs already"

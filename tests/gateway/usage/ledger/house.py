@@ -21,7 +21,7 @@ from gateway.http.app import build_app
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.connection import BoundedConnection, connection_within
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.token_bucket import ONE, Account, Moment, Spending
+from gateway.limits.token_bucket import ONE, Moment, Spending
 from gateway.replicas.flushes import FlushReader
 from gateway.startup.composition import DIALECTS
 from gateway.startup.first_start import ensure_first_start
@@ -45,8 +45,8 @@ class Books(MemoryLimiter):
 
     def charged(self, tenant_id: str) -> tuple[int, int]:
         """The tenant's tokens, by its rate, and micro-units, by its budget; nothing is held."""
-        account = self._accounts.setdefault(tenant_id, Account())
-        assert not account.holds
+        account = self._account(tenant_id)
+        assert not account.running
         budget = account.budgets.get("total", Spending())
         return account.tokens.level // ONE, budget.spent
 
