@@ -12,17 +12,17 @@ LARGEST = 448.0
 
 
 def rounded(x: Tensor) -> Tensor:
-    """x of any float dtype to the nearest number of e4m3, cut off at the largest."""
+    """Round x of any float dtype to the nearest number of e4m3, cut off at the largest."""
     return x.clamp(-LARGEST, LARGEST).to(E4M3)
 
 
 def fits(largest: Tensor) -> Tensor:
-    """The scale by which `largest`, float32, becomes the largest number of e4m3."""
+    """Return the scale by which `largest`, float32, becomes the largest number of e4m3."""
     # By a tensor: on a GPU a division by a number becomes a product with its reciprocal.
     return largest / torch.full_like(largest, LARGEST)
 
 
 @triton.jit
 def to_e4m3(x: tl.tensor, inverse: tl.tensor) -> tl.tensor:
-    """x float32 times the reciprocal of its scale, as `rounded`."""
+    """Convert x float32 times the reciprocal of its scale, as `rounded` does."""
     return tl.minimum(tl.maximum(x * inverse, -448.0), 448.0).to(tl.float8e4nv)

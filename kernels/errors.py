@@ -1,4 +1,4 @@
-"""What a kernel refuses."""
+"""Errors of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which geometries the kernels compute, on the device and in the references alike.
+"""The geometries that kernels compute, on the device and in the references alike.
 
 The engine checks once, before it loads a model; every op checks again, which takes a microsecond.
 """

@@ -18,17 +18,17 @@ GROUP = 32  # numbers that share a scale
 
 
 def shapes(experts: int, rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Those of blocks and scales; `columns` are whole groups."""
+    """Return the shapes of blocks and scales; `columns` are whole groups."""
     scales = experts, rows, columns // GROUP
     return (*scales, GROUP // 2), scales
 
 
 def values_of(blocks: Tensor) -> Tensor:
-    """blocks (N, K / 32, 16) -> (K / 128, N, 32) int16."""
+    """Repack blocks (N, K / 32, 16) -> (K / 128, N, 32) int16."""
     codes = torch.stack((blocks & 0xF, blocks >> 4), dim=-1)
     return words_of(codes.flatten(1), "mxfp4")
 
 
 def scales_of(scales: Tensor) -> Tensor:
-    """scales (N, K / 32) -> (K / 128, N) int32."""
+    """Repack scales (N, K / 32) -> (K / 128, N) int32."""
     return mxfp4_scales(scales)

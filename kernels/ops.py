@@ -110,7 +110,7 @@ class Ops:
 
 
 def torch_ops() -> Ops:
-    """Plain PyTorch, for any device. Attention waits for the device, since it reads lengths."""
+    """Return plain PyTorch, for any device. Attention waits for the device to read lengths."""
     return Ops(
         linear=linear.reference,
         linear_split_k=linear.reference,
@@ -136,7 +136,7 @@ def torch_ops() -> Ops:
 
 
 def triton_ops() -> Ops:
-    """Triton kernels, for CUDA. None waits for the device; each is compiled at its first use."""
+    """Return Triton kernels, for CUDA. None waits for the device; each compiles when first used."""
     return Ops(
         linear=linear.launch,
         linear_split_k=linear.launch_split_k,
@@ -162,5 +162,5 @@ def triton_ops() -> Ops:
 
 
 def ops_for(device: torch.device) -> Ops:
-    """The ops to use on `device`."""
+    """Choose the ops to use on `device`."""
     return triton_ops() if device.type == "cuda" else torch_ops()

@@ -1,4 +1,4 @@
-"""What one fetch makes of each message: blocks into their places, or the end.
+"""The handling of a fetch's messages: blocks into their places, or the end.
 
     bytes     Block: opened into its block                             it has arrived
     by slots  Slots: copied from the neighbour's pool, Taken is said   copied

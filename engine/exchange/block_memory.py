@@ -26,7 +26,7 @@ class BlockReader(Protocol):
     """Reads blocks. For one thread."""
 
     def read(self, slot: int) -> memoryview:
-        """The bytes of a block, valid until the next call."""
+        """Read the bytes of a block, valid until the next call."""
         ...
 
 
@@ -38,7 +38,7 @@ class BlockWriter(Protocol):
         ...
 
     def buffer(self, slot: int) -> memoryview:
-        """Where to put the bytes of a block."""
+        """Return the buffer for the bytes of a block."""
         ...
 
     def flush(self) -> None:
@@ -55,15 +55,15 @@ class BlockMemory(Protocol):
         ...
 
     def record_event(self) -> CopyEvent:
-        """A point after all that was launched so far; for the owner thread."""
+        """Record a point after all that was launched so far; for the owner thread."""
         ...
 
     def reader(self) -> BlockReader:
-        """For one thread."""
+        """Make a reader for one thread."""
         ...
 
     def writer(self) -> BlockWriter:
-        """For one thread."""
+        """Make a writer for one thread."""
         ...
 
 
@@ -75,30 +75,30 @@ class HostMemory:
         self.block_bytes = pool.block_bytes
 
     def record_event(self) -> CopyEvent:
-        """Everything is done."""
+        """Return an event that has passed: everything is done."""
         return Passed()
 
     def reader(self) -> HostMemory:
-        """The memory itself."""
+        """Return the memory itself."""
         return self
 
     def writer(self) -> HostMemory:
-        """The memory itself."""
+        """Return the memory itself."""
         return self
 
     def read(self, slot: int) -> memoryview:
-        """The block where it lies."""
+        """Return the block where it lies."""
         return memoryview(self._blocks[slot]).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
-        """Everything is done."""
+        """Return at once: everything is done."""
 
     def buffer(self, slot: int) -> memoryview:
-        """The block where it lies."""
+        """Return the block where it lies."""
         return memoryview(self._blocks[slot])
 
     def flush(self) -> None:
-        """It is there."""
+        """Do nothing: the bytes are in place."""
 
 
 class CudaMemory:
@@ -109,17 +109,17 @@ class CudaMemory:
         self.block_bytes = pool.block_bytes
 
     def record_event(self) -> CopyEvent:
-        """An event after all that was launched on the current stream."""
+        """Record an event after all that was launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.blocks.device))
         return event
 
     def reader(self) -> CudaBuffer:
-        """A pinned buffer and a stream."""
+        """Make a pinned buffer with a stream."""
         return self._buffer()
 
     def writer(self) -> CudaBuffer:
-        """A pinned buffer and a stream."""
+        """Make a pinned buffer with a stream."""
         return self._buffer()
 
     def _buffer(self) -> CudaBuffer:
@@ -132,7 +132,7 @@ class CudaBuffer:
     """A pinned buffer between a GPU and one thread. Raises PoolDoesNotFit."""
 
     def __init__(self, blocks: torch.Tensor) -> None:
-        """`blocks` (num_blocks, block_bytes) uint8."""
+        """Copy from and to `blocks` (num_blocks, block_bytes) uint8."""
         self._blocks = blocks
         self._pinned = HostPool(1, blocks.shape[1], blocks.device)
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
@@ -146,12 +146,12 @@ class CudaBuffer:
         return self.buffer(slot).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
-        """The stream waits for it."""
+        """Have the stream wait for `event`."""
         if isinstance(event, torch.cuda.Event):
             self._stream.wait_event(event)
 
     def buffer(self, slot: int) -> memoryview:
-        """The buffer."""
+        """Return the buffer."""
         self._slot = slot
         return memoryview(self._pinned.tensor[0].numpy().data)
 
@@ -163,5 +163,5 @@ class CudaBuffer:
 
 
 def memory_of(pool: DevicePool) -> HostMemory | CudaMemory:
-    """The pool's bytes, on whichever device."""
+    """Return the pool's bytes, on whichever device."""
     return CudaMemory(pool) if pool.tensor.device.type == "cuda" else HostMemory(pool)

@@ -86,7 +86,7 @@ class BlockClient:
         pools: PeerPools | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`fingerprint` is that of this engine's blocks.
+        """Fetch blocks of this engine's `fingerprint` into `memory`.
 
         `key`: for addresses over TCP; `pools`: of GPUs beside this one.
         """
@@ -111,11 +111,11 @@ class BlockClient:
         return self._memory.block_bytes
 
     def record_event(self) -> CopyEvent:
-        """A point after all that was launched so far."""
+        """Record a point after all that was launched so far."""
         return self._memory.record_event()
 
     def way_of(self, where: str) -> Way:
-        """Over which way blocks of the engine there are expected."""
+        """Return the way over which blocks of the engine at `where` are expected."""
         if is_tcp(where):
             return "tcp"
         is_neighbour = self._pools is not None and self._pools.host_of(where) is not None
@@ -130,7 +130,7 @@ class BlockClient:
         self._order(lambda: self._ask(fetch))
 
     def leave(self, fetch: Fetch) -> None:
-        """It is closed: let the other end know."""
+        """Tell the other end that a fetch is closed."""
         self._order(lambda: self._end(fetch, "it was left"))
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class BlockClient:
         self._say(peer, ask)
 
     def _peer(self, where: str) -> _Peer:
-        """The connection to an engine, which may not be there. Raises ValueError, ZMQError."""
+        """Connect to an engine, which may not be there. Raises ValueError, ZMQError."""
         peer = self._peers.get(where)
         if peer is None:
             if is_tcp(where) and self._key is None:

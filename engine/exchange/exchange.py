@@ -39,7 +39,7 @@ class ExchangeThreads:
 
     @property
     def address(self) -> str | None:
-        """Where other engines ask."""
+        """Address where other engines ask, or None."""
         return None if self.server is None else self.server.address
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Exchange:
         threads: ExchangeThreads | None,
         patience: Patience | None = None,
     ) -> None:
-        """`threads` None: nothing is fetched, and nothing sent."""
+        """Exchange by `threads`; None: nothing is fetched, and nothing sent."""
         self._server = None if threads is None else threads.server
         self._source = None
         if self._server is not None:
@@ -100,7 +100,7 @@ class Exchange:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is awaited of other engines, or being sent to them."""
+        """True if anything is awaited of other engines, or being sent to them."""
         return self._fetches.is_busy or (self._source is not None and self._source.is_busy)
 
     @property
@@ -123,11 +123,11 @@ class Exchange:
             self._source.turn(running, now)
 
     def advance(self, now: float) -> list[Progress]:
-        """What has come for our own requests since the last call."""
+        """Return what has come for our own requests since the last call."""
         return self._fetches.advance(now) if self._fetches.is_busy else []
 
     def stats(self) -> ExchangeStats:
-        """The counts since the start."""
+        """Return the counts since the start."""
         server = self._server
         return ExchangeStats(
             fetched=self._fetches.stats(),

@@ -32,7 +32,7 @@ LATE = "it takes too long"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a fetch may take, in seconds."""
+    """Bounds on the time of a fetch, in seconds."""
 
     least: float = 1.0
     times: float = 2.0  # as long as computing the blocks is predicted to take
@@ -60,7 +60,7 @@ class Wanted:
     after: CopyEvent  # the blocks may be written after it
 
     def place(self, start: int, end: int) -> SealedPlace | None:
-        """What the blocks from `start` up to `end` are bound to; None: they are not alike."""
+        """Return the binding of the blocks from `start` up to `end`; None: they are not alike."""
         size = len(self.tokens) // self.end
         namespace, span_end = self.path.span_at(start)
         if span_end is not None and end > span_end:
@@ -75,7 +75,7 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """How far it has come. Written by the thread until `why` is set, closed by the owner."""
+    """Progress of a fetch. Written by the thread until `why` is set, closed by the owner."""
 
     wanted: Wanted
     arrived: int  # blocks from position 0 on that are in place and sound
@@ -90,18 +90,18 @@ class Fetch:
     writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
 
     def end(self, why: str) -> None:
-        """Nothing more will come; the first reason counts."""
+        """End the fetch: nothing more will come; the first reason counts."""
         if self.why is None:
             self.ended = time.monotonic()
             self.why = why
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come."""
+        """True if nothing more will come."""
         return self.why is not None
 
     def close(self) -> None:
-        """Nothing is written any more once this returns; for the owner."""
+        """Stop writing: nothing is written any more once this returns; for the owner."""
         with self.lock:
             self.is_closed = True
         self.writing.synchronize()

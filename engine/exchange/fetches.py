@@ -1,4 +1,4 @@
-"""What this engine fetches from others for its requests, and what becomes of it.
+"""Fetches from other engines for requests of this one, from ask to commit.
 
     a lease is taken -> ask, or not -> commit what comes as it comes -> over: compute the rest
 
@@ -38,7 +38,7 @@ class FetchNeverEnded(RuntimeError):
 
 
 class Progress(NamedTuple):
-    """Of a sequence: its first `end` tokens are there now; `is_over`: it waits no more."""
+    """Progress of a sequence: its first `end` tokens are there; `is_over`: it waits no more."""
 
     sequence: Sequence
     end: int
@@ -61,7 +61,7 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Counts:
-    """Of one way, and until when its time is counted: what overlaps counts once."""
+    """Counts of one way, and until when its time is counted: what overlaps counts once."""
 
     stats: FetchStats
     until: float
@@ -77,7 +77,7 @@ class Fetches:
         client: BlockClient | None,
         patience: Patience,
     ) -> None:
-        """`client` None: nobody is asked."""
+        """Fetch by `client`; None: nobody is asked."""
         self.refused = 0
         self._cache = cache
         self._rates = rates
@@ -90,7 +90,7 @@ class Fetches:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any sequence waits."""
+        """True if any sequence waits."""
         return bool(self._under_way)
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
@@ -118,7 +118,7 @@ class Fetches:
                 sequence.is_fetching, one.fetch = True, None  # what has come is committed first
 
     def advance(self, now: float) -> list[Progress]:
-        """What has come since the last call, and what is over."""
+        """Return what has come since the last call, and what is over."""
         return [
             progress
             for sequence, one in list(self._under_way.items())
@@ -126,13 +126,13 @@ class Fetches:
         ]
 
     def stats(self) -> dict[str, FetchStats]:
-        """The counts by way."""
+        """Return the counts by way."""
         return {way: counts.stats for way, counts in self._counts.items()}
 
     # Begin
 
     def _wait(self, sequence: Sequence) -> None:
-        """It starts later than with this step, so no part of a block is copied for it."""
+        """Postpone a sequence to a later step, so that no part of a block is copied for it."""
         if sequence.lease is None:
             return
         before, sequence.num_computed = sequence.num_computed, self._cache.postpone(sequence.lease)
@@ -143,7 +143,7 @@ class Fetches:
     def _asked(
         self, sequence: Sequence, source: FetchSource, lease: Lease, before: int
     ) -> Fetch | None:
-        """The fetch that has been begun; None: there is nothing to fetch, or it is not worth it."""
+        """Start a fetch; None: there is nothing to fetch, or it is not worth it."""
         client = self._client
         if client is None:
             return None
@@ -178,7 +178,7 @@ class Fetches:
         return fetch
 
     def _end(self, sequence: Sequence, source: FetchSource) -> int:
-        """The first block that is not to be asked for: the last token is always computed."""
+        """Return the first block not to ask for: the last token is always computed."""
         size = self._cache.block_size
         whole = min((sequence.prompt_len - 1) // size, len(sequence.block_keys) // KEY_BYTES)
         return whole if source.request_id is not None else min(whole, source.num_tokens // size)
@@ -265,6 +265,6 @@ class Fetches:
         self._rates.learn(fetch)
 
     def _rest(self, address: str, now: float) -> None:
-        """Others that have rested are forgotten: an engine that starts anew may have another."""
+        """Leave an engine alone for REST_S, and forget others that have rested."""
         self._resting = {one: until for one, until in self._resting.items() if until > now}
         self._resting[address] = now + REST_S

@@ -21,7 +21,7 @@ class NamespaceNames:
         self._named: set[Namespace] = set()
 
     def path(self, spans: tuple[tuple[int, bytes], ...]) -> tuple[NamespacePath, int | None] | None:
-        """The namespaces along a prompt, and the first block after those that are here.
+        """Return the namespaces along a prompt, and the first block after those that are here.
 
         None for that block: all are. None for all: not even the first is.
         """

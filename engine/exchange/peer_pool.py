@@ -48,11 +48,11 @@ class PeerPools(Protocol):
     """Opens pools. For one thread, but for `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
-        """What to tell an engine that could share its pool with us; None: it is not to."""
+        """Return what to tell an engine that could share its pool with us; None: it is not to."""
         ...
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """The pool of the engine there. Raises CannotOpen, and then `host_of` says None of it."""
+        """Open the pool of the engine there. Raises CannotOpen; then `host_of` says None of it."""
         ...
 
     def follow(self, event: CopyEvent) -> None:
@@ -67,12 +67,12 @@ class _Handle(ctypes.Structure):
 
 
 def this_host() -> bytes:
-    """The same for all processes of a machine, until it is started anew."""
+    """Return an id that all processes of a machine share, until it is started anew."""
     return _BOOT_ID.read_bytes().strip()
 
 
 def share(blocks: Tensor) -> PoolHandle | None:
-    """The handle of a pool on a GPU, (num_blocks, block_bytes) uint8; None: it cannot be shared."""
+    """Make the handle of a GPU pool, (num_blocks, block_bytes) uint8; None: it cannot be shared."""
     if blocks.device.type != "cuda":
         return None
     driver, handle = ctypes.CDLL(_DRIVER), _Handle()
@@ -89,7 +89,7 @@ class CudaPeerPools:
     """Pools of GPUs of this host, for a pool on one of them."""
 
     def __init__(self, blocks: Tensor) -> None:
-        """`blocks` (num_blocks, block_bytes) uint8, ours."""
+        """Open pools of neighbours for `blocks` (num_blocks, block_bytes) uint8, ours."""
         self._blocks = blocks
         self._host = this_host()
         self._closed: set[str] = set()  # addresses whose pools cannot be opened
@@ -97,16 +97,16 @@ class CudaPeerPools:
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
     def host_of(self, where: str) -> bytes | None:
-        """This host, for a neighbour on it."""
+        """Return this host, for a neighbour on it."""
         return None if is_tcp(where) or where in self._closed else self._host
 
     def follow(self, event: CopyEvent) -> None:
-        """The stream waits for it."""
+        """Have the stream wait for `event`."""
         if isinstance(event, torch.cuda.Event):
             self._stream.wait_event(event)
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Opened once, and kept: an engine has one pool as long as it lives.
+        """Open a pool once, and keep it: an engine has one pool as long as it lives.
 
         With another handle it is the pool of another engine, and the one before has ended. Its
         memory is only free once nobody has it mapped.
@@ -128,7 +128,7 @@ class CudaPeerPools:
 def pieces_of(
     sources: Slots, targets: Slots, their_base: int, our_base: int, size: int
 ) -> CopyPieces:
-    """Copies of blocks of `size` bytes; those that follow each other on both sides are one."""
+    """Plan copies of blocks of `size` bytes; those that follow each other on both sides are one."""
     follows = (np.diff(sources) == 1) & (np.diff(targets) == 1)
     firsts = np.flatnonzero(np.concatenate(([True], ~follows))[: len(sources)])
     counts = np.diff(np.append(firsts, len(sources)))

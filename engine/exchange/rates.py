@@ -1,4 +1,4 @@
-"""Whether to fetch blocks or to compute them: by what either has taken so far.
+"""The choice to fetch blocks or to compute them, by what either has taken so far.
 
     fetch    the first word + (blocks of other fetches + blocks of this one) x a block
     compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
@@ -33,7 +33,7 @@ class FetchRates:
         self._refusals = Refusals[tuple[str, str]]()  # by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """What one that has ended took; one that was too slow teaches that, whatever has come.
+        """Learn from a fetch that ended; one that was too slow teaches that, whatever has come.
 
         One that waited for blocks to be computed teaches nothing, nor one that broke off.
         """
@@ -45,13 +45,13 @@ class FetchRates:
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
-        """A fetch was answered after some seconds, and took `seconds` from then on."""
+        """Learn that a fetch was answered after `first_word_s`, and took `seconds` from then on."""
         self._first_word += WEIGHT * (first_word_s - self._first_word)
         if blocks >= LEAST_BLOCKS:
             self._blocks[way].add(blocks, seconds)
 
     def computing(self, first: int, end: int, before: int = 0) -> float | None:
-        """Seconds that computing blocks takes, after `before` other tokens; None: not known."""
+        """Predict the seconds of computing blocks, after `before` other tokens; None: not known."""
         if not self._times.is_measured:
             return None
         size = self._block_size
@@ -60,7 +60,7 @@ class FetchRates:
     def is_worth_it(
         self, where: str, way: str, flow: str, first: int, end: int, *, before: int, waiting: int
     ) -> bool:
-        """Whether `flow` asks for blocks `first` up to `end`; `waiting`: blocks others wait for."""
+        """Return whether `flow` asks for the blocks; `waiting`: blocks that others wait for."""
         computing = self.computing(first, end, before)
         if computing is None:
             return True

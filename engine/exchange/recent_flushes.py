@@ -1,4 +1,4 @@
-"""What was flushed of late, and is not fetched: other engines may still have it.
+"""Recent flushes, whose blocks are not fetched: other engines may still have them.
 
 A gateway flushes all engines, and each hears of it at another time. One that has flushed and goes
 on fetching could have the same blocks back from one that has not. A prefix that its tenant deletes
@@ -16,13 +16,13 @@ from prefix_cache.namespace import Namespace
 
 
 class FlushScope(NamedTuple):
-    """Of a flow, of a namespace, of both together, or (None) all."""
+    """Scope of a flush: a flow, a namespace, both together, or (None) all."""
 
     flow: str | None
     namespace: Namespace | None
 
     def covers(self, sequence: Sequence) -> bool:
-        """Whether what a sequence fetches may be of it."""
+        """Return whether blocks that a sequence fetches may be in the scope."""
         if self.flow not in (None, sequence.flow):
             return False
         return self.namespace is None or any(
@@ -38,10 +38,10 @@ class RecentFlushes:
         self._until: dict[FlushScope, float] = {}
 
     def add(self, scope: FlushScope, now: float) -> None:
-        """It was flushed just now."""
+        """Add a scope that was flushed just now."""
         self._until = {one: until for one, until in self._until.items() if until > now}
         self._until[scope] = now + self._seconds
 
     def covers(self, sequence: Sequence, now: float) -> bool:
-        """Whether what a sequence would fetch may be of what was flushed."""
+        """Return whether blocks that a sequence would fetch may have been flushed."""
         return any(until > now and one.covers(sequence) for one, until in self._until.items())

@@ -41,7 +41,7 @@ class NotSound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """What a block is bound to, or blocks of one namespace that follow each other.
+    """Binding of a block, or of blocks of one namespace that follow each other.
 
     The place of the first one in the prompt, all of their keys, and all of their tokens as int32.
     """
@@ -53,19 +53,19 @@ class SealedPlace:
 
     @property
     def covered(self) -> bytes:
-        """What the tag covers beside the payload."""
+        """Bytes that the tag covers beside the payload."""
         return _PLACE.pack(self.position) + self.keys + self.token_ids
 
 
 class Seal:
-    """Of one fetch, the same at both ends. For one thread."""
+    """Seal of one fetch, the same at both ends. For one thread."""
 
     def __init__(self, fingerprint: bytes, asking_salt: bytes, answering_salt: bytes) -> None:
         self._bound = _KEY + fingerprint + asking_salt + answering_salt
         self._keys: dict[Namespace, bytes] = {}
 
     def seal(self, place: SealedPlace, payload: Bytes) -> bytearray:
-        """Payload and tag, encrypted."""
+        """Encrypt a payload; return it with its tag."""
         box = Cipher(algorithms.AES(self._key(place.namespace)), modes.GCM(_nonce(place)))
         sealing = box.encryptor()
         sealing.authenticate_additional_data(place.covered)
@@ -92,7 +92,7 @@ class Seal:
             raise NotSound from error
 
     def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
-        """A tag that says in which slots of a pool blocks lie; nothing of the blocks themselves.
+        """Make a tag of the slots of a pool in which blocks lie; nothing of the blocks themselves.
 
         `slots`: int32, little endian, one of each block of `place`.
         """
@@ -112,7 +112,7 @@ class Seal:
 
 
 def name_of(namespace: Namespace) -> bytes:
-    """What a namespace is called between engines: 16 bytes from which it cannot be found."""
+    """Name a namespace between engines: 16 bytes from which it cannot be found."""
     return hashlib.sha256(_NAME + namespace).digest()[:16]
 
 

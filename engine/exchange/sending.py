@@ -1,4 +1,4 @@
-"""What one engine is being sent: blocks that wait, how many may be on their way, the end.
+"""The blocks being sent to one engine: those that wait, those on their way, the end.
 
     waiting ---- as far as the window reaches ----> sent ---- the other end says so ----> taken
 
@@ -48,11 +48,11 @@ class BlocksToSend:
     slots: bytes  # likewise
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of blocks."""
         return len(self.slots) // SLOT_BYTES
 
     def place(self, start: int, end: int) -> SealedPlace:
-        """What those are bound to that come after `start` of them, up to `end`; alike."""
+        """Return the binding of the blocks from `start` up to `end` of them; they are alike."""
         step = len(self.token_ids) // len(self)
         return SealedPlace(
             self.first + start,
@@ -62,11 +62,11 @@ class BlocksToSend:
         )
 
     def slots_of(self, start: int, end: int) -> bytes:
-        """The slots of the same."""
+        """Return the slots of the blocks from `start` up to `end` of them."""
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
-        """Where those end that come after `start` of them and are of one namespace."""
+        """Return where the blocks of one namespace end that begin at `start`."""
         _, end = self.path.span_at(self.first + start)
         return len(self) if end is None else min(end - self.first, len(self))
 
@@ -75,7 +75,7 @@ class Sending:
     """One ask that is being answered. For one thread."""
 
     def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
-        """`pool`: the asker copies the blocks from there; None: they are sent. `now`: seconds.
+        """Send to an asker that copies the blocks from `pool`; None: they are sent. `now`: seconds.
 
         `window`: blocks that may be on their way at most, whatever the ask says.
         """
@@ -92,13 +92,13 @@ class Sending:
 
     @property
     def is_over(self) -> bool:
-        """Whether its end may be told: all that was there is taken, or nothing more is to come."""
+        """True if its end may be sent: all that was there is taken, or nothing more is to come."""
         if self.end is None or self._waiting:
             return False
         return not self.end.is_all or self._taken == self._sent
 
     def found(self, blocks: int, first_reads: dict[str, int]) -> Found:
-        """The message that so many blocks of the prompt are there."""
+        """Make the message that so many blocks of the prompt are there."""
         return Found(
             number=self._number,
             salt=self._salt,
@@ -108,24 +108,24 @@ class Sending:
         )
 
     def add(self, blocks: BlocksToSend) -> None:
-        """They come after those that are there."""
+        """Add blocks after those that are there."""
         if blocks:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """No others will be added; unless all are to be sent, those that wait are not."""
+        """Stop adding blocks; unless all are to be sent, drop those that wait."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()
             self._ahead = 0
 
     def take(self, blocks: int) -> int:
-        """The asker has the first `blocks` blocks, it says; returns how many it may have."""
+        """Record that the asker has its first `blocks` blocks; return how many it may have."""
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 
     def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
-        """What to send now, its payload, and how many blocks that is; None: nothing now.
+        """Return what to send now, its payload, and how many blocks that is; None: nothing now.
 
         The same again, until it was `done`.
         """
@@ -143,7 +143,7 @@ class Sending:
         return self._slots(blocks, start, end), None, end - start
 
     def done(self, blocks: int) -> None:
-        """So many were sent, as `next` said."""
+        """Mark the blocks from `next` as sent."""
         self._sent += blocks
         self._ahead += blocks
         if self._ahead == len(self._waiting[0]):

@@ -126,7 +126,7 @@ class BlockServer:
     # For the owner
 
     def take(self) -> list[Asked | Gone]:
-        """What has come since the last call."""
+        """Return what has come since the last call."""
         if not self._thread.is_alive():
             raise ThreadEnded("the thread that answers other engines has ended")
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
@@ -140,7 +140,7 @@ class BlockServer:
         self._order(lambda: self._add(asker, blocks))
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """Nothing more will come for it. `Gone` follows once all has been taken."""
+        """End an ask: nothing more will come. `Gone` follows once all has been taken."""
         self._order(lambda: self._stop(asker, Ended(asker[1], why, is_all)))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What this engine sends to others of its cache: found by tokens, leased while it is read.
+"""The source of blocks for other engines: found by tokens, leased while they are read.
 
     asked -> [load what lies lower] -> lease and send what is on the device -> ... -> end
                      ^                                                  |
@@ -94,12 +94,12 @@ class Source:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is an ask that is not answered to its end."""
+        """True if an ask is not answered to its end."""
         return any(not sending.is_over for sending in self._sendings.values())
 
     @property
     def is_lending(self) -> bool:
-        """Whether leases are held for other engines; each for a bounded time."""
+        """True if leases are held for other engines; each for a bounded time."""
         return bool(self._sendings)
 
     def turn(self, running: RunningRequest, now: float) -> None:
@@ -130,7 +130,7 @@ class Source:
         self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
 
     def _why_not(self, ask: Ask) -> str | None:
-        """Why an ask is none; what reads foreign memory or never ends is no ask."""
+        """Return why an ask is invalid, such as one that reads foreign memory or never ends."""
         if ask.fingerprint != self._fingerprint:
             return "it serves another model, or with other settings"
         whole = len(ask.token_ids) % (4 * self._cache.block_size) == 0
@@ -154,7 +154,7 @@ class Source:
             self._askers.end(sending.asker, "", is_all=True)
 
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
-        """Whether more of the prompt is yet to be computed here."""
+        """Return whether more of the prompt is yet to be computed here."""
         if sending.ask.request_id is None:
             return False
         if request is None:  # it is over, or not here yet
@@ -221,14 +221,14 @@ class Source:
 
 
 def _committed(request: Sequence | None) -> int:
-    """Blocks of a request that are in the tree."""
+    """Count the blocks of a request that are in the tree."""
     return 0 if request is None or request.lease is None else request.lease.num_shared
 
 
 def _blocks(
     lease: Lease, path: NamespacePath, tokens: TokenIds, first: int, size: int
 ) -> BlocksToSend:
-    """The lease's blocks from `first` on, with what they are bound to."""
+    """Return the lease's blocks from `first` on, with what they are bound to."""
     keys = b"".join(node.edge.keys for node in reversed(lease.node.way_up()))
     end = lease.num_blocks
     return BlocksToSend(

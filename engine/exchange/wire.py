@@ -1,4 +1,4 @@
-"""What two engines say to each other: one asks for blocks of a prompt, the other sends them.
+"""Messages between two engines: one asks for blocks of a prompt, the other sends them.
 
     asking                          answering
     Ask ->                                              the prompt, and what is there of it already
@@ -120,7 +120,7 @@ FromSource = Found | Block | Slots | Still | Ended
 
 
 def window_of(block_bytes: int) -> int:
-    """Blocks that may be on their way for one ask at most."""
+    """Return the most blocks that may be on their way for one ask."""
     return max(WINDOW_BYTES // block_bytes, LEAST_WINDOW)
 
 
@@ -137,15 +137,15 @@ class ExchangeCodec:
         self._from_source: msgspec.msgpack.Decoder[FromSource] = msgspec.msgpack.Decoder(FromSource)
 
     def encode(self, message: ToSource | FromSource) -> bytes:
-        """One frame."""
+        """Encode a message as one frame."""
         return self._encoder.encode(message)
 
     def decode_to_source(self, frame: bytes | memoryview) -> ToSource:
-        """What an engine asks; raises WireError, and nothing else, for any bytes."""
+        """Decode what an engine asks; raise WireError, and nothing else, for any bytes."""
         return _decode(self._to_source, frame)
 
     def decode_from_source(self, frame: bytes | memoryview) -> FromSource:
-        """What one answers; raises WireError, and nothing else, for any bytes."""
+        """Decode what an engine answers; raise WireError, and nothing else, for any bytes."""
         return _decode(self._from_source, frame)
 
 

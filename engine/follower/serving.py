@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from engine.follower.follower import Follower, RankParts
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
-from engine.ranks.collectives import Meeting, RankLeft
+from engine.ranks.collectives import RankLeft, Rendezvous
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
@@ -65,7 +65,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """Load a rank's part of the model, open its tiers. Raises ModelError, OSError, RankLeft."""
     config, rank = start.config, start.rank
     outline = outline_model(config, rank=rank)
-    place = Meeting(start.meeting, rank, config.ranks.num_ranks)
+    place = Rendezvous(start.rendezvous, rank, config.ranks.num_ranks)
     groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
     block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))

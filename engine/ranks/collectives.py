@@ -1,4 +1,4 @@
-"""What ranks exchange while they compute: over gloo on a CPU, over NCCL on GPUs.
+"""Collectives of ranks while they compute: over gloo on a CPU, over NCCL on GPUs.
 
     total    all-gather of the ranks' products; who reads them next adds them, in rank order
              of many numbers on more than two ranks: each rank adds up a part, then all-gather
@@ -48,7 +48,7 @@ c10d: Any = torch.distributed  # whose groups, used as objects, are not all in i
 LOOPBACK = "127.0.0.1"
 # Of a rank that the others wait for. A start loads weights meanwhile, and compiles kernels.
 PATIENCE = timedelta(minutes=10)
-# What a library gathers whole. Beyond, each rank adds up a part: less is sent, in two goes.
+# What a library gathers whole. Beyond, each rank adds up a part: less is sent, two-shot.
 MOST_GATHERED_BYTES = 1 << 20
 
 _OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")
@@ -57,8 +57,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the ranks of a group find each other: a file that was empty when it was made.
+class Rendezvous:
+    """Rendezvous of the ranks of a group: a file that was empty when it was made.
 
     Several groups may meet at one place, each under a `name` of its own.
     """
@@ -78,11 +78,11 @@ class Peers(Protocol):
     """The exchange of ranks over peer memory. None or False: it does not fit there."""
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """The sum over all ranks of what is (T, H) of `dtype`, or in parts, for its reader."""
+        """Return the sum over all ranks of (T, H) of `dtype`, or its parts, for its reader."""
         ...
 
     def gather(self, x: Tensor) -> Tensor | None:
-        """x (R, C) of each rank -> (R, ranks * C)."""
+        """Gather x (R, C) of each rank -> (R, ranks * C)."""
         ...
 
     def share(self, x: Tensor) -> bool:
@@ -90,7 +90,7 @@ class Peers(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Before the device is waited for, where another rank may be gone."""
+        """Abandon collectives before the device is waited for, where another rank may be gone."""
         ...
 
 
@@ -102,20 +102,20 @@ class Collectives:
     replay.
     """
 
-    def __init__(self, meeting: Meeting, device: torch.device) -> None:
+    def __init__(self, rendezvous: Rendezvous, device: torch.device) -> None:
         """Wait for all ranks. Raises RankLeft where one does not come or is gone."""
-        self.rank = meeting.rank
-        self.num_ranks = meeting.num_ranks
+        self.rank = rendezvous.rank
+        self.num_ranks = rendezvous.num_ranks
         self._device = device
         self._peers: Peers | None = None
         self._store = c10d.PrefixStore(
-            meeting.name, c10d.FileStore(meeting.path, meeting.num_ranks)
+            rendezvous.name, c10d.FileStore(rendezvous.path, rendezvous.num_ranks)
         )
-        self._hosts = _gloo(self._place("hosts"), meeting)
+        self._hosts = _gloo(self._place("hosts"), rendezvous)
         self._group = self._hosts
         self.least(0)  # or one that leaves soon would fail another that still connects
         if device.type == "cuda":
-            self._group = _nccl(self._place("devices"), meeting)
+            self._group = _nccl(self._place("devices"), rendezvous)
             self._warm_up(device)
 
     @property
@@ -156,7 +156,7 @@ class Collectives:
         return self.gather(_added(sliced)).view_as(mine)
 
     def gather(self, x: Tensor) -> Tensor:
-        """x (...) of each rank -> (num_ranks, ...)."""
+        """Gather x (...) of each rank -> (num_ranks, ...)."""
         shape = self.num_ranks, *x.shape
         if self._peers is not None:
             found = self._peers.gather(x.reshape(1, -1))
@@ -178,13 +178,13 @@ class Collectives:
             wait_for(self._group.broadcast([_bytes(x)], _from_first()))
 
     def least(self, number: int) -> int:
-        """The least of the ranks' numbers. Waits for all ranks."""
+        """Return the least of the ranks' numbers. Waits for all ranks."""
         found = torch.empty(self.num_ranks, dtype=torch.int64)
         wait_for(self._hosts._allgather_base(found, torch.tensor([number])))
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """The bytes of rank 0, of a length that all ranks know. Waits for it."""
+        """Return the bytes of rank 0, of a length that all ranks know. Waits for it."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
@@ -221,7 +221,7 @@ class Collectives:
         )
 
     def _warm_up(self, device: torch.device) -> None:
-        """NCCL connects at the first use, which no graph can capture."""
+        """Connect by NCCL's first use, which no graph can capture."""
         numbers = torch.zeros(self.num_ranks, device=device)
         self.gather(numbers)
         self.share(numbers)
@@ -239,29 +239,29 @@ def wait_for(work: Any) -> None:
 
 
 def _in_short(error: RuntimeError) -> str:
-    """What happened and with whom, without gloo's place in its code before, and advice after."""
+    """Shorten a message of gloo to what happened and with whom."""
     line = str(error).partition("\n")[0]
     return _OF_GLOO.sub("", line).partition(". This is typically caused by")[0]
 
 
-def _gloo(store: Any, meeting: Meeting) -> Any:
+def _gloo(store: Any, rendezvous: Rendezvous) -> Any:
     options = c10d.ProcessGroupGloo._Options()
     options._devices = [c10d.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
-    options._timeout = meeting.patience
+    options._timeout = rendezvous.patience
     try:
-        return c10d.ProcessGroupGloo(store, meeting.rank, meeting.num_ranks, options)
+        return c10d.ProcessGroupGloo(store, rendezvous.rank, rendezvous.num_ranks, options)
     except RuntimeError as error:  # another one does not come
         raise RankLeft(_in_short(error)) from error
 
 
-def _nccl(store: Any, meeting: Meeting) -> Any:
+def _nccl(store: Any, rendezvous: Rendezvous) -> Any:
     options = c10d.ProcessGroupNCCL.Options()
-    options._timeout = meeting.patience
-    return c10d.ProcessGroupNCCL(store, meeting.rank, meeting.num_ranks, options)
+    options._timeout = rendezvous.patience
+    return c10d.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.num_ranks, options)
 
 
 def _added(ranks: Tensor) -> Tensor:
-    """What the ranks have (ranks, ...), added in their order and rounded once, as norms add it.
+    """Add (ranks, ...) in the order of ranks and round once, as norms add it.
 
     One after the other: torch's sum takes the numbers of more than four ranks in another order.
     """
@@ -278,5 +278,5 @@ def _from_first() -> Any:
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """All of it, (bytes,) uint8; a view where it is contiguous."""
+    """View all of it as (bytes,) uint8; a copy unless it is contiguous."""
     return x.contiguous().view(-1).view(torch.uint8)

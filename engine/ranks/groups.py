@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.models.grid import RankGrid
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Collectives, Rendezvous
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
 
@@ -36,11 +36,11 @@ class RankGroups:
         return self.every.rank
 
     def least(self, number: int) -> int:
-        """The least of all ranks' numbers. Waits for all."""
+        """Return the least of all ranks' numbers. Waits for all."""
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """The bytes of rank 0, of a length that all ranks know. Waits for it."""
+        """Return the bytes of rank 0, of a length that all ranks know. Waits for it."""
         return self.every.of_first(value)
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class RankGroups:
                 group.close()
 
 
-def meet(place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
+def meet(place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
     """Wait for all ranks. Raises RankLeft where one does not come or is gone.
 
     `place` is that of all; `stage` the one that this rank computes.

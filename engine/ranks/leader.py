@@ -45,7 +45,7 @@ class OtherRanks:
         self._ring.write(ENCODER.encode(message))
 
     def take(self, kind: type[R]) -> list[tuple[int, R]]:
-        """What has come of this kind, each with the place of its rank, from 0. Never waits."""
+        """Take what has come of this kind, each with the place of its rank, from 0. Never waits."""
         taken: list[tuple[int, R]] = []
         for place, reports in enumerate(self._reports):
             self._receive(place)
@@ -54,7 +54,7 @@ class OtherRanks:
         return taken
 
     def wait_for(self, kind: type[R], place: int, timeout_s: float) -> R:
-        """The next report of this kind of one rank. Raises RankGone, also after `timeout_s`."""
+        """Wait `timeout_s` for the next report of this kind of one rank, or raise RankGone."""
         give_up = time.monotonic() + timeout_s
         while True:
             self._receive(place)

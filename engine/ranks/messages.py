@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks, and what they report.
+"""Messages of rank 0 to the other ranks, and their reports.
 
     ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
               Close
@@ -31,13 +31,13 @@ class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Start(RankMessage, frozen=True):
     """The first message on the socket: what to load, as which rank, and where the ranks meet.
 
-    `meeting` is the path of a file that the rank inherits.
+    `rendezvous` is the path of a file that the rank inherits.
     """
 
     config: EngineConfig
     rank: int
     ring: ReaderEnds
-    meeting: str
+    rendezvous: str
 
 
 class Launch(RankMessage, frozen=True):
@@ -65,12 +65,12 @@ class CopyBlocks(RankMessage, frozen=True):
 
     @classmethod
     def of(cls, plan: Plan) -> CopyBlocks:
-        """The plan as a message."""
+        """Return the plan as a message."""
         records = tuple(plan.records.get(move) for move in plan.moves)
         return cls(plan.moves, records, plan.erase)
 
     def plan(self) -> Plan:
-        """The message as a plan."""
+        """Return the message as a plan."""
         pairs = zip(self.moves, self.records, strict=True)
         records = {move: record for move, record in pairs if record is not None}
         return Plan(self.moves, records, self.erase)
@@ -89,11 +89,11 @@ class NoteFlushes(RankMessage, frozen=True):
 
 
 class ScanDisk(RankMessage, frozen=True):
-    """Which records are there?"""
+    """Request to list the records that are there."""
 
 
 class ListFlushes(RankMessage, frozen=True):
-    """Which flushes were done on what lies there?"""
+    """Request to list the flushes done on what lies there."""
 
 
 class Close(RankMessage, frozen=True):
@@ -155,7 +155,7 @@ STARTS: msgspec.msgpack.Decoder[Start] = msgspec.msgpack.Decoder(Start)
 
 
 def without_texts(step: Step) -> Step:
-    """The step without tokens that only sampling reads, which rank 0 does alone."""
+    """Return the step without tokens that only sampling reads, which rank 0 does alone."""
     if not any(row.new is not None for row in step.rows):
         return step
     replace = msgspec.structs.replace

@@ -44,14 +44,14 @@ class NoPeerMemory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What is exchanged: rows of `columns` numbers of `dtype`."""
+    """Shape of an exchange: rows of `columns` numbers of `dtype`."""
 
     columns: int
     dtype: torch.dtype
 
     @property
     def most_rows(self) -> int:
-        """How many at once."""
+        """Number of rows exchanged at once."""
         return MOST_BYTES // (self.columns * self.dtype.itemsize)
 
 
@@ -76,7 +76,7 @@ class PeerMemory:
         return fits
 
     def abandon(self) -> None:
-        """Before the device is waited for, where another rank may be gone.
+        """Abandon collectives before the device is waited for, where another rank may be gone.
 
         What is under way gets a moment to end by itself: at an orderly end the other ranks wait
         for what this one still sends. Raises RuntimeError where the device has failed.
@@ -113,10 +113,10 @@ class Mapped:
 
 
 class Mapping(Protocol):
-    """How buffers of all ranks become known to each."""
+    """Way in which buffers of all ranks become known to each."""
 
     def why_not(self, place: PeerPlace) -> str:
-        """Why they cannot be, as far as can be told without trying; else empty."""
+        """Return why buffers cannot be mapped, as far as is known without trying; else empty."""
         ...
 
     def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
@@ -189,5 +189,5 @@ def _mapped(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
     assert ints is not None
     mapped = mapping.map(place, sizes, ints)
     rows = open_rows(place.rank, mapped.buffers)
-    rows.turns.tolist()  # waits for the device: the mark is there before anybody writes
+    rows.turns.tolist()  # waits for the device: the sentinel is there before anybody writes
     return PeerMemory(rows, mapped.held)

@@ -30,7 +30,7 @@ class StagePipe:
     """
 
     def __init__(self, stage: Stage, stages: Collectives, device: torch.device) -> None:
-        """`stages` are the processes of all stages; its rank k computes stage k. Waits for them."""
+        """Connect the processes of all `stages`; its rank k computes stage k. Waits for them."""
         self.stage = stage
         self.is_queued = device.type == "cuda"  # nothing waits here for another stage
         self._stages = stages
@@ -38,12 +38,12 @@ class StagePipe:
             self._warm_up(device)
 
     def receive(self, into: Tensor) -> Tensor:
-        """As `Pipe.receive`. Raises RankLeft where the stage before is gone."""
+        """Receive like `Pipe.receive`. Raises RankLeft where the stage before is gone."""
         wait_for(self._group.recv([_bytes(into)], self.stage.index - 1, _TAG))
         return into
 
     def send(self, x: Tensor) -> None:
-        """As `Pipe.send`. Raises RankLeft where the next stage is gone."""
+        """Send like `Pipe.send`. Raises RankLeft where the next stage is gone."""
         wait_for(self._group.send([_bytes(x)], self.stage.index + 1, _TAG))
 
     @property
@@ -51,7 +51,7 @@ class StagePipe:
         return self._stages.devices
 
     def _warm_up(self, device: torch.device) -> None:
-        """NCCL connects two stages at their first use, which no graph can capture."""
+        """Connect two stages by NCCL's first use, which no graph can capture."""
         number = torch.zeros(1, device=device)
         if not self.stage.is_first:
             self.receive(number)

@@ -86,7 +86,7 @@ class RanksWatch:
         end: Callable[[int], None],
         grace_s: float = GRACE_S,
     ) -> None:
-        """`end` ends this process at once, with that status; called on the thread."""
+        """Watch processes; `end` ends this one at once with a status, called on the thread."""
         self._processes = processes
         self._end = end
         self._grace_s = grace_s
@@ -119,12 +119,12 @@ class RanksWatch:
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends for whole messages, in their order."""
+    """Open two ends for whole messages, in their order."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def _environment() -> dict[str, str]:
-    """An environment in which the child imports the same code, whatever its directory."""
+    """Return an environment in which the child imports the same code, whatever its directory."""
     root = str(Path(engine.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root

@@ -55,7 +55,7 @@ class RingWriter:
     def __init__(
         self, num_readers: int, num_bytes: int = RING_BYTES, patience_s: float = PATIENCE_S
     ) -> None:
-        """Raises OSError."""
+        """Allocate a ring for `num_readers`. Raises OSError."""
         self._num_bytes = num_bytes
         self._patience_s = patience_s
         self._descriptor = os.memfd_create("ratoon-ring", os.MFD_CLOEXEC)
@@ -66,7 +66,7 @@ class RingWriter:
 
     @property
     def ends(self) -> list[ReaderEnds]:
-        """What each reader needs; open as long as this is."""
+        """Descriptors that each reader needs; open as long as this is."""
         return [
             ReaderEnds(self._descriptor, one.filled, one.freed, self._num_bytes)
             for one in self._readers
@@ -109,7 +109,7 @@ class RingReader:
     """One reading end. One owner thread."""
 
     def __init__(self, ends: ReaderEnds) -> None:
-        """Maps the memory; the descriptors stay the caller's. Raises OSError."""
+        """Map the memory; the descriptors stay the caller's. Raises OSError."""
         self._ends = ends
         self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
         self._position = 0
@@ -117,11 +117,11 @@ class RingReader:
         self._begun = b""  # of a message that goes on
 
     def fileno(self) -> int:
-        """For `select`: readable when something was written."""
+        """Return the descriptor for `select`: readable when something was written."""
         return self._ends.filled
 
     def read(self) -> bytes | None:
-        """The next message; None where it is not all there yet. Never waits."""
+        """Read the next message; None where it is not all there yet. Never waits."""
         if not self._filled:
             self._filled += _count(self._ends.filled)
         while self._filled:
@@ -160,7 +160,7 @@ def _eventfd() -> int:
 
 
 def _count(descriptor: int) -> int:
-    """What was added to a counter since it was looked at last."""
+    """Return what was added to a counter since it was last read."""
     try:
         return os.eventfd_read(descriptor)
     except BlockingIOError:

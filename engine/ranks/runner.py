@@ -37,12 +37,12 @@ class RanksRunner:
     others: OtherRanks
 
     def launch(self, step: Step) -> Launched:
-        """As `Runner.launch`. Raises RankGone."""
+        """Launch like `Runner.launch`. Raises RankGone."""
         self._tell(Launch(without_texts(step)))
         return self.own.launch(step)
 
     def launch_forward(self, step: Step) -> Forward:
-        """As `Runner.launch_forward`. Raises RankGone."""
+        """Launch like `Runner.launch_forward`. Raises RankGone."""
         self._tell(LaunchForward(without_texts(step)))
         return RanksForward(self.own.launch_forward(step), self.others)
 

@@ -41,7 +41,7 @@ class RanksSampler(Sampler):
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """As `Sampler.launch`; on another rank than 0 nothing is sampled."""
+        """Launch like `Sampler.launch`; on another rank than 0 nothing is sampled."""
         if self.group.rank:
             return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
         return self._given(self._alone.launch(logits, rows, inputs, allowed))
@@ -56,7 +56,7 @@ class RanksSampler(Sampler):
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """As `Sampler.launch_masked`, and as `launch`."""
+        """Launch like `Sampler.launch_masked`; on another rank than 0 nothing is sampled."""
         if self.group.rank:
             return self._taken(tokens)
         return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))
@@ -76,7 +76,7 @@ class RanksSampler(Sampler):
 
 
 def ranks_sampler(sampler: Sampler, group: RankGroup | None) -> Sampler:
-    """The sampler of this rank of a group; as it is where there is one rank alone."""
+    """Return the sampler of this rank of a group; unchanged where there is one rank alone."""
     if group is None:
         return sampler
     return RanksSampler(sampler.planner, sampler.ops, sampler.tables, group)

@@ -37,7 +37,7 @@ class EarlierStageRunner:
     device: torch.device
 
     def launch(self, step: Step) -> Launched:
-        """As `Runner.launch`, up to what the next stage is given."""
+        """Launch like `Runner.launch`, up to what the next stage is given."""
         if not step.rows:
             return self.own.launch(step)
         return self.launch_forward(step).skip()
@@ -48,7 +48,7 @@ class EarlierStageRunner:
         return self
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """The last stage does that."""
+        """Skip sampling, which the last stage does."""
         del allowed
         return self.skip()
 
@@ -58,7 +58,7 @@ class EarlierStageRunner:
 
 
 def _check_known(rows: Sequence[Row]) -> None:
-    """A stage before the last has no tokens but those that a step brings."""
+    """Raise RuntimeError for pending tokens: an earlier stage has only those that a step brings."""
     if any(row.is_pending for row in rows):
         raise RuntimeError("a token that is pending has come to a stage that never sees it")
 
@@ -77,7 +77,7 @@ class DeferringRunner:
         return _DeferredForward(self, partial(self.own.launch_forward, step))
 
     def put_off(self, launch: Callable[[], Launched]) -> Launched:
-        """A launch that follows all those before it."""
+        """Defer a launch until all those before it."""
         deferred = _Deferred(self, launch)
         self._put_off.append(deferred)
         return deferred
@@ -117,7 +117,7 @@ class _DeferredForward:
     forward: Callable[[], Forward]
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """As `Forward.sample`. The masks are kept as they are now."""
+        """Sample like `Forward.sample`, later. The masks are kept as they are now."""
         kept = [None if mask is None else mask.copy() for mask in allowed]
         return self.runner.put_off(lambda: self.forward().sample(kept))
 
@@ -126,6 +126,6 @@ class _DeferredForward:
 
 
 def of_rank_0(own: Runner, groups: RankGroups) -> Runner:
-    """Its own runner, so that it waits for no earlier stage before that is told more."""
+    """Return rank 0's own runner, deferring so that it does not wait for an earlier stage."""
     pipe = groups.pipe
     return own if pipe is None or pipe.is_queued else DeferringRunner(own)

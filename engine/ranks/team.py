@@ -20,7 +20,7 @@ import torch
 from engine.config import EngineConfig
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.grid import RankGrid
-from engine.ranks.collectives import Meeting, RankLeft
+from engine.ranks.collectives import RankLeft, Rendezvous
 from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
@@ -59,7 +59,7 @@ class Team:
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
-    def meet(self, place: Meeting, grid: RankGrid, stage: Stage, device: torch.device) -> None:
+    def meet(self, place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> None:
         """Wait for all ranks. Raises ModelError where one could not start, RankGone."""
         with why_not_started(self):
             self._groups = meet(place, grid, stage, device)
@@ -106,16 +106,16 @@ def started_ranks(
         yield None
         return
     with ExitStack() as opened:
-        file = opened.enter_context(_meeting_file())
+        file = opened.enter_context(_rendezvous_file())
         team = opened.enter_context(closing(_started(config, file, end)))
-        team.meet(Meeting(_path_of(file), 0, config.ranks.num_ranks), grid, stage, device)
+        team.meet(Rendezvous(_path_of(file), 0, config.ranks.num_ranks), grid, stage, device)
         yield team
 
 
 @contextmanager
-def _meeting_file() -> Iterator[int]:
-    """The descriptor of the file where the ranks meet: it has no name, so they inherit it."""
-    file = os.memfd_create("ratoon-meeting", os.MFD_CLOEXEC)
+def _rendezvous_file() -> Iterator[int]:
+    """Open the rendezvous file of the ranks: it has no name, so they inherit the descriptor."""
+    file = os.memfd_create("ratoon-rendezvous", os.MFD_CLOEXEC)
     try:
         yield file
     finally:
@@ -126,15 +126,15 @@ def _path_of(file: int) -> str:
     return f"/proc/self/fd/{file}"
 
 
-def _started(config: EngineConfig, meeting_file: int, end: Callable[[int], None]) -> Team:
+def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], None]) -> Team:
     ring = RingWriter(config.ranks.num_ranks - 1)
     processes = [
-        RankProcess(rank, (meeting_file, *ends.descriptors))
+        RankProcess(rank, (rendezvous_file, *ends.descriptors))
         for rank, ends in enumerate(ring.ends, 1)
     ]
     channels = [Channel(one.socket) for one in processes]
     for rank, (ends, channel) in enumerate(zip(ring.ends, channels, strict=True), 1):
-        channel.send(ENCODER.encode(Start(config, rank, ends, _path_of(meeting_file))))
+        channel.send(ENCODER.encode(Start(config, rank, ends, _path_of(rendezvous_file))))
     return Team(OtherRanks(ring, channels), processes, RanksWatch(processes, end))
 
 

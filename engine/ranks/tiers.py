@@ -76,7 +76,7 @@ class RanksMover:
         return len(self._open)
 
     def start(self, plan: Plan) -> None:
-        """As `BlockMover.start`. Raises RankGone."""
+        """Start a plan like `BlockMover.start`. Raises RankGone."""
         for number, move in enumerate(plan.moves, self._num_started):
             self._moves[number] = move
             self._open[move] = _Open(number, 1 + len(self.others))
@@ -86,7 +86,7 @@ class RanksMover:
         self.own.start(plan)
 
     def poll(self) -> Completed:
-        """As `BlockMover.poll`. No rank releases a load before its end."""
+        """Poll like `BlockMover.poll`. No rank releases a load before its end."""
         ended = self.own.poll()
         completed = Completed()
         self._copied += ended.copied
@@ -125,7 +125,7 @@ class RanksDisk:
     """The disks of all ranks; implements `Disk`. `own` is this rank's."""
 
     def __init__(self, own: Disk, others: OtherRanks, erase: Callable[[Plan], None]) -> None:
-        """`erase` carries out plans on all ranks."""
+        """Join the disks of all ranks; `erase` carries out plans on all ranks."""
         self._own = own
         self._others = others
         self._erase = erase
@@ -134,7 +134,7 @@ class RanksDisk:
 
     @property
     def generation(self) -> int:
-        """As `Disk.generation`: of all ranks together."""
+        """Generation of all ranks' disks together, like `Disk.generation`."""
         self._take()
         return self._own.generation + sum(one.generation for one in self._reports.values())
 
@@ -154,7 +154,7 @@ class RanksDisk:
         return replace(stats, forgetting=max(stats.forgetting, forgetting))
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """As `Disk.scan`: the records that all ranks have. Raises RankGone.
+        """List the records that all ranks have, like `Disk.scan`. Raises RankGone.
 
         What is left of others is erased: no tree knows of it. But where a rank's disk has neither
         a record nor a flush it may not be the one that was there, and that one may come back: what
@@ -189,7 +189,7 @@ class RanksDisk:
         )
 
     def _new(self, slots: Sequence[set[int]]) -> list[int]:
-        """The ranks whose disks have neither a record nor a flush."""
+        """Return the ranks whose disks have neither a record nor a flush."""
         empty = [rank for rank, held in enumerate(slots) if not held]
         if not empty:
             return []
@@ -197,24 +197,24 @@ class RanksDisk:
         return [rank for rank in empty if not flushes[rank]]
 
     def erase_unlisted(self) -> None:
-        """As `Disk.erase_unlisted`, on all ranks. Raises RankGone."""
+        """Erase on all ranks like `Disk.erase_unlisted`. Raises RankGone."""
         if self._unlisted:
             self._erase(Plan(erase=self._unlisted))
             self._unlisted = ()
 
     def forget_owner(self, owner: str) -> None:
-        """As `Disk.forget_owner`, on all ranks. Raises RankGone."""
+        """Forget on all ranks like `Disk.forget_owner`. Raises RankGone."""
         self._others.tell(ForgetOwner(owner))
         self._own.forget_owner(owner)
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """As `Disk.note_flushes`, on all ranks. Raises RankGone."""
+        """Note on all ranks like `Disk.note_flushes`. Raises RankGone."""
         for start in range(0, len(flushes), MOST_FLUSHES):
             self._others.tell(NoteFlushes(tuple(flushes[start : start + MOST_FLUSHES])))
         self._own.note_flushes(flushes)
 
     def done_flushes(self) -> Sequence[str]:
-        """As `Disk.done_flushes`: those that are done on all ranks. Raises RankGone."""
+        """List the flushes done on all ranks, like `Disk.done_flushes`. Raises RankGone."""
         own, *theirs = self._flushes()
         return [one for one in own if all(one in others for others in theirs)]
 
@@ -230,7 +230,7 @@ class RanksDisk:
         return found
 
     def _flushes(self) -> list[dict[str, None]]:
-        """Those that are done on each rank, the oldest first."""
+        """Return the flushes that are done on each rank, the oldest first."""
         self._others.tell(ListFlushes())
         own = dict.fromkeys(self._own.done_flushes())
         return [own, *(self._flushes_of(place) for place in range(len(self._others)))]
@@ -250,7 +250,7 @@ class RanksDisk:
 
 
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
-    """The tiers of all ranks, given this rank's, of which all have the same counts.
+    """Join the tiers of all ranks to this rank's, of which all have the same counts.
 
     `runner` is that of all ranks.
     """
@@ -262,6 +262,6 @@ def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTie
 
 
 def digest_of(record: BlockRecord) -> bytes:
-    """16 bytes that tell one record from another, as they are compared."""
+    """Return 16 bytes that tell one record from another, as they are compared."""
     content = msgspec.msgpack.encode(replace(record, hits=0))
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

@@ -1,4 +1,4 @@
-"""How the rows of one step are sampled, as data.
+"""The plan to sample the rows of one step, as data.
 
 The records are the same on the host and on the device: `A` is numpy's array or torch's tensor,
 and `on_device` takes a whole plan across in one copy.
@@ -106,7 +106,7 @@ class WantedLogprobs(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class SamplingPlan(Generic[A]):
-    """How every row of a step is sampled; None where no row asks for it.
+    """Plan to sample every row of a step; None where no row asks for it.
 
     The lists and counts of `new` go to the tables first.
     """
@@ -126,7 +126,7 @@ DevicePlan = SamplingPlan[Tensor]
 
 
 def on_device(plan: HostPlan, device: torch.device) -> DevicePlan:
-    """The plan with tensors in place of arrays."""
+    """Copy the plan to the device, with tensors in place of arrays."""
     tensors = iter(to_device(list(_arrays(plan)), device))
     return cast(DevicePlan, _replaced(plan, tensors))
 
@@ -140,7 +140,7 @@ def _arrays(part: Any) -> Iterator[HostArray]:
 
 
 def _replaced(part: Any, tensors: Iterator[Tensor]) -> Any:
-    """A copy of a record with its arrays, in the order of `_arrays`, replaced."""
+    """Copy a record with its arrays, in the order of `_arrays`, replaced."""
     return type(part)(*(_replacement(item, tensors) for item in _items(part)))
 
 

@@ -68,7 +68,7 @@ class Planner:
     def plain(
         self, rows: Sequence[Row], *, are_masked: bool = False
     ) -> Randomness[HostArray] | None:
-        """All of `rows` as one group; None where one of them needs more than a plain sample.
+        """Plan `rows` as one group; None where one of them needs more than a plain sample.
 
         `are_masked`: a mask does not count.
         """
@@ -81,7 +81,7 @@ class Planner:
         )
 
     def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
-        """`allowed` has the masks of those of `rows` that are constrained, in their order.
+        """Plan the masks `allowed` of those of `rows` that are constrained, in their order.
 
         None is a mask that allows nothing. Raises RuntimeError unless there is one for each.
         """
@@ -96,7 +96,7 @@ class Planner:
         return Masks(masked, words)
 
     def plan(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None] = ()) -> HostPlan:
-        """How the next token of each of `rows` is to be chosen; `allowed` as in `masks`."""
+        """Plan how the next token of each of `rows` is chosen; `allowed` as in `masks`."""
         batch_slots, new = _batch_slots(rows), _new(rows)
         self.params.write(new)
         for one in new:  # as far as `SlotTables.take` counts, where anything is counted
@@ -114,12 +114,12 @@ class Planner:
         )
 
     def launched(self, rows: Sequence[Row]) -> None:
-        """The tables have what the plan for `rows` had for them."""
+        """Note that the tables have what the plan for `rows` had for them."""
         sampled = rows[: len(rows) - _count_scored(rows)]
         self._counted[_batch_slots(sampled)] = _lengths(sampled)
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
-        """What the rows' requests ask for; of rows that score, what they are to report."""
+        """Return what the rows' requests ask for; of rows that score, what they are to report."""
         batch_slots = _batch_slots(rows)
         asked, scored = self.params.read(batch_slots), _count_scored(rows)
         if scored:
@@ -161,7 +161,7 @@ class Planner:
 
 
 def noise_key(seed: int, position: int) -> tuple[int, int]:
-    """Two int32 words for the token that is to be sampled at `position`.
+    """Make two int32 words for the token that is to be sampled at `position`.
 
     A seeded sequence draws the same noise whatever else is in the batch, however its prompt was
     cut, and also after it was preempted.
@@ -195,7 +195,7 @@ def _lengths(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
 
 
 def _banning(asked: Asked, given: Sequence[Row]) -> Rows:
-    """Rows that have not got their `min_tokens` yet."""
+    """Return rows that have not got their `min_tokens` yet."""
     rows = _rows(asked, BANNING)
     if not len(rows):
         return rows
@@ -232,10 +232,10 @@ def _wanted(asked: Asked, given: Sequence[Row]) -> WantedLogprobs[HostArray] | N
 
 
 def _count_scored(rows: Sequence[Row]) -> int:
-    """How many of the rows score; they are the last ones of a step."""
+    """Count the rows that score; they are the last ones of a step."""
     return sum(1 for _ in takewhile(lambda row: row.kind is SCORE, reversed(rows)))
 
 
 def _next_id(row: Row) -> int:
-    """The token that follows the last of a row that scores."""
+    """Return the token that follows the last of a row that scores."""
     return int(np.frombuffer(row.next_ids, np.int32)[row.num_new - 1])

@@ -20,12 +20,12 @@ NOT_ALLOWED = 2  # in place of whether the logits were finite: they were, but no
 
 
 def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
-    """Natural log-probabilities of the wanted rows, (L, V) float32; later edits spare them."""
+    """Compute natural log-probabilities of wanted rows, (L, V) float32; later edits spare them."""
     return logits[wanted.rows].float().log_softmax(-1)
 
 
 def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
-    """What to tell of `logprobs` (L, V), given the chosen `tokens` (R,) of all rows.
+    """Report on `logprobs` (L, V), given the chosen `tokens` (R,) of all rows.
 
     Those chosen (L,), the M likeliest (L, M), their ids (L, M): int32, floats as their bits. Where
     tokens are given, the ranks (L,) of those chosen as well.
@@ -40,7 +40,7 @@ def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> 
 
 
 def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Tensor:
-    """One int32 tensor: tokens (R), finite (R), and what is reported.
+    """Concatenate tokens (R), finite (R) and what is reported into one int32 tensor.
 
     `finite` is bool, or says `NOT_ALLOWED` besides.
     """
@@ -51,7 +51,7 @@ def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Ten
 def unpack(
     packed: Packed, num_rows: int, wanted: WantedLogprobs[HostArray] | None
 ) -> list[Sampled]:
-    """The reverse of `pack`, as one `Sampled` a row."""
+    """Unpack a result of `pack` into one `Sampled` a row."""
     tokens, finite = packed[:num_rows].tolist(), packed[num_rows : 2 * num_rows].tolist()
     logprobs = {} if wanted is None else _unpack_report(packed[2 * num_rows :], wanted)
     return [
@@ -63,7 +63,7 @@ def unpack(
 
 
 def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[int, TokenLogprobs]:
-    """What each row reports, its likeliest as the bytes they came as."""
+    """Return what each row reports, its likeliest as the bytes they came as."""
     rows, width = wanted.rows.tolist(), 4 * wanted.most
     num_rows = len(rows)
     chosen = packed[:num_rows].view(np.float32).tolist()
@@ -81,7 +81,7 @@ def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[in
 
 
 def _ranks(packed: Packed, wanted: WantedLogprobs[HostArray]) -> list[int | None]:
-    """The rank of each reported token that was given."""
+    """Return the rank of each reported token that was given."""
     if wanted.given is None:
         return [None] * len(wanted.counts)
     is_given = (wanted.given != SAMPLED).tolist()

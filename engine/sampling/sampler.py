@@ -143,7 +143,7 @@ class Sampler:
             self.tables.ban(logits, plan.bans)
 
     def _choose(self, logits: Tensor, plan: DevicePlan) -> Tensor:
-        """A token for every row of `logits` (R, V), (R,) int64."""
+        """Choose a token for every row of `logits` (R, V), (R,) int64."""
         if plan.filters is not None:
             asked = plan.filters
             limits = asked.top_k, asked.top_p, asked.log_min_p
@@ -159,7 +159,7 @@ def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
 
 
 def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
-    """(K, V) bool: which tokens of `logits` (R, V) masks (K, W) int32 do not allow.
+    """Return which tokens of `logits` (R, V) masks (K, W) int32 do not allow, (K, V) bool.
 
     By bytes, the least that can be shifted: the bits of 64 rows are 8 MB of them.
     """
@@ -169,13 +169,13 @@ def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
 
 
 def all_finite(logits: Tensor) -> Tensor:
-    """(R,) bool: whether a row of `logits` (R, V) has neither NaN nor infinity."""
+    """Return whether a row of `logits` (R, V) has neither NaN nor infinity, (R,) bool."""
     least, greatest = logits.aminmax(dim=-1)  # both are NaN where any is
     return least.isfinite() & greatest.isfinite()
 
 
 def leaves_a_token(adjusted: Tensor) -> Tensor:
-    """(R,) bool: whether the greatest of a row of `adjusted` (R, V) is a number to go by.
+    """Return whether each row's greatest of `adjusted` (R, V) is a usable number, (R,) bool.
 
     Tokens may be ruled out, or lowered without end; NaN and infinity are never the likeliest.
     """

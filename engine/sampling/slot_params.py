@@ -61,18 +61,18 @@ class SlotParams:
             self.seeds[one.batch_slot] = one.sampling.seed
 
     def read(self, batch_slots: Slots) -> Asked:
-        """What the requests in `batch_slots` ask for; a copy."""
+        """Return what the requests in `batch_slots` ask for; a copy."""
         return self._table[batch_slots]
 
     def scoring(self, batch_slots: Slots) -> Asked:
-        """The same for rows that score: what they report, and nothing else."""
+        """Return what rows that score report, and nothing else that their requests ask for."""
         asked = np.zeros(len(batch_slots), ASKED)
         asked["kind"] = REPORTING
         asked["num_logprobs"] = self._table["prompt_logprobs"][batch_slots]
         return asked
 
     def banned(self, sampling: SamplingParams) -> list[int]:
-        """Tokens that would end a sequence before it has its `min_tokens`."""
+        """Return tokens that would end a sequence before it has its `min_tokens`."""
         if not sampling.min_tokens:
             return []
         eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
@@ -104,7 +104,7 @@ class SlotParams:
 
 
 def kind_of(sampling: SamplingParams) -> int:
-    """What they need beside a plain sample, without `BANNING`, which depends on the model."""
+    """Return what a request needs beside a plain sample, but for `BANNING`, by the model."""
     filtered = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
     kinds = {
         FILTERED: filtered and not is_greedy(sampling),
@@ -116,12 +116,12 @@ def kind_of(sampling: SamplingParams) -> int:
 
 
 def is_greedy(sampling: SamplingParams) -> bool:
-    """Whether the likeliest token is taken."""
+    """Return whether the likeliest token is taken."""
     return sampling.temperature < GREEDY_TEMPERATURE or sampling.top_k == 1
 
 
 def is_penalised(sampling: SamplingParams) -> bool:
-    """Whether tokens that are there already change the logits."""
+    """Return whether tokens that are there already change the logits."""
     return (
         sampling.presence_penalty != 0.0
         or sampling.frequency_penalty != 0.0

@@ -106,7 +106,7 @@ class SlotTables:
         self._count(self._places(batch_slots, *tokens[2:]))
 
     def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
-        """Where in `seen`, flat, the tokens are that lie one batch slot's after the other's."""
+        """Return flat indices into `seen`, tokens by batch slot."""
         of_batch_slots = batch_slots * self._vocab_size
         # The size is known on the host: nothing waits for the device.
         starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
@@ -118,7 +118,7 @@ class SlotTables:
 
 
 def _index(logits: Tensor, edits: Edits[Tensor], token_ids: Tensor) -> Tensor:
-    """Where in the flat logits the tokens are, int64; some more than once."""
+    """Return flat indices of the tokens into the logits, int64; some more than once."""
     chosen = token_ids[:, : edits.most].index_select(0, edits.batch_slots)
     return (edits.rows[:, None] * logits.shape[1] + chosen).view(-1)
 
@@ -128,7 +128,7 @@ def _batch_slots(requests: Sequence[NewRequest]) -> HostArray:
 
 
 def _even(lists: Sequence[HostArray]) -> HostArray:
-    """As rows of one length; a shorter one repeats its first entry."""
+    """Pad lists to rows of one length; a shorter one repeats its first entry."""
     longest = max(map(len, lists))
     rows = np.empty((len(lists), longest), lists[0].dtype)
     for row, entries in zip(rows, lists, strict=True):
@@ -137,14 +137,14 @@ def _even(lists: Sequence[HostArray]) -> HostArray:
 
 
 def _with_lists(table: Tensor, batch_slots: Tensor, lists: Tensor) -> Tensor:
-    """The table with `lists` (K, W) at `batch_slots`; a wider one where they do not fit."""
+    """Write `lists` (K, W) into the table at `batch_slots`; widen it where they do not fit."""
     width = max(table.shape[1], lists.shape[1])
     table = _as_wide_as(table.to(lists.device), width)
     return table.index_copy_(0, batch_slots, _as_wide_as(lists, width))
 
 
 def _as_wide_as(lists: Tensor, width: int) -> Tensor:
-    """`lists` (K, W) with the first entry of each repeated at its end; as they are if as wide."""
+    """Pad `lists` (K, W) with the first entry of each to `width`; as they are if as wide."""
     missing = width - lists.shape[1]
     if not missing:
         return lists

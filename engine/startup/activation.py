@@ -31,7 +31,7 @@ SAMPLING_COPIES = 12
 
 @dataclass(frozen=True, slots=True)
 class StepBounds:
-    """Of the steps that will run, in tokens and rows."""
+    """Bounds of the steps that will run, in tokens and rows."""
 
     batch_tokens: int  # of the largest step, whose memory is measured; 0: it is not
     max_running: int
@@ -42,7 +42,7 @@ class StepBounds:
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
-    """Peak bytes, on top of what is held before, of the largest step on CUDA."""
+    """Measure the peak bytes of the largest step on CUDA, on top of what is held before."""
     device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
     sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
     batch = largest_batch(*sizes, device)
@@ -62,14 +62,14 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
 
 
 def sampling_bytes(max_rows: int, vocab_size: int) -> int:
-    """An upper bound of the bytes that sampling `max_rows` rows takes."""
+    """Bound the bytes that sampling `max_rows` rows takes."""
     return SAMPLING_COPIES * 4 * max_rows * vocab_size
 
 
 def partial_bytes(
     config: ModelConfig, dtype: torch.dtype, *, max_rows: int, group_rows: int
 ) -> int:
-    """An upper bound of the bytes that `max_rows` decode rows take for outputs not merged yet.
+    """Bound the bytes that `max_rows` decode rows take for outputs not merged yet.
 
     A float32 output and its log-sum-exp for every row of every split that the kernel may schedule
     (`kernels.attention.decode_attention`), in one layer: the next layer overwrites it.
@@ -96,7 +96,7 @@ def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> i
 def largest_batch(
     batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
 ) -> Batch:
-    """`batch_tokens` tokens as rows of up to `max_model_len`, all in the same first blocks."""
+    """Build rows of up to `max_model_len` of `batch_tokens` tokens, all in the same blocks."""
     lengths = [
         min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
     ]

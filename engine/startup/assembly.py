@@ -70,7 +70,7 @@ class LoadedRunner:
 
 @dataclass(frozen=True, slots=True)
 class CacheParts:
-    """How the cache keeps blocks: what it evicts first, how keys are made, the lower tiers."""
+    """Parts of the cache: the eviction order, the making of keys, the lower tiers."""
 
     policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
     digest: Digest = xxh3_128_digest
@@ -87,7 +87,7 @@ def assemble(
     patience: Patience | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """An engine that serves `link`; without `cache_parts` it caches on the device alone.
+    """Assemble an engine that serves `link`; without `cache_parts` it caches on the device alone.
 
     Without `exchange` it fetches no blocks from other engines and sends them none; `patience` is
     that with others, where it is not the usual one.

@@ -45,7 +45,7 @@ class WeightSizes:
     others: int
 
     def on_device(self, placement: Placement | None) -> int:
-        """Bytes of the device, buffers included."""
+        """Return the bytes taken on the device, buffers included."""
         freed = 0 if placement is None else placement.freed_bytes
         return self.others + sum(self.layers) - freed
 
@@ -56,7 +56,7 @@ def weight_sizes(
     group: RankGroup | None = None,
     stage: Stage | None = None,
 ) -> WeightSizes:
-    """Of a rank of a `group` and a stage, or of the whole model; allocates nothing."""
+    """Count the weights of a rank and a stage, or of the whole model; allocates nothing."""
     device = torch.device("meta")
     stage = stage or whole(len(model.layers))
     parts = shard_layers(model.layers, 1 if group is None else group.num_ranks)
@@ -70,7 +70,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """The layers that stay in host memory; None: none do. Raises WrongSetting."""
+    """Choose the layers that stay in host memory; None: none do. Raises WrongSetting."""
     return place(sizes.layers, config.model.cpu_offload_gb) if config.model.cpu_offload_gb else None
 
 
@@ -80,7 +80,7 @@ def load_decoder(
     groups: RankGroups | None,
     host_layers: HostLayers | None,
 ) -> Decoder:
-    """The decoder of one rank, or of one that is alone; raises ModelError."""
+    """Load the decoder of one rank, or of one that is alone; raises ModelError."""
     group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
     parameters = _parameters(config, outline, group, host_layers)
     decoder = build_decoder(
@@ -94,7 +94,7 @@ def load_decoder(
 def open_host_layers(
     config: EngineConfig, outline: ModelOutline, group: RankGroup | None
 ) -> HostLayers | None:
-    """Memory for the layers that stay there; None: none do.
+    """Allocate memory for the layers that stay on the host; None: none do.
 
     Raises NotEnoughMemory where the others do not fit the device, or these not host memory.
     """
@@ -112,7 +112,7 @@ def open_host_layers(
 
 
 def described(placement: Placement, num_layers: int) -> str:
-    """What the log says of it."""
+    """Describe a placement for the log."""
     return (
         f"weights in host memory: {len(placement.layers)} of {num_layers} layers, "
         f"{placement.host_bytes / GIB:.4g} GiB, which every step copies to the device; "

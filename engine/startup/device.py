@@ -1,4 +1,4 @@
-"""Which device and dtype to compute with, from the config and the hardware."""
+"""The device and dtype to compute with, from the config and the hardware."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class CudaDevices(Protocol):
     """Those that this process sees; as `torch.cuda`."""
 
     def is_available(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         ...
 
     def device_count(self) -> int:
-        """How many."""
+        """Return how many there are."""
         ...
 
     def set_device(self, device: int, /) -> None:
@@ -35,14 +35,14 @@ class CudaDevices(Protocol):
         ...
 
     def current_device(self) -> int:
-        """The one to compute on."""
+        """Return the one to compute on."""
         ...
 
 
 def resolve_device(
     name: DeviceName, rank: int = 0, num_ranks: int = 1, cuda: CudaDevices = torch.cuda
 ) -> torch.device:
-    """The device meant by `name`; `auto` is the first CUDA device where there is one.
+    """Find the device meant by `name`; `auto` is the first CUDA device where there is one.
 
     Of several ranks of a machine each has the CUDA device of its number there, which is this
     process's from here on.
@@ -70,7 +70,7 @@ def resolve_device(
 def resolve_dtype(
     name: DtypeName, device: torch.device, checkpoint_dtype: str | None
 ) -> torch.dtype:
-    """The dtype meant by `name`; `auto` is float32 on the CPU, the checkpoint's own on CUDA."""
+    """Find the dtype meant by `name`; `auto`: float32 on the CPU, the checkpoint's on CUDA."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cpu":
@@ -91,7 +91,7 @@ def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
 
 
 def usual_threads(num_cores: int) -> int:
-    """CPU threads to compute with: one core is left to the gateway and its clients.
+    """Choose the CPU threads to compute with: one core is left to the gateway and its clients.
 
     Threads meet after every op, so one that has to share its core holds up all the others: on
     two cores beside other work, 2,048 tokens of the embedded model took 1.1 s with one thread
@@ -101,18 +101,18 @@ def usual_threads(num_cores: int) -> int:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a dtype as configs spell it."""
+    """Return the name of a dtype as configs spell it."""
     return next(name for name, known in DTYPES.items() if known == dtype)
 
 
 def host_bytes(most: int | None) -> int:
-    """Bytes of the host that may be allocated now; never more than `most`, if given."""
+    """Return the host's bytes that may be allocated now; never more than `most`, if given."""
     free = host_free_bytes()
     return free if most is None else min(free, most)
 
 
 def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
-    """Bytes of `device` that may be allocated now; `most_of_host` bounds a CPU's."""
+    """Return the bytes of `device` that may be allocated now; `most_of_host` bounds a CPU's."""
     if device.type != "cuda":
         return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)

@@ -39,7 +39,7 @@ def enough_memory() -> Iterator[None]:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether `error` means that memory of the host was asked for and is not there."""
+    """Return whether `error` means that the host lacks memory that was asked for."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)

@@ -1,4 +1,4 @@
-"""What the bits of a block depend on, as 32 bytes.
+"""The fingerprint of all that a block's bits depend on, as 32 bytes.
 
 A model never reads blocks with another fingerprint: namespaces are derived from it. Weights are
 digested by xxh3, which is fast and shows every accidental change; it is no cryptographic hash, but
@@ -44,7 +44,7 @@ class BlockOrigin:
     layout_version: int = LAYOUT_VERSION
 
     def fingerprint(self) -> bytes:
-        """32 bytes; they differ when any field differs that a block's bits depend on."""
+        """Return 32 bytes that differ when any field differs that a block's bits depend on."""
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
@@ -60,7 +60,7 @@ class BlockOrigin:
 
 
 def weights_digest(model_dir: Path) -> bytes:
-    """A digest of the checkpoint's safetensors, names and bytes; raises ModelError."""
+    """Digest the checkpoint's safetensors, names and bytes; raises ModelError."""
     files = weight_files(model_dir)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_file_digest, files))
@@ -69,12 +69,12 @@ def weights_digest(model_dir: Path) -> bytes:
 
 
 def dummy_digest(seed: int) -> bytes:
-    """The digest that stands for the dummy weights of `seed`."""
+    """Return the digest that stands for the dummy weights of `seed`."""
     return xxhash.xxh3_128_digest(f"dummy {seed}".encode())
 
 
 def tokenizer_digest(model_dir: Path) -> bytes:
-    """A digest of tokenizer.json; that of nothing where there is none."""
+    """Digest tokenizer.json; that of nothing where there is none."""
     path = model_dir / "tokenizer.json"
     return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
 

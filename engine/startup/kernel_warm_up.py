@@ -54,7 +54,7 @@ def compute_each_once(
     batch_tokens: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """All products of steps of up to `batch_tokens` tokens, of which `max_rows` sample.
+    """Compute all GEMMs of steps of up to `batch_tokens` tokens, of which `max_rows` sample.
 
     Keeps nothing. Waits for each size, so that the time it took is known.
     """
@@ -69,7 +69,7 @@ def compute_each_once(
 
 
 def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
-    """The products of the layers for `rows` tokens, and if they are sampling, that of the head.
+    """Compute the layers' GEMMs for `rows` tokens, and if they are sampling, the head's.
 
     A stage before the last has none.
     """
@@ -84,13 +84,13 @@ def _compute(decoder: Decoder, matrices: Sequence[Linear], rows: int) -> None:
 
 
 def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
-    """The numbers of rows, in ascending order."""
+    """Yield the numbers of rows, in ascending order."""
     yield from range(1, max_rows + 1)
     yield from range(max_rows + EVERY, batch_tokens + 1, EVERY)
 
 
 def _of_layers(decoder: Decoder) -> Iterator[Linear]:
-    """One matrix of each shape and kind that the layers have: the first."""
+    """Yield the layers' first matrix of each shape and kind."""
     seen = set()
     for matrix in walk(decoder.parameters.layers, Linear):  # type: ignore[type-abstract]
         config = matrix.config
@@ -160,7 +160,7 @@ def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
 
 
 def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:
-    """The first of each kind."""
+    """Return the first mixture of each kind."""
     found = list(walk(decoder.parameters.layers, Mixture))
     return {one.config: one for one in reversed(found)}
 
@@ -173,7 +173,7 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
-    """Buckets of few decodes alone, and of those with other rows the ones with the fewest decodes.
+    """Choose buckets of few decodes alone, and for other rows those with the fewest decodes.
 
     The number of decodes beside other rows changes how much is launched, not which kernels; the
     same is true of more than a few decodes alone. Buckets with the most new tokens come first:
@@ -193,7 +193,7 @@ def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
 
 
 def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
-    """What steps are dry-run on: as the engine's, with a pool of one block."""
+    """Make a context to dry-run steps on: like the engine's, with a pool of one block."""
     pool = _one_block(decoder, bounds)
     return CaptureContext(
         decoder=decoder,
@@ -209,5 +209,5 @@ def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
 
 
 def _one_block(decoder: Decoder, bounds: StepBounds) -> Tensor:
-    """With room for all layers: its strides are constants of kernels."""
+    """Allocate a block with room for all layers: its strides are constants of kernels."""
     return empty_blocks(bounds.layout, 1, decoder.parameters.embedding.device)

@@ -68,7 +68,7 @@ WEIGHTS_PER_LATE_BYTE = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
-    """What computes the steps of one rank, or of one that is alone.
+    """Runner of the steps of one rank, or of one that is alone, with all it needs.
 
     `fingerprint` is of its blocks: of several ranks each has another.
     """
@@ -190,7 +190,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Of a load, what steps may wait for by themselves; among ranks nothing."""
+    """Return the bytes of a load that steps may wait for by themselves; among ranks none."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
@@ -208,7 +208,7 @@ def _make_kernels_ready(
     outline: ModelOutline,
     compiler_key: Future[str],
 ) -> None:
-    """Ours by a dry run, the library's by using them."""
+    """Make our kernels ready by a dry run, the library's by using them."""
     dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, outline))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):
@@ -217,7 +217,7 @@ def _make_kernels_ready(
 
 
 def _bounds(config: EngineConfig, outline: ModelOutline) -> StepBounds:
-    """Of the steps to come, as far as they are known before the pool."""
+    """Bound the steps to come, as far as they are known before the pool."""
     sharing = sharing_rule(config, outline.part, outline.layout, outline.device)
     return StepBounds(
         batch_tokens=outline.batch_tokens if config.cache.cache_tokens is None else 0,

@@ -54,7 +54,7 @@ def host_ahead(
     new_pool: NewHostPool = HostPool,
     share: Fraction = ALL,
 ) -> Iterator[HostAhead | None]:
-    """The host tier of `config`, being made ready by a thread; on leaving it is given back.
+    """Open the host tier of `config`, made ready by a thread; it is closed on leaving.
 
     Of several ranks each has its `share` of it.
 

@@ -31,7 +31,7 @@ from storage.kv_layout import KvLayout
 def sharing_rule(
     config: EngineConfig, model: ModelConfig, layout: KvLayout, device: torch.device
 ) -> SharingRule | None:
-    """When decodes read a prefix together; None: never, as on a CPU."""
+    """Choose when decodes read a prefix together; None: never, as on a CPU."""
     least = config.steps.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
@@ -51,7 +51,7 @@ def open_runner(
     *,
     max_model_len: int,
 ) -> Runner:
-    """A runner of `decoder` on `pool`, for sequences of `max_model_len` tokens at most."""
+    """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens."""
     num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(
         decoder,
@@ -67,7 +67,7 @@ def open_runner(
 
 
 def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
-    """The runner that replays small steps, where the device can and the config wants it."""
+    """Return a runner that replays small steps, where device and config allow it."""
     device = runner.pool.tensor.device
     if device.type != "cuda":
         return runner

@@ -1,4 +1,4 @@
-"""What the blocks of a model that is opened depend on, for their fingerprint.
+"""The origin of a model's blocks, for their fingerprint.
 
 Knows: which of it comes from files, from settings and from the device. Does not know: how 32 bytes
 are made of it (`fingerprint`).
@@ -27,7 +27,7 @@ NUMERICS_VERSION = 9
 
 
 def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:
-    """The origin of blocks; of several ranks the first one reads all weights to digest them."""
+    """Find the origin of blocks; of several ranks the first reads all weights to digest them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),

@@ -1,4 +1,4 @@
-"""What is known of a model before any of it is loaded: sizes, dtypes, which part is this rank's.
+"""Metadata of a model before any of it is loaded: sizes, dtypes, this rank's part.
 
 Knows: the config, the model's files but its weights, the device. Does not know: what is loaded
 (`loading.py`). Ranks that are refused a model are refused it here, before anything is allocated.
@@ -32,7 +32,7 @@ CUDA_BATCH_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class ModelOutline:
-    """What is known of a model before any of it is loaded."""
+    """Metadata of a model before any of it is loaded."""
 
     model: ModelConfig
     part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
@@ -49,7 +49,7 @@ class ModelOutline:
 def outline_model(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelOutline:
-    """What can be known of the model of `config` without loading it; raises ModelError."""
+    """Read the metadata of the model of `config` without loading it; raises ModelError."""
     grid = RankGrid(config.ranks.tensor_parallel, config.ranks.pipeline_parallel)
     model = read_model_config(Path(config.model.model_dir), served, config.model.quantization)
     check_geometry(model, config.cache.block_size)

@@ -1,4 +1,4 @@
-"""How many blocks the device pool gets. Pure: numbers in, numbers out.
+"""The number of blocks in the device pool. Pure: numbers in, numbers out.
 
 Knows: bytes. Does not know: how they were measured (`activation`), or what a pool is made of.
 """
@@ -25,14 +25,14 @@ CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same me
 
 
 def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
-    """The whole blocks in `cache_tokens`; raises PoolTooSmall when there is none."""
+    """Count the whole blocks in `cache_tokens`; raises PoolTooSmall when there is none."""
     return _at_least_one(cache_tokens // block_size, f"cache_tokens {cache_tokens}")
 
 
 def blocks_on_cuda(
     *, free: int, weights: int, activations: int, fraction: float, bytes_per_block: int
 ) -> int:
-    """Blocks that fit if the whole engine takes `fraction` of what was free before it started.
+    """Count the blocks that fit if the engine takes `fraction` of what was free before it.
 
     In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
     """
@@ -45,7 +45,7 @@ def blocks_on_cuda(
 
 
 def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
-    """Blocks in a modest share of the free memory, at most 4 GiB."""
+    """Count the blocks in a modest share of the free memory, at most 4 GiB."""
     budget = min(int(free * CPU_SHARE), CPU_LIMIT)
     return _at_least_one(budget // bytes_per_block, f"{free} bytes of free memory")
 
@@ -53,7 +53,7 @@ def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
 def host_blocks(
     config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int, share: Fraction = ALL
 ) -> int:
-    """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory.
+    """Count the blocks of the host tier, or 0. `free`: bytes of free host memory.
 
     Of several ranks each has its part of every block, and as large a `share` of the memory: of the
     operator's number, or of what the machine has free.
@@ -67,7 +67,7 @@ def host_blocks(
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
-    """What is left of `free` bytes of the host for the host tier, where a GPU is about to open.
+    """Return what is left of `free` host bytes for the host tier, where a GPU is about to open.
 
     Weights that stay in host memory come first: the engine can run without a host tier.
     """
@@ -76,7 +76,7 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
-    """Device blocks to keep free where there is a lower tier.
+    """Count the device blocks to keep free where there is a lower tier.
 
     A request is admitted at once into free blocks; for blocks that copies are to free it waits a
     step or more.

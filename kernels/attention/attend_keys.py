@@ -15,7 +15,7 @@ from kernels.attention.variant import AttentionVariant
 def attend_keys(
     q: Tensor, keys: Tensor, values: Tensor, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """q (n, Hq, D), the last n tokens of keys, values (Hkv, context, D) -> (n, Hq, D); float32."""
+    """Attend q (n, Hq, D), last of keys, values (Hkv, context, D) -> (n, Hq, D); float32."""
     if variant.window is not None:
         first = max(keys.shape[1] - q.shape[0] + 1 - variant.window, 0)
         keys, values = keys[:, first:], values[:, first:]
@@ -59,7 +59,7 @@ def _by_hand(
 
 
 def _visible(n: int, context: int, window: int | None, device: torch.device) -> Tensor:
-    """Which keys each of the last n tokens sees, (n, context) bool."""
+    """Return which keys each of the last n tokens sees, (n, context) bool."""
     key = torch.arange(context, device=device)
     token = key[context - n :, None]
     visible = key <= token

@@ -136,20 +136,20 @@ def attend_tile(
 
 @triton.jit
 def _capped(scores: tl.tensor, SOFTCAP: tl.constexpr) -> tl.tensor:
-    """Scores in base 2 between -+ SOFTCAP log2(e): tanh(z) = 1 - 2 / (1 + exp(2 z))."""
+    """Cap scores in base 2 to -+ SOFTCAP log2(e): tanh(z) = 1 - 2 / (1 + exp(2 z))."""
     most: tl.constexpr = SOFTCAP * 1.4426950408889634
     return most - 2 * most / (1.0 + tl.exp2(scores * (2.0 / SOFTCAP)))
 
 
 @triton.jit
 def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
-    """acc (M, D) over total (M,): the output of rows; 0 for a row that saw no key."""
+    """Divide acc (M, D) by total (M,), the output of rows; 0 for a row that saw no key."""
     return acc / tl.where(total == 0.0, 1.0, total)[:, None]
 
 
 @triton.jit
 def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
-    """As `average`, with a finite natural score `sink` (M,) in the sum whose largest is 2^m."""
+    """Average with a finite natural score `sink` (M,) in the sum whose largest is 2^m."""
     sink = sink.to(tl.float32) * 1.4426950408889634
     largest = tl.maximum(m, sink)
     shrink = tl.exp2(m - largest)

@@ -1,4 +1,4 @@
-"""How the rows of one step lie in the flat token dimension, as device tensors.
+"""The rows of one step in the flat token dimension, as device tensors.
 
 Rows with one token come first:
 
@@ -68,6 +68,6 @@ class BatchLayout:
 
 
 def no_arrivals(num_decodes: int, pool: Sequence[Tensor]) -> Tensor:
-    """`BatchLayout.arrivals` for all layers of `pool`, which use it one after the other."""
+    """Allocate `BatchLayout.arrivals` for all layers of `pool`, which use it in turn."""
     heads = max(kv.shape[2] for kv in pool)
     return torch.zeros(num_decodes * heads, dtype=torch.int32, device=pool[0].device)

@@ -16,7 +16,7 @@ _CHUNK = 8192  # elements one program copies
 
 
 def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """pool (N, ...) in place; source, target (n,) int64 block ids. Plain PyTorch.
+    """Copy blocks of pool (N, ...) in place; source, target (n,) int64 ids. Plain PyTorch.
 
     Targets are distinct and none is a source; what happens otherwise is undefined.
     """
@@ -41,7 +41,7 @@ def _kernel(
 
 
 def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """As `reference`, on the device; the pool is contiguous. One launch for all copies."""
+    """Compute `reference` on the device; the pool is contiguous. One launch for all copies."""
     if copies := source.shape[0]:
         size = pool.stride(0)
         chunks = cdiv(size, _CHUNK)

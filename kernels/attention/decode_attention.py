@@ -70,7 +70,7 @@ class _Items:
     tuning: DecodeTuning
 
     def target(self, kv_heads: int, longest: int) -> int:
-        """A bound on the splits beyond one an item, if no item has more than `longest` keys."""
+        """Bound the splits beyond one an item, if no item has more than `longest` keys."""
         longest_cut = longest // self.tuning.least_keys
         return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
 
@@ -114,7 +114,7 @@ def launch(
 def _launch_window(
     q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
 ) -> None:
-    """As `launch`. Whether a row may be cut depends on the window alone: so there is one kernel."""
+    """Launch for a window, which alone decides whether a row may be cut: so there is one kernel."""
     rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
     tuning = window_tuning(q.shape[2], kv.dtype)
     part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
@@ -132,7 +132,7 @@ def _launch_window(
 def _memory(
     q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of `_Output`: for the partials of `slots` rows, and where those of `spans` rows lie."""
+    """Allocate `_Output`'s partials of `slots` rows, and the places of those of `spans` rows."""
     heads, head_dim = q.shape[1:]
     arrivals = layout.arrivals
     if arrivals is None:
@@ -145,7 +145,7 @@ def _memory(
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """What is computed."""
+    """Parameters of the computation."""
 
     variant: AttentionVariant
     sinks: Tensor | None
@@ -153,7 +153,7 @@ class _How:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where a launch writes: outputs of rows of one split to `out`, parts from `first_slot` on.
+    """Destination of a launch: outputs of rows of one split in `out`, parts from `first_slot` on.
 
     `target` 0: no item is split, and only `out` is written.
     """
@@ -168,7 +168,7 @@ class _Output:
 
 
 def launch_parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
-    """The items of each launch: the keys that rows share, if any, then the rows' own."""
+    """Return the items of each launch: the keys that rows share, if any, then the rows' own."""
     shared, contexts = layout.shared, layout.context_lens
     starts = shared.own_starts if shared else None
     tuning = decode_tuning(q.shape[2], kv.dtype)
@@ -227,7 +227,7 @@ def _attend(
 def _tensors(
     q: Tensor, kv: Tensor, layout: BatchLayout, part: _Items, room: _Output
 ) -> tuple[Tensor, ...]:
-    """What the kernel reads and writes, in the order of its arguments."""
+    """Return the tensors that the kernel reads and writes, in the order of its arguments."""
     return (
         q,
         kv,
@@ -245,7 +245,7 @@ def _tensors(
 
 
 def _sizes(q: Tensor, kv: Tensor, part: _Items) -> dict[str, int | bool]:
-    """What the kernel is compiled for of shapes, dtypes and items."""
+    """Return the constants of shapes, dtypes and items that the kernel is compiled for."""
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
     group = heads // kv_heads

@@ -24,12 +24,12 @@ _LEAST = 1e-10
 
 
 def is_fp8(kv: Tensor) -> bool:
-    """Whether a layer's view (N, 2, Hkv, B, D) has scales after it."""
+    """Return whether a layer's view (N, 2, Hkv, B, D) has scales after it."""
     return kv.dtype == E4M3
 
 
 def scales_of(kv: Tensor) -> Tensor:
-    """The scales (N, 2, Hkv, B) bfloat16 of a layer's view; they share its memory."""
+    """Return the scales (N, 2, Hkv, B) bfloat16 of a layer's view; they share its memory."""
     blocks, _, heads, size, dim = kv.shape
     memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
     first = (kv.storage_offset() + 2 * heads * size * dim) // KV_SCALE_BYTES
@@ -38,7 +38,7 @@ def scales_of(kv: Tensor) -> Tensor:
 
 
 def quantised(heads: Tensor) -> tuple[Tensor, Tensor]:
-    """heads (..., D) -> e4m3 (..., D), scales (...) bfloat16. Plain PyTorch."""
+    """Quantise heads (..., D) -> e4m3 (..., D), scales (...) bfloat16. Plain PyTorch."""
     wide = heads.float()
     largest = wide.abs().amax(-1).clamp(min=_LEAST)
     scales = _rounded_up(fits(largest))
@@ -46,7 +46,7 @@ def quantised(heads: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rounded_up(scales: Tensor) -> Tensor:
-    """To the next number that bfloat16 has, as float32."""
+    """Round up to the next number that bfloat16 has, as float32."""
     return ((scales.view(torch.int32) + 0xFFFF) & -0x10000).view(torch.float32)
 
 
@@ -60,14 +60,14 @@ def write(kv: Tensor, slots: Tensor, keys_values: Tensor) -> None:
 
 
 def dequantised(kv: Tensor, blocks: Tensor) -> Tensor:
-    """The blocks (n,) int64 of a layer, (n, 2, Hkv, B, D) float32. Plain PyTorch."""
+    """Dequantise blocks (n,) int64 of a layer -> (n, 2, Hkv, B, D) float32. Plain PyTorch."""
     numbers = kv.view(torch.uint8).index_select(0, blocks).view(E4M3).float()
     return numbers * scales_of(kv).index_select(0, blocks).float()[..., None]
 
 
 @triton.jit
 def head_scales(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    """The scale (heads, 1) float32 of heads in halves (heads, D / 2) float32, zero after D / 2."""
+    """Compute the scale (heads, 1) float32 of heads in halves (heads, D / 2), zero after D / 2."""
     largest = tl.maximum(tl.max(tl.abs(low), axis=1), tl.max(tl.abs(high), axis=1))
     scale = tl.div_rn(tl.maximum(largest, 1e-10), tl.full(largest.shape, 448.0, tl.float32))
     bits = (scale.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000
@@ -82,5 +82,5 @@ def scales_of_head(
     B: tl.constexpr,
     D: tl.constexpr,
 ) -> tl.tensor:
-    """Where the scales of a head's keys begin in block 0 of a layer at `kv`."""
+    """Return the address of the scales of a head's keys in block 0 of a layer at `kv`."""
     return (kv + 2 * KV_HEADS * B * D).to(tl.pointer_type(tl.bfloat16), bitcast=True) + kv_head * B

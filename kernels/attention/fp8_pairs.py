@@ -43,7 +43,7 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """How a kernel unpacks: PACKED, two in a register; BY_OPERATIONS where no CUDA is; 0: not."""
+    """Choose how to unpack: PACKED, two in a register; BY_OPERATIONS without CUDA; 0: not."""
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS
@@ -51,7 +51,7 @@ def pairs_of(q: Tensor, kv: Tensor) -> int:
 
 @triton.jit
 def pair_pointer(kv: tl.tensor) -> tl.tensor:
-    """Where the pairs are of the numbers at `kv`."""
+    """Cast the address of numbers to that of their pairs."""
     return kv.to(tl.pointer_type(tl.int16), bitcast=True)
 
 
@@ -59,7 +59,7 @@ def pair_pointer(kv: tl.tensor) -> tl.tensor:
 def queries_of(
     q: tl.tensor, place: tl.tensor, real: tl.tensor, D: tl.constexpr, HALF: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """The even and the odd columns, (M, HALF) each, of rows of q that begin at `place` (M,)."""
+    """Load the even and the odd columns, (M, HALF) each, of rows of q from `place` (M,) on."""
     column = tl.arange(0, HALF)
     address = q + place[:, None] + 2 * column[None, :]
     inside = real[:, None] & (column < D // 2)[None, :]
@@ -68,19 +68,19 @@ def queries_of(
 
 @triton.jit
 def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
-    """By what a widened number has to be multiplied: 2^120 or 2^8, float32."""
+    """Return the factor of a widened number: 2^120 or 2^8, float32."""
     return _power_of_2(8 if dtype == tl.float16 else 120)
 
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """What of it goes to the weights of values: as much as their type bears. float32."""
+    """Return the part of it that goes to the weights of values: all that their type bears."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 
 @triton.jit
 def together(acc: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
-    """The sum of values (M, D), times what is left, of those of the even and the odd columns."""
+    """Interleave sums of even and odd columns of values to (M, D), times the rest of the factor."""
     whole = tl.interleave(acc[0], acc[1])
     return whole if dtype == tl.float16 else whole * _power_of_2(56)
 
@@ -92,7 +92,7 @@ def _power_of_2(exponent: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
-    """The numbers of the even columns, of `dtype`."""
+    """Unpack the numbers of the even columns, of `dtype`."""
     if PAIRS == 2:
         return _packed(pairs, dtype, LOW_FLOAT16 if dtype == tl.float16 else LOW_BFLOAT16)
     else:  # noqa: RET505  the compiler wants one type from both
@@ -102,7 +102,7 @@ def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> t
 
 @triton.jit
 def high_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
-    """The numbers of the odd columns, of `dtype`."""
+    """Unpack the numbers of the odd columns, of `dtype`."""
     if PAIRS == 2:
         return _packed(pairs, dtype, HIGH_FLOAT16 if dtype == tl.float16 else HIGH_BFLOAT16)
     else:  # noqa: RET505

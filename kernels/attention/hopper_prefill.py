@@ -158,7 +158,7 @@ def attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """`grid`: query blocks and splits; with splits, out and lse get one part for each."""
+    """Launch over `grid`, query blocks and splits; with splits, out and lse get one part each."""
     tokens, heads, head_dim = q.shape
     count, _, kv_heads, block_size, _ = kv.shape
     block_rows, value_rows, head_rows = (stride // head_dim for stride in kv.stride()[:3])

@@ -96,7 +96,7 @@ def _online_softmax(
     log2_scale: gl.tensor,
     WINDOW: gl.constexpr,
 ) -> gl.tensor:
-    """Online softmax of one tile: (weights, m, total, what earlier sums shrink by)."""
+    """Apply online softmax to one tile: (weights, m, total, what earlier sums shrink by)."""
     if masked:
         visible = key[None, :] <= last_key[:, None]
         if WINDOW is not None:
@@ -112,7 +112,7 @@ def _online_softmax(
 
 @gluon.jit
 def _share_with_sink(m: gl.tensor, total: gl.tensor, sink: gl.tensor) -> gl.tensor:
-    """What sums (M,) are multiplied by to be outputs, with a natural score `sink` (M,) beside."""
+    """Compute the factor from sums (M,) to outputs, with a natural score `sink` (M,) beside."""
     sink = sink.to(gl.float32) * 1.4426950408889634
     largest = gl.maximum(m, sink)
     shrink = gl.exp2(m - largest)

@@ -175,7 +175,7 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None
 
 
 def reference(partial: Tensor, lse: Tensor) -> Tensor:
-    """The formula above: (splits, ..., D), (splits, ...) -> (..., D). Plain PyTorch."""
+    """Merge by the formula above: (splits, ..., D), (splits, ...) -> (..., D). Plain PyTorch."""
     anchor = lse.amax(0).nan_to_num(neginf=0.0)
     weight = torch.exp2(lse - anchor)
     parts = torch.where(weight[..., None] > 0, partial * weight[..., None], 0.0)

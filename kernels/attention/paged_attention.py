@@ -31,7 +31,7 @@ from kernels.limits import check_attention
 def reference(
     q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """q (T, Hq, D), kv (N, 2, Hkv, B, D) one layer of the pool, strided -> (T, Hq, D).
+    """Attend q (T, Hq, D) to kv (N, 2, Hkv, B, D), one layer of the pool, strided -> (T, Hq, D).
 
     kv is of q's dtype, or fp8 with its scales (`fp8_kv`). sinks (Hq,) of any float dtype.
 
@@ -52,7 +52,7 @@ def reference(
 
 
 def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
+    """Gather keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     blocks = table[: -(-context // block_size)].long()
     if is_fp8(kv):
@@ -68,7 +68,7 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
 def launch(
     q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """As `reference`, on the device; q is contiguous and a slot of kv is D contiguous numbers."""
+    """Compute `reference` on the device; q and each slot of kv are contiguous."""
     _check(q, kv)
     out = torch.empty_like(q)
     decode_attention.launch(q, kv, layout, variant, sinks, out)

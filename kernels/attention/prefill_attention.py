@@ -62,7 +62,7 @@ def _row_of_query_block(
     end: tl.tensor,
     BLOCK_Q: tl.constexpr,
 ) -> tl.tensor:
-    """The last row in [first, end) whose first query block is not after `query_block`."""
+    """Find the last row in [first, end) whose first query block is not after `query_block`."""
     low, high = first, end
     while low + 1 < high:
         middle = (low + high) // 2
@@ -203,7 +203,7 @@ def _is_for_widened(q: Tensor, kv: Tensor, layout: BatchLayout, variant: Attenti
 
 
 def tuning_for(q: Tensor, kv: Tensor, variant: AttentionVariant) -> PrefillTuning:
-    """The kernel that takes least time for such numbers, and the shapes of its tiles."""
+    """Choose the fastest kernel for such numbers, and the shapes of its tiles."""
     if kv.dtype == q.dtype and _is_for_hopper(q, kv, variant):
         return hopper_tuning()
     return prefill_tuning(q.shape[2], q.dtype, variant.window)
@@ -229,7 +229,7 @@ def launch_tuned(
     tuning: PrefillTuning,
     out: Tensor,
 ) -> None:
-    """As `launch`, for rows with new tokens, by `tuning`; Hopper's kernel takes kv of q's dtype."""
+    """Launch by `tuning` for rows with new tokens; Hopper's kernel takes kv of q's dtype."""
     first, (tokens, heads, head_dim) = layout.num_decodes, q.shape
     attend = hopper_prefill.attend if tuning.is_for_hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
@@ -249,7 +249,7 @@ def launch_tuned(
 
 
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
-    """Among how many programs the keys of a query block are split, 1..64.
+    """Choose among how many programs the keys of a query block are split, 1..64.
 
     As many as fill the device, `programs` being those without a split; but with `most_keys`, as
     many as a query block may have, each has at least `tuning.least_keys` keys.
@@ -269,7 +269,7 @@ def _attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """`grid`: query blocks and splits; with splits, out and lse get one part for each."""
+    """Launch over `grid`, query blocks and splits; with splits, out and lse get one part each."""
     tokens, heads, head_dim = q.shape
     kv_heads, block_size = kv.shape[2:4]
     blocks, splits = grid

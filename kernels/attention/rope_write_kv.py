@@ -95,7 +95,7 @@ def _normed_halves(
     DTYPE: tl.constexpr,
     D: tl.constexpr,
 ) -> tl.tensor:
-    """Head norm over two halves (heads, D/2), with the roundings of `rms_norm` to DTYPE."""
+    """Norm two halves (heads, D/2) of heads, with the roundings of `rms_norm` to DTYPE."""
     inside = half < D // 2
     mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
     scale = tl.rsqrt(mean_square + eps)[:, None]
@@ -204,7 +204,7 @@ def launch(
     num_q_heads: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """As `reference`, on the device, in one kernel. A slot of kv is D contiguous numbers."""
+    """Compute `reference` on the device, in one kernel. A slot of kv is D contiguous numbers."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     tokens = qkv.shape[-2]

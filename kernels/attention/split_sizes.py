@@ -1,4 +1,4 @@
-"""How many keys a split of decode attention holds, chosen on the host once a step.
+"""The number of keys in a split of decode attention, chosen on the host once a step.
 
 Each KV head's keys are cut into splits (`decode_attention`); a fixed number of them run at once.
 Splits of one size run in waves, the last of which may be partial:
@@ -41,7 +41,7 @@ class SplitSizes:
     kv_heads: int
 
     def cut(self, own: Ints, shared: Ints | None = None) -> Ints:
-        """`BatchLayout.splits` for items of these lengths (I,), in tokens.
+        """Choose `BatchLayout.splits` for items of these lengths (I,), in tokens.
 
         `own` are what rows read alone, `shared` what their groups read.
         """
@@ -50,14 +50,14 @@ class SplitSizes:
 
 
 def split_sizes(kv: Tensor) -> SplitSizes:
-    """For a layer of a pool, (..., kv heads, block size, head dim), and those like it."""
+    """Choose sizes for a pool's layer, (..., kv heads, block size, head dim), and those like it."""
     kv_heads, _, head_dim = kv.shape[-3:]
     own, shared = decode_tuning(head_dim, kv.dtype), shared_tuning(head_dim, kv.dtype)
     return SplitSizes(own, shared, kv_heads)
 
 
 def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
-    """(keys a split, splits beyond one an item) with which items of `lengths` (I,) take least time.
+    """Find the fastest (keys a split, splits beyond one an item) for items of `lengths` (I,).
 
     The keys are a multiple of `tuning.tile`; there are at most `tuning.most_splits` such splits.
     """
@@ -73,7 +73,7 @@ def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int,
 
 
 def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
-    """The splits that fit into a launch, for `best_split`. `tiles` (I,): of each item.
+    """Return the splits that fit into a launch, for `best_split`. `tiles` (I,): of each item.
 
     Tiles of a split and number of splits (C,), if the longest item has 1, 2, 3... of one size.
     """
@@ -87,7 +87,7 @@ def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[N
 
 
 def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
-    """How long each cut takes (C,), in the time of a tile when the device is full.
+    """Estimate how long each cut takes (C,), in the time of a tile when the device is full.
 
     `mean`, `most` (C,): tiles of a split, with its beginning; `waves` (C,) of splits;
     `alone`: as in `DecodeTuning`.
@@ -102,19 +102,19 @@ def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers
 
 @dataclass(frozen=True, slots=True)
 class WindowSplits:
-    """Of every row, at most: how many splits, of how many tiles. Rows without enough have fewer."""
+    """Most splits of every row, and the tiles of each split. Rows without enough have fewer."""
 
     splits: int
     tiles: int
 
 
 def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int:
-    """Tiles that `window` keys may be in: they begin anywhere in a block."""
+    """Return the tiles that `window` keys may be in: they begin anywhere in a block."""
     return cdiv(window + min(block_size, tuning.tile) - 1, tuning.tile)
 
 
 def split_window(most_tiles: int, heads: int, tuning: DecodeTuning) -> WindowSplits:
-    """For `heads` KV heads of all rows that have up to `most_tiles` each: as many as run at once.
+    """Split rows of up to `most_tiles` for `heads` KV heads into as many splits as run at once.
 
     Such rows are about as long as each other, so no lengths are asked for.
     """

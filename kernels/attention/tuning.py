@@ -22,7 +22,7 @@ _PROGRAMS = 132  # multiprocessors of an H200
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """How keys are scheduled to programs that read them for few queries (`split_sizes`)."""
+    """Schedule of keys to programs that read them for few queries (`split_sizes`)."""
 
     tile: int  # keys at a time
     warps: int
@@ -34,13 +34,13 @@ class DecodeTuning:
     splits: int  # at most, over all KV heads, beyond one for each item
 
     def most_splits(self, kv_heads: int) -> int:
-        """Splits of one KV head at most, beyond one for each item."""
+        """Return the most splits of one KV head, beyond one for each item."""
         return max(self.splits // kv_heads, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillTuning:
-    """How queries and keys are cut for rows with several new tokens."""
+    """Tile sizes of queries and keys for rows with several new tokens."""
 
     queries: int  # query rows of a program, the heads of a group counted
     tile: int
@@ -52,7 +52,7 @@ class PrefillTuning:
 
 
 def rows_together(group: int) -> int:
-    """How many decode rows one program takes, of `group` query heads a KV head each.
+    """Return how many decode rows one program takes, of `group` query heads a KV head each.
 
     A power of two; 1 where the heads of two rows are too many.
     """
@@ -60,7 +60,7 @@ def rows_together(group: int) -> int:
 
 
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
-    """Whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
+    """Return whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
 
     `saved_tokens`: that need not be read again, the sum of (rows - 1) * shared tokens over
     groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in
@@ -70,7 +70,7 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """For a head dim of up to 256."""
+    """Tune for a head dim of up to 256."""
     return DecodeTuning(
         tile=_keys_of_16_kib(head_dim, dtype.itemsize),
         # Two take half the instructions, as was measured for 16-bit numbers and 128 dims.
@@ -85,7 +85,7 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """For keys that several rows read together: smaller tiles, and more of them in flight."""
+    """Tune for keys that several rows read together: smaller tiles, and more of them in flight."""
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32 or head_dim > 128:
         return alone
@@ -101,7 +101,7 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """For the last keys of a row: tiles with which the kernel keeps nearly all in registers.
+    """Tune for the last keys of a row: tiles that the kernel keeps nearly all in registers.
 
     By what the compiler reports, not by measurement (docs/design/kernels.md).
     """
@@ -112,7 +112,7 @@ def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None) -> PrefillTuning:
-    """For a head dim of up to 256: tiles as large as registers and shared memory hold.
+    """Tune for a head dim of up to 256: tiles as large as registers and shared memory hold.
 
     Over a short window smaller ones: of a large tile most is masked.
     """
@@ -127,7 +127,7 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None)
 
 
 def hopper_tuning() -> PrefillTuning:
-    """For 16-bit numbers and head dims 64 and 128 on Hopper."""
+    """Tune for 16-bit numbers and head dims 64 and 128 on Hopper."""
     return PrefillTuning(
         queries=128,
         tile=128,
@@ -140,6 +140,6 @@ def hopper_tuning() -> PrefillTuning:
 
 
 def _keys_of_16_kib(head_dim: int, itemsize: int) -> int:
-    """How many keys of `head_dim` (padded) numbers take 16 KiB: a power of two in 16..128."""
+    """Return how many keys of `head_dim` (padded) numbers take 16 KiB: a power of 2 in 16..128."""
     padded = 1 << (head_dim - 1).bit_length()
     return min(max(16_384 // (padded * itemsize), 16), 128)

@@ -1,4 +1,4 @@
-"""What attention computes beyond softmax(q k^T) v, as data.
+"""Variants of attention beyond softmax(q k^T) v, as data.
 
     score = scale * q . k           of keys in the window alone, where there is one
     score = softcap * tanh(score / softcap)                            where there is a softcap

@@ -22,7 +22,7 @@ MAX_WIDENED = 32_768  # tokens: 128 MiB of 8 KV heads of 128
 
 
 def widened_tokens(layout: BatchLayout) -> int:
-    """Tokens that the copy has room for."""
+    """Return the number of tokens that the copy has room for."""
     return (layout.num_rows - layout.num_decodes) * layout.max_context_len
 
 
@@ -40,7 +40,7 @@ def _kernel(
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
 ) -> None:
-    """Keys and values of one head in one block of a row."""
+    """Widen keys and values of one head in one block of a row."""
     index, kv_head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if index * B < tl.load(context_lens + num_decodes + row):
         table = block_tables + (num_decodes + row).to(tl.int64) * table_stride
@@ -59,7 +59,7 @@ def _kernel(
 
 
 def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, BatchLayout]:
-    """What the rows after the decodes read, (n, 2, Hkv, B, D) of `dtype`, and where they find it.
+    """Copy what rows after the decodes read to (n, 2, Hkv, B, D) of `dtype`, with its layout.
 
     `kv` (N, 2, Hkv, B, D) fp8. The layout returned is for those rows alone.
     """

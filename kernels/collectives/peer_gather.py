@@ -32,7 +32,7 @@ from kernels.launch.row_warps import row_warps
 
 
 def reference(ranks: Tensor) -> Tensor:
-    """What is gathered of (ranks, R, C): (R, ranks * C). Plain PyTorch."""
+    """Gather (ranks, R, C) -> (R, ranks * C). Plain PyTorch."""
     return ranks.transpose(0, 1).flatten(1)
 
 
@@ -78,21 +78,21 @@ def _kernel(
 
 
 def can_gather(x: Tensor, peers: PeerRows) -> bool:
-    """Whether `gather` takes x (R, C)."""
+    """Return whether `gather` takes x (R, C)."""
     rows, columns = x.shape
     is_alike = ints_of(x.dtype) == peers.own.dtype
     return is_alike and rows > 0 and 0 < cdiv(columns, peers.columns) <= peers.num_rows
 
 
 def can_share(x: Tensor, peers: PeerRows) -> bool:
-    """Whether `share` takes x; by what is the same on all ranks."""
+    """Return whether `share` takes x, by properties that are the same on all ranks."""
     width = peers.columns * peers.own.itemsize // 4
     is_known = x.dtype == torch.int64 and peers.columns % 2 == 0
     return is_known and 0 < cdiv(2 * x.numel(), width) <= peers.num_rows
 
 
 def gather(x: Tensor, peers: PeerRows) -> Tensor:
-    """x (R, C) of each rank, of a size that `can_gather` -> (R, ranks * C) of its dtype."""
+    """Gather x (R, C) of each rank, of a size that `can_gather` -> (R, ranks * C) of its dtype."""
     rows, columns = x.shape
     gathered = x.new_empty((rows, peers.num_ranks * columns))
     source, target = (one.view(peers.own.dtype) for one in (x.contiguous(), gathered))
@@ -104,7 +104,7 @@ def gather(x: Tensor, peers: PeerRows) -> Tensor:
 
 
 def share(x: Tensor, peers: PeerRows) -> None:
-    """x, int64 that are not negative and below 2^32 - 1, gets the values it has on rank 0.
+    """Overwrite x, int64 in 0 .. 2^32 - 2, with the values it has on rank 0.
 
     It is contiguous, on rank 0 perhaps not.
     """

@@ -1,29 +1,29 @@
 """Rows of numbers that ranks write straight into each other's memory (peer memory).
 
-    buffer of a rank    (3 turns, rows, ranks, columns), filled with a mark
+    buffer of a rank    (3 turns, rows, ranks, columns), filled with a sentinel
     rank r, turn t      writes its row to [t % 3, row, r] of every other rank
-                        polls its own [t % 3, row] until no mark is left
-                        fills its own [(t - 1) % 3, row] with the mark again
-    or, in two goes     writes its row to the row's owner alone: rank row % ranks
+                        polls its own [t % 3, row] until no sentinel is left
+                        fills its own [(t - 1) % 3, row] with the sentinel again
+    or, two-shot        writes its row to the row's owner alone: rank row % ranks
                         the owner polls its own [t % 3, row], and writes the sum as its row
                         the others poll their own [t % 3, row, owner]
 
-Of N ranks each is sent N - 1 times the rows in one go, and 2 (N - 1) / N times in two, which take
-one more way over the link: that is for many rows of more than two ranks.
+Of N ranks each is sent N - 1 times the rows one-shot, and 2 (N - 1) / N times two-shot, which
+takes one more way over the link: that is for many rows of more than two ranks.
 
-The mark is a number with all bits set: a NaN that no kernel computes (one that comes in is sent as
-another NaN), or an integer that is never sent. So each number says by itself that it is there, in
-whatever order and pieces writes arrive: there are no flags and no fences. NCCL's LL and
+The sentinel is a number with all bits set: a NaN that no kernel computes (one that comes in is sent
+as another NaN), or an integer that is never sent. So each number says by itself that it is there,
+in whatever order and pieces writes arrive: there are no flags and no fences. NCCL's LL and
 TensorRT-LLM's Lamport kernels do alike.
 
 Each row counts its own turns, on each rank, so what is captured in a graph goes on where the last
 one has stopped, and collectives need not have as many rows as each other. It counts 0, 1, 2, 0: a
 server takes so many turns that a count without end would be negative after days.
 
-Three turns: what is filled with the mark in turn t has been read in turn t - 1. Another rank writes
-there in turn t + 2, after it has ended turn t + 1, which needs what this rank has sent in turn
-t + 1, after its kernel of turn t has ended. So in every turn every rank waits for every other: in
-two goes for the owner, whose sum needs every rank's row. And it reads all that it is sent, so
+Three turns: what is filled with the sentinel in turn t has been read in turn t - 1. Another rank
+writes there in turn t + 2, after it has ended turn t + 1, which needs what this rank has sent in
+turn t + 1, after its kernel of turn t has ended. So in every turn every rank waits for every other:
+two-shot for the owner, whose sum needs every rank's row. And it reads all that it is sent, so
 nothing arrives once it has ended the turn. That is all that a turn needs of the ones around it, so
 these may go another way, as long as all ranks go the same way in one turn.
 
@@ -46,10 +46,10 @@ import triton.language as tl
 from torch import Tensor
 
 TURNS = 3
-# Bytes of a rank that two goes have to save to be taken: of four H100s one go was faster at 384 KiB
-# and two at 576, as one more way over the link takes 1.3 to 1.7 us.
+# Bytes of a rank that two-shot sums must save: on four H100s one-shot was faster at 384 KiB and
+# two-shot at 576, as one more way over the link takes 1.3 to 1.7 us.
 LEAST_SAVED_BYTES = 512 << 10
-_MARK = -1
+_SENTINEL = -1
 _ABANDONED = -(1 << 30)  # far from both ends: kernels that are under way still count on from it
 _INTS = {2: torch.int16, 4: torch.int32}
 
@@ -60,7 +60,7 @@ class PeerRows:
 
     `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
     each rank's buffer begins for this one; `turns` (rows,) int32, of each row the coming one, of
-    three; `least_saved` bytes are what two goes are taken for, on all ranks alike.
+    three; `least_saved` bytes are what two-shot sums must save, on all ranks alike.
     """
 
     rank: int
@@ -71,12 +71,12 @@ class PeerRows:
 
     @property
     def num_ranks(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return self.own.shape[2]
 
     @property
     def num_rows(self) -> int:
-        """How many rows are exchanged at once."""
+        """Number of rows that are exchanged at once."""
         return self.own.shape[1]
 
     @property
@@ -85,11 +85,11 @@ class PeerRows:
         return self.own.shape[3]
 
     def fits(self, rows: int, columns: int, dtype: torch.dtype) -> bool:
-        """Whether products (rows, columns) of `dtype` are exchanged here, in so many launches."""
+        """Return whether products (rows, columns) of `dtype` are exchanged here."""
         return rows > 0 and columns == self.columns and ints_of(dtype) == self.own.dtype
 
-    def takes_two_goes(self, rows: int) -> bool:
-        """Whether the sum of so many rows, of one launch, takes two goes."""
+    def is_two_shot(self, rows: int) -> bool:
+        """Return whether the sum of so many rows, of one launch, is a two-shot all-reduce."""
         ranks, sent = self.num_ranks, rows * self.columns * self.own.itemsize
         return ranks > 2 and sent * (ranks - 1) * (ranks - 2) // ranks >= self.least_saved
 
@@ -114,16 +114,16 @@ class PeerProduct:
 
 
 def ints_of(dtype: torch.dtype) -> torch.dtype | None:
-    """The integers as wide as numbers of `dtype`; None where such are not exchanged."""
+    """Return the integers as wide as numbers of `dtype`; None where such are not exchanged."""
     return _INTS.get(dtype.itemsize) if dtype.is_floating_point else None
 
 
 def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
-    """From the buffers of all ranks, as they are mapped here; fills this rank's with the mark.
+    """Open the buffers of all ranks, as mapped here; fill this rank's with the sentinel.
 
     All ranks have to have done so, on the device too, before the first collective.
     """
-    own = buffers[rank].fill_(_MARK)
+    own = buffers[rank].fill_(_SENTINEL)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
     # Filled and not zeroed: CUDA loads a kernel at its first launch, and may wait for the device
     # then, so `abandon` must not be the first to fill 32-bit numbers.
@@ -133,7 +133,7 @@ def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
 
 @triton.jit
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where this turn's row begins in a buffer, in numbers; SIZE: of all ranks' columns.
+    """Return where this turn's row begins in a buffer, in numbers; SIZE: of all ranks' columns.
 
     Of a turn below 0, in which nobody is waited for, in the first of the three.
     """
@@ -170,10 +170,10 @@ def send_to(
     RANK: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """As `send`, to one rank alone."""
+    """Send like `send`, to one rank alone."""
     OTHER: tl.constexpr = 0x7FFF if own.dtype.element_ty.primitive_bitwidth == 16 else 0x7FFFFFFF
-    marked = tl.full(bits.shape, OTHER, bits.dtype)
-    sent = tl.where(bits == -1, marked, bits)
+    replaced = tl.full(bits.shape, OTHER, bits.dtype)
+    sent = tl.where(bits == -1, replaced, bits)
     start = tl.multiple_of(tl.load(addresses + peer).to(own.dtype), 16)
     tl.store(start + place + RANK * WIDTH + column, sent, mask=inside)
 
@@ -184,7 +184,7 @@ def take(
     inside: tl.tensor,
     turn: tl.tensor,
 ) -> tl.tensor:
-    """What another rank writes to `source`, once all of it is there."""
+    """Read what another rank writes to `source`, once all of it is there."""
     bits = tl.load(source, mask=inside, other=0, volatile=True)
     while (tl.max((bits == -1).to(tl.int32)) > 0) & (turn >= 0):
         bits = tl.load(source, mask=inside, other=0, volatile=True)
@@ -193,7 +193,7 @@ def take(
 
 @triton.jit
 def wait(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> None:
-    """As `take`, for who does not read it: no compiler takes a loop whose result is not used."""
+    """Wait like `take`, without reading: the compiler rejects a loop whose result is not used."""
     missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
     while (missing > 0) & (turn >= 0):
         missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
@@ -209,7 +209,7 @@ def mark_again(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Fill what was read in the turn before with the mark."""
+    """Fill what was read in the turn before with the sentinel."""
     place = row_of_turn(turn + 2, row, num_rows, RANKS * WIDTH)
     marks = tl.full(column.shape, -1, own.dtype.element_ty)
     for peer in tl.static_range(RANKS):
@@ -235,28 +235,28 @@ def summed_over_ranks(
     addresses: tl.tensor,
     turns: tl.tensor,
     num_rows: tl.tensor,
-    TWO_GOES: tl.constexpr,
+    TWO_SHOT: tl.constexpr,
     RANK: tl.constexpr,
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """The sum of all ranks' rows in rank order, as `load_summed` adds those that are gathered.
+    """Sum all ranks' rows in rank order, as `load_summed` adds those that are gathered.
 
-    float32, to be rounded to the dtype of `mine`; in two goes it has been.
+    float32, to be rounded to the dtype of `mine`; two-shot it has been.
     """
     inside = column < WIDTH
     turn = tl.load(turns + row)
     place = row_of_turn(turn, row, num_rows, RANKS * WIDTH)
     bits = mine.to(own.dtype.element_ty, bitcast=True)
     owner = row % RANKS
-    if TWO_GOES:
+    if TWO_SHOT:
         if owner != RANK:
             send_to(owner, bits, inside, column, place, own, addresses, RANK, WIDTH)
     else:
         send(bits, inside, column, place, own, addresses, RANK, RANKS, WIDTH)
     mark_again(turn, row, column, own, num_rows, RANKS, WIDTH)
     source = own + place + column
-    if TWO_GOES:
+    if TWO_SHOT:
         if owner == RANK:
             total = _added(mine, source, inside, turn, RANK, RANKS, WIDTH).to(mine.dtype)
             summed = total.to(own.dtype.element_ty, bitcast=True)
@@ -280,7 +280,7 @@ def _added(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """This rank's row and what all others write from `source` on, added in rank order."""
+    """Add this rank's row and what all others write from `source` on, in rank order."""
     total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
         if peer == RANK:

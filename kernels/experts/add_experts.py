@@ -14,7 +14,7 @@ _COLUMNS = 1024
 
 
 def reference(products: Tensor) -> Tensor:
-    """products (k, T, H) -> (T, H) of the same dtype. Plain PyTorch."""
+    """Sum products (k, T, H) -> (T, H) of the same dtype. Plain PyTorch."""
     total = products[0].float()
     for product in products[1:]:
         total = total + product.float()
@@ -43,7 +43,7 @@ def _kernel(
 
 
 def launch(products: Tensor) -> Tensor:
-    """As `reference`, on the device, for contiguous products."""
+    """Compute `reference` on the device, for contiguous products."""
     top_k, tokens, size = products.shape
     out = torch.empty((tokens, size), dtype=products.dtype, device=products.device)
     if tokens:

@@ -42,7 +42,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """A tile of pairs by FEATURES of the N outputs; GATED: by as many of gate and of up.
+    """Multiply a tile of pairs by FEATURES of N outputs; GATED: by as many of gate and of up.
 
     The matrix is the first operand: its numbers go from registers to the product.
     """

@@ -56,7 +56,7 @@ class FourBitMatrix:
         return self.values.shape[2]
 
     def dequantised(self, expert: int) -> Tensor:
-        """(N, K) float32 of one expert: numbers of `dtype`. Plain PyTorch."""
+        """Dequantise one expert -> (N, K) float32, of numbers of `dtype`. Plain PyTorch."""
         parts = _numbers_of_words(self.kind, self.values.device)[_as_index(self.values[expert])]
         steps, zeros = self._of_places(self.scales[expert])
         if zeros is not None:
@@ -65,7 +65,7 @@ class FourBitMatrix:
         return _in_columns(parts)[:, : self.columns].to(self.dtype).float()
 
     def _of_places(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Scales and zero points of each span, row and place in a word, float32."""
+        """Return scales and zero points of each span, row and place in a word, float32."""
         if self.kind == "mxfp4":
             exponents = torch.stack([words >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
             return torch.ldexp(torch.ones_like(exponents).float(), exponents - _EXPONENT_BIAS), None
@@ -77,14 +77,14 @@ class FourBitMatrix:
 def shapes(
     kind: Kind, experts: int, rows: int, columns: int, group: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of values and scales."""
+    """Return the shapes of values and scales."""
     spans = cdiv(columns, SPAN)
     words = spans if kind == "mxfp4" else spans * (SPAN // group)
     return (experts, spans, rows, STRIDE), (experts, words, rows)
 
 
 def words_of(codes: Tensor, kind: Kind) -> Tensor:
-    """codes (N, K) uint8 from 0 to 15 -> values (K / 128, N, 32) int16."""
+    """Pack codes (N, K) uint8 from 0 to 15 -> values (K / 128, N, 32) int16."""
     rows, columns = codes.shape
     spans = cdiv(columns, SPAN)
     whole = torch.nn.functional.pad(codes, (0, spans * SPAN - columns))
@@ -105,13 +105,13 @@ def _placed(codes: Tensor, place: int, kind: Kind) -> Tensor:
 
 
 def codes_of(values: Tensor, kind: Kind) -> Tensor:
-    """values (spans, N, 32) int16 -> codes (N, spans * 128) int32."""
+    """Unpack values (spans, N, 32) int16 -> codes (N, spans * 128) int32."""
     words = values.int() & 0xFFFF
     return _in_columns(torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 3))
 
 
 def _in_columns(parts: Tensor) -> Tensor:
-    """parts (spans, N, 32, 4) of words -> (N, spans * 128)."""
+    """Reorder parts (spans, N, 32, 4) of words -> (N, spans * 128)."""
     spans, rows, *_ = parts.shape
     return parts.permute(1, 0, 3, 2).reshape(rows, spans * SPAN)
 
@@ -121,7 +121,7 @@ def _as_index(words: Tensor) -> Tensor:
 
 
 def _numbers_of_words(kind: Kind, device: torch.device) -> Tensor:
-    """(65536, 4) float32: of each word that there is, without scale and zero point."""
+    """Tabulate all words' numbers without scale and zero point, (65536, 4) float32."""
     words = torch.arange(1 << 16, dtype=torch.int32, device=device)
     codes = torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 1)
     if kind == "int4":
@@ -139,7 +139,7 @@ def _taken(words: Tensor, place: int, kind: Kind) -> Tensor:
 
 
 def mxfp4_scales(exponents: Tensor) -> Tensor:
-    """exponents (N, K / 32) uint8 -> words (K / 128, N) int32."""
+    """Pack exponents (N, K / 32) uint8 -> words (K / 128, N) int32."""
     rows, groups = exponents.shape
     spans = cdiv(groups, IN_WORD)
     whole = torch.nn.functional.pad(exponents, (0, spans * IN_WORD - groups))
@@ -150,7 +150,7 @@ def mxfp4_scales(exponents: Tensor) -> Tensor:
 
 
 def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
-    """scales of any float dtype, zeros from 0 to 255 alike -> words int32, of the same shape.
+    """Pack scales of any float dtype with zeros from 0 to 255 -> words int32, of the same shape.
 
     Exact for scales of 16 bits; those of float32 keep 16 significant bits.
     """
@@ -159,5 +159,5 @@ def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
 
 
 def scale_of(words: Tensor) -> Tensor:
-    """The scales in words, float32."""
+    """Extract the scales in words, float32."""
     return (words & ~ZERO_BITS).view(torch.float32)

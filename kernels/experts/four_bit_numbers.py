@@ -61,7 +61,7 @@ INTEGERS_FLOAT16 = tl.constexpr("""{ .reg .b32 n, l;
 
 
 def unpacking_of(matrix: FourBitMatrix) -> int:
-    """How a kernel unpacks: PACKED, two in a register, or BY_OPERATIONS, one by one."""
+    """Choose how a kernel unpacks: PACKED, two in a register, or BY_OPERATIONS, one by one."""
     packed = (torch.bfloat16, torch.float16) if matrix.kind == "int4" else (torch.bfloat16,)
     return PACKED if matrix.values.is_cuda and matrix.dtype in packed else BY_OPERATIONS
 
@@ -74,7 +74,7 @@ def scale_of_place(
     MXFP4: tl.constexpr,
     UNPACK: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """What the numbers at a place are multiplied by, and what is subtracted first: for `numbers`.
+    """Return the factor of the numbers at a place, and what `numbers` subtracts first.
 
     PACKED: their bits in both halves, int32. BY_OPERATIONS: float32.
     """
@@ -110,7 +110,7 @@ def numbers(
     MXFP4: tl.constexpr,
     UNPACK: tl.constexpr,
 ) -> tl.tensor:
-    """The numbers at a place of words (features, columns), of `dtype`; scale, zero (features,)."""
+    """Unpack the numbers at a place of words (features, columns); scale, zero (features,)."""
     if UNPACK == 1:
         return _by_operations(words, scale, zero, PLACE, MXFP4).to(dtype)
     elif MXFP4:  # noqa: RET505  the compiler wants one type from all
@@ -139,7 +139,7 @@ def numbers(
 def _by_operations(
     words: tl.tensor, scale: tl.tensor, zero: tl.tensor, PLACE: tl.constexpr, MXFP4: tl.constexpr
 ) -> tl.tensor:
-    """The same in float32, not rounded yet."""
+    """Unpack numbers in float32, not rounded yet."""
     wide = words.to(tl.int32)
     if MXFP4:
         if PLACE == 3:

@@ -32,7 +32,7 @@ def launch(
     out: Tensor,
     gate: Gate | None,
 ) -> None:
-    """x (rows, K) by `matrix` to `out`, as `products` says; with a gate by its two halves."""
+    """Multiply x (rows, K) by `matrix` into `out`, like `products`; with a gate by two halves."""
     tokens, top_k = routed.experts.shape
     size = matrix.rows if gate is None else matrix.rows // 2
     how = SILU if gate is None else gate

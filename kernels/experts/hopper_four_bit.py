@@ -33,7 +33,7 @@ from kernels.norms.gate_mul import gated
 
 
 def serves(matrix: FourBitMatrix) -> bool:
-    """Whether the kernel can multiply by it."""
+    """Return whether the kernel can multiply by it."""
     return unpacking_of(matrix) == PACKED and capability(matrix.values.device) == HOPPER
 
 
@@ -160,7 +160,7 @@ def product_kernel(
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """A tile of pairs by 256 rows of the matrix; GATED: by 128 of gate and as many of up."""
+    """Multiply a tile of pairs by 256 rows of the matrix; GATED: by 128 of gate and of up each."""
     tile = gl.program_id(1)
     expert = gl.load(owners + tile).to(gl.int64)
     if expert >= 0:

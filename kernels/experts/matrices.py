@@ -39,13 +39,13 @@ class ExpertMatrix:
 
     @property
     def kind(self) -> Scales:
-        """What the scales are of."""
+        """Kind of the scales."""
         if self.scales is None:
             return "none"
         return "channel" if self.scales.shape[1] == self.values.shape[1] else "block"
 
     def dequantised(self, expert: int) -> Tensor:
-        """(N, K) float32 of one expert."""
+        """Dequantise one expert -> (N, K) float32."""
         if self.scales is None:
             return self.values[expert].float()
         by_block = self.kind == "block"

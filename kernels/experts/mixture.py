@@ -1,4 +1,4 @@
-"""What a mixture of experts computes for tokens whose experts are chosen.
+"""The computation of a mixture of experts, for tokens whose experts are chosen.
 
     order -> gate(x @ gate_up.T) -> h @ down.T, times its weight -> sum over a token's experts
 
@@ -26,7 +26,7 @@ MixtureOp = Callable[[Tensor, Routed, AnyMatrix, AnyMatrix, Gate], Tensor]
 
 
 def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
-    """x (T, H) -> (T, H) of the same dtype. Plain PyTorch; the sum is in float32, in order."""
+    """Compute x (T, H) -> (T, H) of the same dtype. Plain PyTorch; sums in float32, in order."""
     by = scaling_of(gate_up)
     inputs = x if by is None else fp8_rows.reference(x, by)
     hidden = products.gated_reference(inputs, routed, gate_up, gate, x.dtype)
@@ -36,7 +36,7 @@ def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, ga
 
 
 def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
-    """As `reference`, on the device; of few tokens in parts (k, T, H) float32."""
+    """Compute `reference` on the device; of few tokens in parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
     of = tiles_of(gate_up, routed.experts.numel())
     tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
@@ -50,7 +50,7 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
 
 
 def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
-    """The tiles for such matrices and so many pairs of a token and an expert."""
+    """Choose the tiles for such matrices and so many pairs of a token and an expert."""
     if isinstance(matrix, FourBitMatrix):
         return four_bit_tiles_for(
             pairs,
@@ -63,7 +63,7 @@ def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
 
 
 def scaling_of(matrix: AnyMatrix) -> Scaling | None:
-    """How the inputs of matrices with such scales are quantised; None: not."""
+    """Return how the inputs of matrices with such scales are quantised; None: not."""
     if isinstance(matrix, FourBitMatrix):
         return None
     found: dict[Scales, Scaling | None] = {"none": None, "channel": "token", "block": "group"}

@@ -38,17 +38,17 @@ class PairTiles:
 
 
 def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
-    """How many tiles of `rows` there may be: of each expert in use the last may not be full."""
+    """Bound the tiles of `rows`: of each expert in use the last may not be full."""
     return min(cdiv(pairs, rows) + min(num_experts, pairs), pairs)
 
 
 def chunk_for(num_pairs: int) -> int:
-    """How many pairs a program places."""
+    """Choose how many pairs a program places."""
     return next((chunk for most, chunk in CHUNKS if num_pairs <= most), _LARGEST_CHUNK)
 
 
 def reference(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """experts (T, k) int32 -> tiles of `rows` pairs. Plain PyTorch; waits for the device."""
+    """Order experts (T, k) int32 -> tiles of `rows` pairs. Plain PyTorch; waits for the device."""
     flat = experts.flatten()
     tiles = most_tiles(flat.numel(), num_experts, rows)
     pairs = torch.full((tiles, rows), flat.numel(), dtype=torch.int32, device=experts.device)
@@ -71,7 +71,7 @@ def _counted(
     E_PADDED: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> tl.tensor:
-    """How many pairs each expert (E_PADDED,) has in the chunk from `start` on."""
+    """Count the pairs of each expert (E_PADDED,) in the chunk from `start` on."""
     index = start + tl.arange(0, CHUNK)
     given = tl.load(experts + index, mask=index < num_pairs, other=-1)
     same = given[:, None] == tl.arange(0, E_PADDED)[None, :]
@@ -88,7 +88,7 @@ def _count_kernel(
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Counts (chunks, E) of one chunk."""
+    """Count the pairs of one chunk into counts (chunks, E)."""
     launch_dependents_and_wait(DEPENDENT)
     chunk, expert = tl.program_id(0), tl.arange(0, E_PADDED)
     found = _counted(experts, chunk * CHUNK, num_pairs, E_PADDED, CHUNK)
@@ -160,7 +160,7 @@ def _place_kernel(
 
 
 def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """As `reference`, on the device; pairs of tiles that no expert needs are not written."""
+    """Compute `reference` on the device; pairs of tiles that no expert needs are not written."""
     num_pairs = experts.numel()
     tiles = most_tiles(num_pairs, num_experts, rows)
     pairs = torch.empty((tiles, rows), dtype=torch.int32, device=experts.device)

@@ -24,7 +24,7 @@ def rows_of_tile(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """The pairs of a tile, which of them there are, and which rows they read; all (ROWS,)."""
+    """Load the pairs of a tile, which of them there are, and which rows they read; all (ROWS,)."""
     pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
     real = pair < tokens * TOP_K
     row = (pair // TOP_K if GATED else pair).to(tl.int64)
@@ -40,7 +40,7 @@ def with_bias(
     HAS_BIAS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """The sum plus the bias of these features."""
+    """Add the bias of these features to the sum."""
     if HAS_BIAS:
         shift = tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)
         acc += shift[:, None] if WEIGHT_FIRST else shift[None, :]

@@ -25,7 +25,7 @@ def _scaled(
     STEPS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """A tile's sum times the scales of its 128 columns: of the rows of x, and of the block."""
+    """Multiply a tile's sum by the scales of its 128 columns, of x's rows and of the block."""
     of_rows = tl.load(x_scales + row * STEPS + step, mask=real, other=0.0)
     of_rows *= tl.load(scales + block * STEPS + step)
     return part * (of_rows[None, :] if WEIGHT_FIRST else of_rows[:, None])
@@ -62,7 +62,7 @@ def _finished(
     HAS_BIAS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """The sum times the scales of rows and channels, plus the bias of these features."""
+    """Multiply the sum by the scales of rows and channels, and add the bias of these features."""
     if SCALES == 1:
         of_rows = tl.load(x_scales + row, mask=real, other=0.0)
         of_features = tl.load(scales + feature, mask=inside, other=0.0)
@@ -102,7 +102,7 @@ def product_kernel(
     UPCAST: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """A tile of pairs by FEATURES of the N outputs; GATED: by as many of gate and of up."""
+    """Multiply a tile of pairs by FEATURES of N outputs; GATED: by as many of gate and of up."""
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)
     expert = tl.load(owners + tile).to(tl.int64)

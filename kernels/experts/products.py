@@ -35,7 +35,7 @@ _FP8_DEPTH = 128  # columns of a tile, which have one scale in blocks
 def gated_reference(
     x: Tensor | Fp8Rows, routed: Routed, gate_up: AnyMatrix, gate: Gate, dtype: torch.dtype
 ) -> Tensor:
-    """x (T, H) -> (T k, I) of `dtype`. Plain PyTorch, float32 inside."""
+    """Compute x (T, H) -> (T k, I) of `dtype`. Plain PyTorch, float32 inside."""
     wide = _written_out(x).repeat_interleave(routed.experts.shape[1], 0)
     both = _by_expert(wide, routed, gate_up)
     return gate_mul.reference(both, gate).to(dtype)
@@ -44,7 +44,7 @@ def gated_reference(
 def down_reference(
     hidden: Tensor | Fp8Rows, routed: Routed, down: AnyMatrix, dtype: torch.dtype
 ) -> Tensor:
-    """hidden (T k, I) -> (k, T, H) of `dtype`, each product times its weight. Plain PyTorch."""
+    """Compute hidden (T k, I) -> (k, T, H) of `dtype`, times the weights. Plain PyTorch."""
     products = _by_expert(_written_out(hidden), routed, down)
     weighted = products * routed.weights.flatten()[:, None]
     return weighted.view(*routed.experts.shape, products.shape[1]).transpose(0, 1).to(dtype)
@@ -55,7 +55,7 @@ def _written_out(x: Tensor | Fp8Rows) -> Tensor:
 
 
 def _by_expert(x: Tensor, routed: Routed, matrix: AnyMatrix) -> Tensor:
-    """x (P, K) float32 by the matrix of each row's expert -> (P, N) float32."""
+    """Multiply x (P, K) float32 by the matrix of each row's expert -> (P, N) float32."""
     owners = routed.experts.flatten()
     out = x.new_empty((x.shape[0], matrix.rows))
     for expert in owners.unique().tolist():
@@ -74,7 +74,7 @@ def gated_launch(
     gate: Gate,
     dtype: torch.dtype,
 ) -> Tensor:
-    """As `gated_reference`, on the device, for x whose rows lie side by side."""
+    """Compute `gated_reference` on the device, for x whose rows lie side by side."""
     pairs, size = routed.experts.numel(), gate_up.rows // 2
     out = torch.empty((pairs, size), dtype=dtype, device=tiles.pairs.device)
     _launch(x, routed, tiles, tile, gate_up, out, size, gate)
@@ -89,7 +89,7 @@ def down_launch(
     down: AnyMatrix,
     dtype: torch.dtype,
 ) -> Tensor:
-    """As `down_reference`, on the device."""
+    """Compute `down_reference` on the device."""
     (tokens, top_k), size = routed.experts.shape, down.rows
     out = torch.empty((top_k, tokens, size), dtype=dtype, device=tiles.pairs.device)
     _launch(hidden, routed, tiles, tile, down, out, size, None)

@@ -34,7 +34,7 @@ RouteOp = Callable[[Tensor, int, bool], Routed]
 
 
 def reference(logits: Tensor, top_k: int, renormalise: bool) -> Routed:
-    """logits (T, E) of any float dtype; k at most E. Plain PyTorch."""
+    """Choose experts by logits (T, E) of any float dtype; k at most E. Plain PyTorch."""
     probabilities = torch.softmax(logits.float(), -1)
     ordered = torch.sort(probabilities, dim=-1, descending=True, stable=True)
     weights, experts = ordered.values[:, :top_k], ordered.indices[:, :top_k]
@@ -81,7 +81,7 @@ def _kernel(
 
 
 def launch(logits: Tensor, top_k: int, renormalise: bool) -> Routed:
-    """As `reference`, on the device, for rows that are contiguous."""
+    """Compute `reference` on the device, for rows that are contiguous."""
     tokens, num_experts = logits.shape
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=logits.device)
     weights = torch.empty((tokens, top_k), dtype=torch.float32, device=logits.device)

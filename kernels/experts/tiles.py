@@ -35,7 +35,7 @@ _UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs of an expert, if all have a
 
 @dataclass(frozen=True, slots=True)
 class MixtureTiles:
-    """Of both products, which have the same rows."""
+    """Tiles of both GEMMs, which have the same rows."""
 
     gated: ExpertTile
     down: ExpertTile
@@ -47,7 +47,7 @@ class MixtureTiles:
 
 
 def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
-    """Of matrices in four bits: features, warps and stages. The depth is that of their words."""
+    """Make tiles for four-bit matrices: features, warps and stages; their words give the depth."""
     of_gated, of_down = (
         ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
         for features, warps, stages in (gated, down)
@@ -71,14 +71,14 @@ _FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (160, FOUR_BIT_MORE))
 
 
 def tile_for(pairs: int, num_experts: int) -> ExpertTile:
-    """The tile for so many pairs of a token and an expert."""
+    """Choose the tile for so many pairs of a token and an expert."""
     return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
 
 
 def four_bit_tiles_for(
     pairs: int, num_experts: int, *, is_float32: bool = False, can_overlap: bool = False
 ) -> MixtureTiles:
-    """The tiles for matrices in four bits; numbers of float32 have no room for more rows.
+    """Choose the tiles for four-bit matrices; float32 numbers have no room for more rows.
 
     `can_overlap`: whether `hopper_four_bit` serves the device and the numbers.
     """
@@ -91,7 +91,7 @@ def four_bit_tiles_for(
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
-    """Numbers of tokens up to `most` that together launch every kernel there is for any number."""
+    """Yield token counts up to `most` that together launch every kernel there is for any count."""
     pairs = (
         LONE_PAIRS,
         *(up_to * num_experts for up_to, _ in (*_UP_TO, *_FOUR_BIT_UP_TO)),

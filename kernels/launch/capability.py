@@ -1,4 +1,4 @@
-"""What generation of chip a device is, looked up once.
+"""The compute capability of a device, looked up once.
 
 Some ten launches of a layer need it, and torch looks it up anew each time.
 """
@@ -14,7 +14,7 @@ HOPPER = (9, 0)
 
 @cache
 def capability(device: torch.device) -> tuple[int, int]:
-    """CUDA's compute capability (major, minor); (0, 0) of a device that is not CUDA's.
+    """Return CUDA's compute capability (major, minor); (0, 0) of a device that is not CUDA's.
 
     A CUDA device is named by its number, as those of tensors are: "cuda" alone may become another.
     """

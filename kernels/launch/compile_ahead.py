@@ -40,12 +40,12 @@ class Loadable(Protocol):
 
     @property
     def run(self) -> object:
-        """What launches it; made, and the kernel loaded to the device, when first asked for."""
+        """Launcher of the kernel, made and loaded to the device when first asked for."""
         ...
 
 
 class Kernel(Protocol):
-    """What `triton.jit` makes of a function."""
+    """Compiled function of `triton.jit`."""
 
     def preload(self, specialization_data: str) -> Loadable | None:
         """Compile a variant, or take it from the cache on disk, and keep it in memory."""
@@ -139,7 +139,7 @@ def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
 
 
 def _asked_for(kernel: Any, grid: object) -> Callable[..., object]:
-    """In place of `kernel[grid]`: takes the arguments of a launch, and does not launch."""
+    """Return in place of `kernel[grid]` a function that takes its arguments and does not launch."""
     return partial(kernel.warmup, grid=grid)
 
 

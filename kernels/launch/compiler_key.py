@@ -29,6 +29,6 @@ def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
 
 
 def _triton_key() -> Callable[[], str]:
-    """It belongs to Triton's internals; a release without it hashes when it has to."""
+    """Return Triton's own key function; without it (an internal) the key is hashed when needed."""
     make: Callable[[], str] = getattr(cache, "triton_key", str)
     return make

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Nothing is collected within; afterwards the collector is as it was."""
+    """Pause garbage collection within; afterwards the collector is as it was."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -28,20 +28,20 @@ _ROWS_AT_ONCE = 4  # cuBLASLt wants the rows of scales by block in fours
 
 
 def reference(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The product of the numbers written out, in float32, rounded once. Plain PyTorch."""
+    """Multiply the numbers written out, in float32, rounded once. Plain PyTorch."""
     product = x.dequantised() @ weight.dequantised().T
     return (product if bias is None else product + bias.float()).to(dtype)
 
 
 def launch(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """As `reference`, on the device: (T, N)."""
+    """Compute `reference` on the device: (T, N)."""
     return _launch(x, weight, bias, dtype, in_parts=False)
 
 
 def launch_split_k(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    """Compute `launch` as (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
     return _launch(x, weight, bias, dtype, in_parts=True)
 
 
@@ -57,7 +57,7 @@ def _launch(
 
 
 def by_library(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """As `launch`, by cuBLASLt."""
+    """Compute `launch` by cuBLASLt."""
     product = _by_block(x, weight) if weight.by_block else _by_channel(x, weight)
     whole = product.to(dtype)
     return whole if bias is None else whole.add_(bias)

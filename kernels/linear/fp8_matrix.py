@@ -25,7 +25,7 @@ class Fp8Matrix:
     by_block: bool
 
     def dequantised(self) -> Tensor:
-        """(N, K) float32."""
+        """Dequantise to (N, K) float32."""
         if not self.by_block:
             return self.values.float() * self.scales
         features, width = self.values.shape
@@ -34,7 +34,7 @@ class Fp8Matrix:
 
 
 def scaled_to_e4m3(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight (N, K) of any float dtype -> values (N, K) e4m3 and scales (N, 1) float32."""
+    """Quantise weight (N, K) of any float dtype -> values (N, K) e4m3, scales (N, 1) float32."""
     largest = weight.abs().amax(1, keepdim=True).float()
     scales = fits(largest).clamp(min=LEAST_SCALE)
     return rounded(weight.float() / scales), scales

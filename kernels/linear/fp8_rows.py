@@ -42,7 +42,7 @@ class Fp8Rows:
     scales: Tensor
 
     def dequantised(self) -> Tensor:
-        """(T, K) float32."""
+        """Dequantise to (T, K) float32."""
         rows, width = self.values.shape
         groups = self.scales.shape[1]
         wide = self.values.float().view(rows, groups, width // groups)
@@ -50,7 +50,7 @@ class Fp8Rows:
 
 
 def reference(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """x (T, K) -> values and scales; what is in fp8 already is returned. Plain PyTorch.
+    """Quantise x (T, K) -> values and scales; return it if in fp8 already. Plain PyTorch.
 
     `static` (1,) float32: the scale of all rows. K is a multiple of 128 for groups.
     """
@@ -131,7 +131,7 @@ def _kernel(
 
 
 def launch(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """As `reference`, on the device, for rows that are contiguous; any row stride."""
+    """Compute `reference` on the device, for rows that are contiguous; any row stride."""
     if isinstance(x, Fp8Rows):
         return x
     rows, width = x.shape
@@ -155,7 +155,7 @@ def launch(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp
 
 
 def empty_rows(rows: int, width: int, by: Scaling, device: torch.device) -> Fp8Rows:
-    """Uninitialised; for a kernel that ends with `store_scaled`."""
+    """Allocate uninitialised rows for a kernel that ends with `store_scaled`."""
     values = torch.empty((rows, width), dtype=E4M3, device=device)
     scales = torch.empty(
         (rows, width // GROUP if by == "group" else 1), dtype=torch.float32, device=device
@@ -164,5 +164,5 @@ def empty_rows(rows: int, width: int, by: Scaling, device: torch.device) -> Fp8R
 
 
 def group_of(by: Scaling) -> int:
-    """The GROUP of `store_scaled`."""
+    """Return the GROUP of `store_scaled`."""
     return GROUP if by == "group" else 0

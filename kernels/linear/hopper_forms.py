@@ -1,4 +1,4 @@
-"""How a GEMM of `hopper_linear` is cut among programs: arithmetic on shapes, without a device.
+"""The tile configs of `hopper_linear`'s GEMMs: arithmetic on shapes, without a device.
 
 A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `shares` of K:
 
@@ -52,7 +52,7 @@ class Form:
         return min(MOST_STAGES, _SHARED_BYTES // ((STRIP + self.rows) * _TILE_ROW_BYTES))
 
     def registers(self, *, by_block: bool) -> tuple[int, int]:
-        """Of a thread at launch, and of one that multiplies; one that copies keeps 40.
+        """Return registers of a thread at launch, and of one that multiplies; copying ones keep 40.
 
         `by_block`: scales are multiplied by in the loop, which takes some.
         """
@@ -64,12 +64,12 @@ class Form:
 
 
 def strips_of(features: int) -> int:
-    """How many strips a weight of `features` rows has."""
+    """Count the strips that a weight of `features` rows has."""
     return cdiv(features, STRIP)
 
 
 def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
-    """How many programs have the strips: each of them one, or several one after the other."""
+    """Count the programs for the strips: each has one, or several one after the other."""
     rounds = 1 if is_fp8 and rows <= MIN_ROWS else _MOST_ROUNDS
     if strips <= rounds * PROCESSORS:
         return strips
@@ -77,7 +77,7 @@ def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
 
 
 def plain_form(features: int, tiles: int) -> Form:
-    """Of up to MIN_ROWS rows of 16 bits, left in parts; `tiles` of 128 bytes in a weight's row."""
+    """Choose for up to MIN_ROWS rows of 16 bits, in parts; `tiles` of 128 bytes a weight's row."""
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
     return Form(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
 
@@ -85,7 +85,7 @@ def plain_form(features: int, tiles: int) -> Form:
 def fp8_form(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
 ) -> Form | None:
-    """Of fp8, in parts only if `in_parts`; None: the library's is better."""
+    """Choose for fp8, in parts only if `in_parts`; None: the library's GEMM is better."""
     at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
     if at_once is None:
         return None
@@ -98,7 +98,7 @@ def fp8_form(
 
 
 def _rows_at_once(rows: int, features: int, *, by_block: bool, in_parts: bool) -> int | None:
-    """Rows of x in a program."""
+    """Choose the rows of x in a program."""
     strips = strips_of(features)
     if 0 < rows <= 64:
         return max(next_power_of_2(rows), MIN_ROWS)

@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 @gluon.jit
 def _wait_for_previous() -> None:
-    """After this all kernels launched before have ended, and x is written."""
+    """Wait until all kernels launched before have ended, and x is written."""
     gl.inline_asm_elementwise(
         "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
@@ -33,7 +33,7 @@ def _box(
     TILE: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> gl.tensor:
-    """The row and the column at which the `copy`-th tile of a program begins."""
+    """Return the row and the column at which the `copy`-th tile of a program begins."""
     if SEVERAL:
         strip = gl.program_id(0) + copy // tiles * gl.num_programs(0)
         return strip * STRIP, first_column + copy % tiles * TILE
@@ -220,7 +220,7 @@ def gemm_kernel(
     REGISTERS: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """A program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
+    """Run a program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // dummy $0",
         "=r", [], dtype=gl.int32, is_pure=False, pack=1,

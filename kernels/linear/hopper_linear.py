@@ -47,7 +47,7 @@ _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Whether `gemm` can compute x (T, K) by weight (N, K)."""
+    """Return whether `gemm` can compute x (T, K) by weight (N, K)."""
     rows, width = x.shape
     return (
         0 < rows <= MAX_ROWS
@@ -60,7 +60,7 @@ def serves(x: Tensor, weight: Tensor) -> bool:
 
 
 def fp8_form_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> Form | None:
-    """How `gemm_fp8` is best cut for x (T, K) by weight (N, K); None: it is not for it."""
+    """Choose how to cut `gemm_fp8` of x (T, K) by weight (N, K); None: it is not for it."""
     (rows, width), tile = x.values.shape, tile_of(weight.values)
     if capability(x.values.device) != HOPPER or width % tile:
         return None
@@ -69,25 +69,25 @@ def fp8_form_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> Form | Non
 
 
 def tile_of(weight: Tensor) -> int:
-    """Columns of a tile."""
+    """Count the columns of a tile."""
     return _TILE_BYTES // weight.dtype.itemsize
 
 
 def form_for(weight: Tensor) -> Form:
-    """How a product of few rows by weight (N, K) is cut, whatever their number."""
+    """Choose how to cut a GEMM of few rows by weight (N, K), whatever their number."""
     features, width = weight.shape
     return plain_form(features, width // tile_of(weight))
 
 
 def gemm(x: Tensor, weight: Tensor) -> Tensor:
-    """x (T, K) with contiguous rows, weight (N, K) contiguous -> (T, N), or parts (S, T, N)."""
+    """Multiply x (T, K), rows contiguous, by weight (N, K), contiguous -> (T, N) or (S, T, N)."""
     return _launch(x, weight, form_for(weight), x.dtype, None, None, None, _PLAIN)
 
 
 def gemm_fp8(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, form: Form
 ) -> Tensor:
-    """As `gemm`, (T, N) of `dtype`, or parts."""
+    """Multiply like `gemm`, to (T, N) of `dtype`, or parts."""
     scales = _BY_BLOCK if weight.by_block else _BY_CHANNEL
     return _launch(x.values, weight.values, form, dtype, x.scales, weight.scales, bias, scales)
 

@@ -23,7 +23,7 @@ def _scales_and_zeros(
     N: tl.constexpr,
     HAS_ZEROS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Of a group of columns, (features,) each; zero points as numbers, lifted."""
+    """Load scales and zero points of a group of columns, (features,) each; the latter lifted."""
     place = group * N + feature
     scale = tl.load(scales + place, mask=inside, other=0.0)
     zero = scale  # where there are none, it is not read
@@ -42,7 +42,7 @@ def _numbers(
     PLACE: tl.constexpr,
     HAS_ZEROS: tl.constexpr,
 ) -> tl.tensor:
-    """The PLACE-th numbers of words (features, columns)."""
+    """Unpack the PLACE-th numbers of words (features, columns)."""
     MAGIC: tl.constexpr = 0x6400 if scale.dtype == tl.float16 else 0x4300
     EIGHT: tl.constexpr = 1032.0 if scale.dtype == tl.float16 else 136.0
     lifted = (((words >> (4 * PLACE)) & 15) | MAGIC).to(scale.dtype, bitcast=True)
@@ -72,7 +72,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """A program (rows of x, strip of the matrix, share of K): x @ weight.T to out (S, T, N)."""
+    """Run a program (rows of x, strip of the matrix, share of K): x @ weight.T to out (S, T, N)."""
     launch_dependents_and_wait(DEPENDENT)
     STRIDE: tl.constexpr = SPAN // 4
     share, shares = tl.program_id(2), tl.num_programs(2)
@@ -115,7 +115,7 @@ def dequantise_kernel(
     SPAN: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """A program (span, strip): that part of the matrix (N, K), written out."""
+    """Write out the part (span, strip) of the matrix (N, K)."""
     launch_dependents_and_wait(DEPENDENT)
     STRIDE: tl.constexpr = SPAN // 4
     span = tl.program_id(0)

@@ -43,19 +43,19 @@ _MAX_SHARES = 8
 
 
 def reference(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """The product with the matrix written out in x's dtype. Plain PyTorch."""
+    """Multiply by the matrix written out in x's dtype. Plain PyTorch."""
     return F.linear(x, weight.dequantised(x.dtype), bias)
 
 
 def launch(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """As `reference`, on the device, for x whose rows are contiguous."""
+    """Compute `reference` on the device, for x whose rows are contiguous."""
     if _is_for_few_rows(x, weight):
         return in_registers(x, weight, bias, shares=1)
     return linear.launch(x, written_out(weight, x.dtype), bias)
 
 
 def launch_split_k(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    """Compute `launch` as (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
     if _is_for_few_rows(x, weight):
         return in_registers(x, weight, bias, shares=shares_of(weight))
     return linear.launch_split_k(x, written_out(weight, x.dtype), bias)
@@ -67,14 +67,14 @@ def _is_for_few_rows(x: Tensor, weight: Int4Matrix) -> bool:
 
 
 def shares_of(weight: Int4Matrix) -> int:
-    """Among how many programs K is cut: as many as fill the device, with _MIN_SPANS each."""
+    """Choose among how many programs K is cut: enough to fill the device, each of _MIN_SPANS."""
     features, width = weight.shape
     most = min(_MAX_SHARES, width // (SPAN * _MIN_SPANS))
     return max(min(_PROGRAMS // cdiv(features, _STRIP), most), 1)
 
 
 def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: int) -> Tensor:
-    """By `product_kernel`, for 16-bit dtypes and any number of rows but none: parts of shares."""
+    """Multiply by `product_kernel`, for 16-bit dtypes and one row or more: parts of shares."""
     (rows, width), features = x.shape, weight.shape[0]
     dtype = x.dtype if shares == 1 else torch.float32
     out = torch.empty((shares, rows, features), dtype=dtype, device=x.device)
@@ -105,7 +105,7 @@ def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: 
 
 
 def written_out(weight: Int4Matrix, dtype: torch.dtype) -> Tensor:
-    """As `Int4Matrix.dequantised`, on the device."""
+    """Dequantise like `Int4Matrix.dequantised`, on the device."""
     if dtype != weight.scales.dtype or dtype.itemsize != 2:
         return weight.dequantised(dtype)
     features, width = weight.shape

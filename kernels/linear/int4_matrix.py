@@ -47,7 +47,7 @@ class Int4Matrix:
         return self.shape[1] // self.scales.shape[0]
 
     def dequantised(self, dtype: torch.dtype) -> Tensor:
-        """(N, K). Plain PyTorch."""
+        """Dequantise to (N, K). Plain PyTorch."""
         zeros = SYMMETRIC_ZERO if self.zeros is None else self._by_column(self.zeros).float()
         integers = unpacked(self.values).float() - zeros
         return (integers * self._by_column(self.scales).float()).to(dtype)
@@ -57,7 +57,7 @@ class Int4Matrix:
 
 
 def packed(integers: Tensor) -> Tensor:
-    """integers (N, K) from 0 to 15, K a multiple of 128 -> words (N, K / 4) int16."""
+    """Pack integers (N, K) from 0 to 15, K a multiple of 128 -> words (N, K / 4) int16."""
     features, width = integers.shape
     parts = integers.view(features, width // SPAN, IN_WORD, STRIDE)
     words = parts[:, :, 0].to(torch.int16, copy=True)
@@ -67,7 +67,7 @@ def packed(integers: Tensor) -> Tensor:
 
 
 def unpacked(words: Tensor) -> Tensor:
-    """words (N, K / 4) int16 -> integers (N, K) int16."""
+    """Unpack words (N, K / 4) int16 -> integers (N, K) int16."""
     features, width = words.shape
     parts = words.view(features, width // STRIDE, 1, STRIDE)
     each = [(parts >> 4 * place) & 15 for place in range(IN_WORD)]

@@ -46,7 +46,7 @@ LinearOp = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (T, K), weight (N, K), bias (N,) or None, of one dtype -> (T, N). Plain PyTorch."""
+    """Multiply x (T, K) by weight (N, K), plus bias (N,) or None -> (T, N). Plain PyTorch."""
     return F.linear(x, weight, bias)
 
 
@@ -84,14 +84,14 @@ def _kernel(
 
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `reference`, on the device; x has rows that are contiguous, weight is contiguous."""
+    """Compute `reference` on the device; rows of x and the weight are contiguous."""
     if _is_for_hopper(x, weight, bias) and hopper_linear.form_for(weight).shares == 1:
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
 
 
 def launch_split_k(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    """Compute `launch` as (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
     if _is_for_hopper(x, weight, bias):
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)

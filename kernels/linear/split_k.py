@@ -15,12 +15,12 @@ from torch import Tensor
 
 
 def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
-    """The product as (T, N) of `dtype`; one that is whole is returned as it is."""
+    """Return the product as (T, N) of `dtype`; one that is whole is returned as it is."""
     return product if product.dim() == 2 else product.sum(0).to(dtype)
 
 
 def layout(product: Tensor) -> tuple[int, int, int]:
-    """The number of parts, and the strides between parts and between rows, in elements."""
+    """Return the number of parts, and the strides between parts and between rows, in elements."""
     if product.dim() == 2:
         return 1, 0, product.stride(0)
     return product.shape[0], product.stride(0), product.stride(1)

@@ -34,7 +34,7 @@ from kernels.norms.rms_norm import scaled_rows
 def reference(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """x, residual (T, H), weight (H,) as of `rms_norm` -> (normed, new residual), both (T, H).
+    """Add and norm x, residual (T, H) by weight (H,) like `rms_norm` -> (normed, residual), (T, H).
 
     x may come in parts (S, T, H) float32, or in what several ranks have, gathered, of its dtype.
     Neither input is changed. Raises UnsupportedShape.
@@ -47,7 +47,7 @@ def reference(
 def reference_fp8(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
-    """As `reference`, with what is normed in fp8."""
+    """Compute `reference`, with the normed rows in fp8."""
     normed, total = reference(x, residual, weight, eps)
     return fp8_rows.reference(normed, by), total
 
@@ -69,7 +69,7 @@ def _kernel(
     x_stride: tl.tensor,
     residual_stride: tl.tensor,
     PARTS: tl.constexpr,
-    TWO_GOES: tl.constexpr,
+    TWO_SHOT: tl.constexpr,
     RANK: tl.constexpr,
     RANKS: tl.constexpr,
     H: tl.constexpr,
@@ -88,7 +88,7 @@ def _kernel(
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
     if RANKS > 1:
         added = summed_over_ranks(
-            left, row, column, own, addresses, turns, num_rows, TWO_GOES, RANK, RANKS, H
+            left, row, column, own, addresses, turns, num_rows, TWO_SHOT, RANK, RANKS, H
         )
         left = added.to(right.dtype)
     summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
@@ -104,7 +104,7 @@ def _kernel(
 def launch(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """As `reference`, on the device, for inputs whose rows are contiguous; any row stride.
+    """Compute `reference` on the device, for inputs whose rows are contiguous; any row stride.
 
     A product of ranks is exchanged: as `reference` of what all have, (ranks, T, H).
     """
@@ -115,7 +115,7 @@ def launch(
 def launch_fp8(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
-    """As `reference_fp8`, on the device, for inputs as `launch` takes them."""
+    """Compute `reference_fp8` on the device, for inputs as `launch` takes them."""
     tokens, hidden = residual.shape
     normed = fp8_rows.empty_rows(tokens, hidden, by, residual.device)
     return normed, _launch(x, residual, weight, eps, normed.values, normed.scales, by)
@@ -169,7 +169,7 @@ def _launch_rows(
         *strides,
         residual.stride(0),
         PARTS=num_parts,
-        TWO_GOES=peers is not None and peers.takes_two_goes(tokens),
+        TWO_SHOT=peers is not None and peers.is_two_shot(tokens),
         RANK=0 if peers is None else peers.rank,
         RANKS=1 if peers is None else peers.num_ranks,
         H=hidden,
@@ -182,7 +182,7 @@ def _launch_rows(
 
 
 def _buffers(peers: PeerRows | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """What the kernel takes of them; where there are none, what it does not read."""
+    """Return what the kernel takes of the peers; without peers, tensors that it does not read."""
     if peers is None:
         return unread, unread, unread, 0
     return peers.own, peers.addresses, peers.turns, peers.num_rows

@@ -1,4 +1,4 @@
-"""How two inner products of an MLP become one. No torch: configs of models have it."""
+"""The gate that makes one of an MLP's two inner products. No torch: configs of models have it."""
 
 from __future__ import annotations
 

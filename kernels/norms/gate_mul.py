@@ -37,7 +37,7 @@ TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # two at once
 
 
 def reference(gate_up: Tensor, gate: Gate) -> Tensor:
-    """gate_up (T, 2I) -> (T, I) of the same dtype. Plain PyTorch, float32 inside."""
+    """Gate gate_up (T, 2I) -> (T, I) of the same dtype. Plain PyTorch, float32 inside."""
     inner, up = gate_up.float().chunk(2, dim=-1)
     if gate.limit is not None:
         inner, up = inner.clamp(max=gate.limit), up.clamp(-gate.limit, gate.limit)
@@ -50,7 +50,7 @@ def reference(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def reference_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """As `reference`, in fp8."""
+    """Compute `reference`, in fp8."""
     return fp8_rows.reference(reference(gate_up, gate), by)
 
 
@@ -63,7 +63,7 @@ def gated(
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
 ) -> tl.tensor:
-    """As `Gate` says, of a gate in float32. `limit` and `alpha` may be constants."""
+    """Apply `Gate` to a gate in float32. `limit` and `alpha` may be constants."""
     if LIMITED:
         up = up.to(tl.float32)
         gate = tl.minimum(gate, limit)
@@ -80,7 +80,7 @@ def gated(
 
 @triton.jit
 def _swiglu(gate: tl.tensor, up: tl.tensor) -> tl.tensor:
-    """silu(gate) * up, rounded to their dtype, bfloat16 or float16: few instructions on CUDA."""
+    """Compute silu(gate) * up, rounded to their dtype, bfloat16 or float16: few instructions."""
     silu = tl.inline_asm_elementwise(
         SILU, "=f,f", [gate.to(tl.float32)], dtype=tl.float32, is_pure=True, pack=1
     )
@@ -128,7 +128,7 @@ def _kernel(
 
 
 def launch(gate_up: Tensor, gate: Gate) -> Tensor:
-    """As `reference`, on the device, for rows that are contiguous; any row stride."""
+    """Compute `reference` on the device, for rows that are contiguous; any row stride."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     _launch(gate_up, gate, out, out, _COLUMNS, None)
@@ -136,7 +136,7 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """As `reference_fp8`, on the device. A scale of a whole row takes a program a row."""
+    """Compute `reference_fp8` on the device. A scale of a whole row takes a program a row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)

@@ -21,7 +21,7 @@ from kernels.limits import check_hidden_size
 
 
 def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x (T, H), weight (H,) of its dtype or float32 -> (T, H) of x's dtype. Plain PyTorch.
+    """Norm x (T, H) by weight (H,) of its dtype or float32 -> (T, H) of x's dtype. Plain PyTorch.
 
     Any leading dimensions will do. Raises UnsupportedShape.
     """
@@ -59,7 +59,7 @@ def _kernel(
 
 
 def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """As `reference`, on the device, for x (T, H) whose rows are contiguous; any row stride."""
+    """Compute `reference` on the device, for x (T, H) with contiguous rows; any row stride."""
     tokens, hidden = x.shape
     check_hidden_size(hidden)
     out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """Logs of exponential variables of mean 1, one for each key and token id.
+    """Draw logs of exponential variables of mean 1, one for each key and token id.
 
     `keys` (R, 2) int32, `token_ids` (V,) or (R, V) int32; returns (R, V) float32, finite.
     """
@@ -24,7 +24,7 @@ def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def _mixed(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """32 hashed bits for every pair of key and token, (R, V) int32; products wrap around."""
+    """Hash every pair of key and token to 32 bits, (R, V) int32; products wrap around."""
     first, second = keys[:, :1], keys[:, 1:]
     x = torch.bitwise_xor(first, token_ids)
     x ^= _shifted(x, 16)
@@ -37,5 +37,5 @@ def _mixed(keys: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """`x` as an unsigned number, shifted to the right."""
+    """Shift `x` to the right as an unsigned number."""
     return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)

@@ -75,7 +75,7 @@ def launch(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """As `reference`, on the device; reads and writes only logits of tokens that are there."""
+    """Compute `reference` on the device; read and write only logits of tokens that are there."""
     vocabulary = logits.shape[1]
     if not len(rows):
         return

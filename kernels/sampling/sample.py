@@ -41,7 +41,7 @@ def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor
 
 @triton.jit
 def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """`kernels.sampling.noise.log_exponential`, with log(1 - u) exact where u is small."""
+    """Compute `kernels.sampling.noise.log_exponential`, log(1 - u) exact where u is small."""
     x = first.to(tl.uint32, bitcast=True) ^ token.to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = x ^ second.to(tl.uint32, bitcast=True)
@@ -58,7 +58,7 @@ def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> t
 
 @triton.jit
 def _first_best(score: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """The greatest score and the least token that has it; no score is NaN."""
+    """Return the greatest score and the least token that has it; no score is NaN."""
     best = tl.max(score, axis=0)
     return best, tl.min(tl.where(score == best, token, 2147483647), axis=0)
 
@@ -123,7 +123,7 @@ def _whole_kernel(
 
 
 def launch(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """As `reference`, on the device."""
+    """Compute `reference` on the device."""
     rows, vocabulary = logits.shape
     parts, device = cdiv(vocabulary, _PART), logits.device
     tokens = torch.empty(rows, dtype=torch.int64, device=device)

@@ -29,7 +29,7 @@ _BY_VALUE = tl.constexpr(8)  # passes
 
 @triton.jit
 def weight_of(score: tl.tensor, greatest: tl.tensor) -> tl.tensor:
-    """What `top_k_top_p.weights` says, int32; the kernel must not fuse additions."""
+    """Compute `top_k_top_p.weights`, int32; the kernel must not fuse additions."""
     steps = tl.maximum((score - greatest) * STEPS, LEAST).to(tl.int32)
     x = ((steps & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True) - 1.0
     power = ((((C5 * x + C4) * x + C3) * x + C2) * x + C1) * x + 1.0
@@ -39,14 +39,14 @@ def weight_of(score: tl.tensor, greatest: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def key_of(score: tl.tensor) -> tl.tensor:
-    """An int32 in the order of the scores, which have no -0."""
+    """Map scores, which have no -0, to int32 in the same order."""
     bits = score.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def score_of(key: tl.tensor) -> tl.tensor:
-    """The score with this key."""
+    """Return the score with this key."""
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
@@ -59,7 +59,7 @@ def load_scores(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """Of the tokens of a row from `start` on, (LANES, EACH): scores, tokens and logits.
+    """Load scores, tokens and logits of a row's tokens from `start` on, (LANES, EACH).
 
     After the end of the row scores are -inf.
     """
@@ -70,7 +70,7 @@ def load_scores(
 
 @triton.jit
 def _cuts(low: tl.tensor, high: tl.tensor, by_key: tl.tensor) -> tl.tensor:
-    """Keys above `low` and at most `high`; the first is the next above `low`."""
+    """Choose keys above `low` and at most `high`; the first is the next above `low`."""
     first, last = score_of(low), score_of(high)
     width = high.to(tl.int64) - low
     cuts: tl.tensor = (low + 1,)
@@ -84,7 +84,7 @@ def _cuts(low: tl.tensor, high: tl.tensor, by_key: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _zeros(number: tl.constexpr, LANES: tl.constexpr) -> tl.tensor:
-    """A sum for each cut."""
+    """Make a zero sum for each cut."""
     zeros: tl.tensor = ()
     for _ in tl.static_range(_CUTS):
         zeros = zeros + (tl.zeros([LANES], number),)  # noqa: RUF005
@@ -106,7 +106,7 @@ def find_threshold(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """The key of the token that reaches the sum, the sum of all above it, and the sum to reach.
+    """Find the key of the token that reaches the sum, the sum above it, and the sum to reach.
 
     Keys from `low` to `high`, all that there is above `low` with it. The sum is of tokens, and
     `wanted`; or, WEIGHED, of weights, and it is `share` of all above `low` and `mass_at_low`.
@@ -143,13 +143,13 @@ def find_threshold(
 
 @triton.jit
 def _share_of(total: tl.tensor, share: tl.tensor) -> tl.tensor:
-    """As a whole number, at least 1."""
+    """Return the share as a whole number, at least 1."""
     return tl.maximum(tl.ceil(total.to(tl.float64) * share.to(tl.float64)).to(tl.int64), 1)
 
 
 @triton.jit
 def _added(sums: tl.tensor, cuts: tl.tensor, key: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """The sums above each cut, with those of some more tokens."""
+    """Add some more tokens to the sums above each cut."""
     more: tl.tensor = ()
     for j in tl.static_range(_CUTS):
         above = tl.sum(tl.where(key >= cuts[j], weight, 0), axis=1)

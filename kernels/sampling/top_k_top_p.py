@@ -62,7 +62,7 @@ def reference(
 
 
 def weights(scores: Tensor) -> Tensor:
-    """What tokens weigh beside the likeliest of their row, (K, V) int32 from 0 to 2^27.
+    """Weigh tokens beside the likeliest of their row, (K, V) int32 from 0 to 2^27.
 
     exp(score - greatest) as a power of 2, its fraction by a polynomial: each operation is one that
     IEEE 754 defines to the bit, and the kernel does the same ones.
@@ -86,7 +86,7 @@ def launch(
     top_p: Tensor,
     log_min_p: Tensor,
 ) -> None:
-    """As `reference`, on the device, without sorting; `logits` is contiguous."""
+    """Compute `reference` on the device, without sorting; `logits` is contiguous."""
     if not len(rows):
         return
     _kernel[(len(rows),)](
@@ -156,7 +156,7 @@ def _range(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """The least score above -inf, the greatest, how many are above -inf, and NaN or infinity."""
+    """Find the least score above -inf, the greatest, the count above -inf, and NaN or infinity."""
     least = tl.full([LANES], float("inf"), tl.float32)
     greatest = tl.full([LANES], float("-inf"), tl.float32)
     count, broken = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32)

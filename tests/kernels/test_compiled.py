@@ -16,7 +16,7 @@ from tests.kernels.compiled import SHARED_BYTES, compiles
 COUNTS = {
     ("llama, fp8 KV", "attend_split"): 3,  # assembly of decodes over fp8
     ("llama, rank 0 of 2", "collectives"): 3,
-    ("llama, rank 3 of 4", "add_rms_norm"): 2,  # sums in one go, and in two
+    ("llama, rank 3 of 4", "add_rms_norm"): 2,  # sums one-shot and two-shot
     ("gpt-oss, mxfp4", "hopper_"): 4,  # Gluon
 }
 ALL = """

@@ -26,7 +26,7 @@ class PlainPeers:
     def arrive(self, numbers: Sequence[Tensor], sums: Tensor | None = None) -> None:
         """What each rank sends in the coming turn, (rows, at most columns), reaches the others.
 
-        In two goes there are `sums`: those of a row's owner reach the others, and their rows it.
+        Two-shot there are `sums`: those of a row's owner reach the others, and their rows it.
         """
         for rank, sent in enumerate(numbers):
             for row, content in enumerate(sent):

@@ -13,7 +13,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.follower.serving import serve
 from engine.process import EXIT_BROKEN
-from engine.ranks.collectives import Meeting
+from engine.ranks.collectives import Rendezvous
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, Start
 from engine.ranks.ring import RingWriter
@@ -35,7 +35,7 @@ def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCapture
         Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], place)))
         status = thread.submit(serve, Channel(its_own))
         outline = outline_model(config)
-        here = Meeting(place, 0, 2, PATIENCE)
+        here = Rendezvous(place, 0, 2, PATIENCE)
         meet(here, outline.grid, outline.stage, CPU).close()  # as a process does that ends
         assert status.result(PATIENCE.total_seconds()) == EXIT_BROKEN
     os.close(file)

@@ -38,7 +38,7 @@ def test_totals_have_the_same_bits_on_all_ranks(
     first, *others = on_ranks(num_ranks, compute)
     assert all(torch.equal(other, first) for other in others)
     large = num_ranks > 2 and rows > 5
-    assert first.dim() == (2 if large else 3), "the control: large ones are added in two goes"
+    assert first.dim() == (2 if large else 3), "the control: large ones are added two-shot"
     expected = torch.zeros(rows, 64)
     for rank in range(num_ranks):
         expected += product_of(rank, rows, dtype)

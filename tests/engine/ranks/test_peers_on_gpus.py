@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Collectives, Rendezvous
 from engine.ranks.peer_memory import RowShape
 from kernels.collectives.peer_rows import LEAST_SAVED_BYTES, PeerProduct
 from kernels.norms import add_rms_norm
@@ -28,7 +28,7 @@ H, EPS = 1024, 1e-5
 ROUNDS = 50
 STEPS = 10_000  # of 64 exchanges each, as a model of 32 layers has them
 ROWS = (1, 8, 3, 300, 1, 9000)  # the last in several launches
-IN_TWO, IN_ONE = 0, 1 << 40  # bytes that two goes have to save: of more than two ranks they do
+IN_TWO, IN_ONE = 0, 1 << 40  # bytes that two-shot sums must save: of more than two ranks they do
 PATIENCE = timedelta(seconds=60)
 
 
@@ -54,7 +54,7 @@ class Pair:
         torch.cuda.set_device(self.device)
         self.plain, self.peers = (
             Collectives(
-                Meeting(f"{directory}/{name}", rank, shape.num_ranks, PATIENCE), self.device
+                Rendezvous(f"{directory}/{name}", rank, shape.num_ranks, PATIENCE), self.device
             )
             for name in ("plain", "peers")
         )

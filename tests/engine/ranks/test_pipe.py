@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from engine.models.grid import RankGrid
-from engine.ranks.collectives import Collectives, Meeting, RankLeft
+from engine.ranks.collectives import Collectives, RankLeft, Rendezvous
 from engine.ranks.groups import meet
 from engine.ranks.pipe import StagePipe
 from storage.stage import Stage
-from tests.engine.rigs.ranks import CPU, PATIENCE, meeting_place, on_ranks, together
+from tests.engine.rigs.ranks import CPU, PATIENCE, on_ranks, rendezvous_file, together
 
 ENDS = (1, 2, 3)
 
@@ -60,7 +60,7 @@ def test_each_rank_gives_to_the_same_part_of_the_next_stage() -> None:
 
     def compute(rank: int, path: str) -> list[int]:
         stage = Stage(grid.stage_of(rank), (1, 2))
-        groups = meet(Meeting(path, rank, 4, PATIENCE), grid, stage, CPU)
+        groups = meet(Rendezvous(path, rank, 4, PATIENCE), grid, stage, CPU)
         assert groups.tensor is not None
         assert groups.pipe is not None
         number = torch.tensor([[rank]])
@@ -73,6 +73,6 @@ def test_each_rank_gives_to_the_same_part_of_the_next_stage() -> None:
         groups.close()
         return [*found, least]
 
-    with meeting_place() as path:
+    with rendezvous_file() as path:
         found = together(4, lambda rank: compute(rank, path))
     assert found == [[2, 3, 5]] * 4, "the first stage's ranks are 2 and 3"

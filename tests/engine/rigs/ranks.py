@@ -15,7 +15,7 @@ import torch
 from engine.config import EngineConfig
 from engine.follower.follower import Follower, RankParts
 from engine.follower.serving import opened_rank
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Collectives, Rendezvous
 from engine.ranks.groups import RankGroups, meet
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
@@ -30,7 +30,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 @contextmanager
-def meeting_place() -> Iterator[str]:
+def rendezvous_file() -> Iterator[str]:
     """The path of an empty file that goes with this process."""
     descriptor = os.memfd_create("ranks", os.MFD_CLOEXEC)
     try:
@@ -41,10 +41,10 @@ def meeting_place() -> Iterator[str]:
 
 def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
     """What `compute` returns on each rank."""
-    with meeting_place() as path:
+    with rendezvous_file() as path:
 
         def run(rank: int) -> T:
-            with closing(Collectives(Meeting(path, rank, num_ranks, PATIENCE), CPU)) as group:
+            with closing(Collectives(Rendezvous(path, rank, num_ranks, PATIENCE), CPU)) as group:
                 return compute(group)
 
         return together(num_ranks, run)
@@ -111,8 +111,8 @@ class ThreadRanks:
         """Start them; they load when this one does."""
         num_ranks, outline = config.ranks.num_ranks, outline_model(config)
         self.parts: list[RankParts] = []
-        self._meeting = os.memfd_create("ranks", os.MFD_CLOEXEC)
-        place = f"/proc/self/fd/{self._meeting}"
+        self._rendezvous = os.memfd_create("ranks", os.MFD_CLOEXEC)
+        place = f"/proc/self/fd/{self._rendezvous}"
         ring = RingWriter(num_ranks - 1)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in ring.ends]
         self.others = OtherRanks(ring, [Channel(ours) for ours, _ in pairs])
@@ -122,7 +122,7 @@ class ThreadRanks:
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
         self._groups = meet(
-            Meeting(place, 0, num_ranks, PATIENCE), outline.grid, outline.stage, CPU
+            Rendezvous(place, 0, num_ranks, PATIENCE), outline.grid, outline.stage, CPU
         )
 
     @property
@@ -150,7 +150,7 @@ class ThreadRanks:
         self._threads.shutdown()
         self.others.close()
         self._groups.close()
-        os.close(self._meeting)
+        os.close(self._rendezvous)
 
     def _follow(self, start: Start, end: socket.socket) -> None:
         with end, ExitStack() as opened:

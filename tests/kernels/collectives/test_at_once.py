@@ -33,7 +33,7 @@ ROWS, WIDTH, EPS = 5, 128, 1e-5
 # glibc's memcpy reads two bytes twice. A GPU reads them at once.
 DTYPE = torch.float32
 EXCHANGES = 24
-WAYS = ("one go", "two goes", "columns", "tokens")
+WAYS = ("one-shot", "two-shot", "columns", "tokens")
 LONGEST_S, STILL_S = 60.0, 0.05
 
 
@@ -64,7 +64,7 @@ def exchange(rows: PeerRows, number: int) -> list[Tensor]:
         else:
             product = drawn(count, WIDTH, seed=seed + rows.rank)
             residual = drawn(count, WIDTH, seed=seed + 99)
-            unread = PeerProduct(product, in_two if way == "two goes" else rows)
+            unread = PeerProduct(product, in_two if way == "two-shot" else rows)
             found.append(torch.cat(add_rms_norm.launch(unread, residual, weight, EPS)))
     return found
 
@@ -88,9 +88,9 @@ def wanted(num_ranks: int, number: int) -> list[Tensor]:
     return found
 
 
-def test_the_control_two_goes_follow_and_precede_every_way_and_take_two_launches() -> None:
+def test_the_control_two_shot_sums_follow_and_precede_every_way_and_take_two_launches() -> None:
     ways = [way for _, way, _ in exchanges(EXCHANGES)]
-    of_interest = {(a, b) for a in WAYS for b in WAYS if "two goes" in (a, b)}
+    of_interest = {(a, b) for a in WAYS for b in WAYS if "two-shot" in (a, b)}
     assert of_interest <= set(pairwise(ways))
     assert {way for _, way, count in exchanges(EXCHANGES) if count > ROWS} >= {*WAYS[:2]}
 

@@ -40,7 +40,7 @@ def peers_for(num_ranks: int, dtype: torch.dtype) -> PlainPeers:
 
 
 def in_two(rows: PeerRows) -> PeerRows:
-    """The same, for sums in two goes however few there are."""
+    """The same, for sums in two-shot mode however few there are."""
     return replace(rows, least_saved=0)
 
 
@@ -50,15 +50,15 @@ def exchanged(
     residual: Tensor,
     weight: Tensor,
     *,
-    two_goes: bool = False,
+    two_shot: bool = False,
 ) -> list[tuple[Tensor, Tensor]]:
     """On each rank; products (T, H), or in parts."""
     whole = [parts.whole(one, residual.dtype) for one in products]
-    sums = summed(whole).view(peers.ints) if two_goes else None
+    sums = summed(whole).view(peers.ints) if two_shot else None
     peers.arrive([one.view(peers.ints) for one in whole], sums)
     return [
         add_rms_norm.launch(
-            PeerProduct(one, in_two(rows) if two_goes else rows), residual, weight, EPS
+            PeerProduct(one, in_two(rows) if two_shot else rows), residual, weight, EPS
         )
         for one, rows in zip(products, peers.rows, strict=True)
     ]
@@ -75,7 +75,7 @@ def summed(ranks: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.dtype) -> None:
-    """Bit for bit on all ranks, however many rows each turn has, and in one go or in two."""
+    """Bit for bit on all ranks, however many rows each turn has, and one-shot or two-shot."""
     peers, weight = peers_for(num_ranks, dtype), draw(WIDTH, dtype=dtype)
     for turn, rows in enumerate((1, 4, 2, 1, 3, 4, 1, 2)):
         products = [
@@ -83,8 +83,8 @@ def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.d
         ]
         residual = draw(rows, WIDTH, dtype=dtype, seed=turn)
         wanted = add_rms_norm.launch(torch.stack(products), residual, weight, EPS)
-        two_goes = num_ranks > 2 and turn in (1, 3, 4, 7)
-        for got in exchanged(peers, products, residual, weight, two_goes=two_goes):
+        two_shot = num_ranks > 2 and turn in (1, 3, 4, 7)
+        for got in exchanged(peers, products, residual, weight, two_shot=two_shot):
             assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
     assert peers.rows[0].turns.tolist() == [8 % TURNS, 5 % TURNS, 3 % TURNS, 2 % TURNS]
 
@@ -102,35 +102,35 @@ def test_more_rows_than_fit_go_one_after_the_other() -> None:
         assert rows.turns.tolist() == [2] * (ROWS - 1) + [1]
 
 
-@pytest.mark.parametrize("two_goes", [False, True])
-def test_a_row_goes_to_all_or_to_its_owner_whose_sum_goes_to_all(two_goes: bool) -> None:
+@pytest.mark.parametrize("two_shot", [False, True])
+def test_a_row_goes_to_all_or_to_its_owner_whose_sum_goes_to_all(two_shot: bool) -> None:
     peers, products = peers_for(3, torch.float32), [draw(2, WIDTH, seed=rank) for rank in range(3)]
-    exchanged(peers, products, torch.zeros(2, WIDTH), torch.ones(WIDTH), two_goes=two_goes)
+    exchanged(peers, products, torch.zeros(2, WIDTH), torch.ones(WIDTH), two_shot=two_shot)
     # The last has sent after what the others have read: rank 0 owns row 0, rank 1 row 1.
     [first, second] = (peers.rows[to].own[0, :2, 2].view(torch.float32) for to in range(2))
     assert torch.equal(first[0], products[2][0])
     assert torch.equal(second[1], products[2][1])
-    assert torch.equal(first[1], products[2][1]) != two_goes
-    assert torch.equal(second[0], products[2][0]) != two_goes
+    assert torch.equal(first[1], products[2][1]) != two_shot
+    assert torch.equal(second[0], products[2][0]) != two_shot
     sums = peers.rows[2].own[0].view(torch.float32)
     for owner in range(2):
-        assert torch.equal(sums[owner, owner], summed(products)[owner]) == two_goes
-        assert sums[owner, 1 - owner].isnan().all() == two_goes, "never written"
+        assert torch.equal(sums[owner, owner], summed(products)[owner]) == two_shot
+        assert sums[owner, 1 - owner].isnan().all() == two_shot, "never written"
 
 
-@pytest.mark.parametrize(("ranks", "two_goes"), [(2, False), (3, True)])
-def test_parts_are_added_and_rounded_before_they_are_sent(ranks: int, two_goes: bool) -> None:
+@pytest.mark.parametrize(("ranks", "two_shot"), [(2, False), (3, True)])
+def test_parts_are_added_and_rounded_before_they_are_sent(ranks: int, two_shot: bool) -> None:
     peers, weight = peers_for(ranks, torch.float16), draw(WIDTH, dtype=torch.float16)
     products = [draw(3, 2, WIDTH, seed=rank) for rank in range(ranks)]
     residual = draw(2, WIDTH, dtype=torch.float16, seed=9)
     whole = torch.stack([parts.whole(one, torch.float16) for one in products])
     wanted = add_rms_norm.launch(whole, residual, weight, EPS)
-    for got in exchanged(peers, products, residual, weight, two_goes=two_goes):
+    for got in exchanged(peers, products, residual, weight, two_shot=two_shot):
         assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
-@pytest.mark.parametrize("two_goes", [False, True])
-def test_the_sum_of_many_ranks_is_rounded_once(two_goes: bool) -> None:
+@pytest.mark.parametrize("two_shot", [False, True])
+def test_the_sum_of_many_ranks_is_rounded_once(two_shot: bool) -> None:
     """As that of many rows is over the library: one rank adds up each number there."""
     ranks, weight = 8, draw(WIDTH, dtype=torch.float16)
     peers = peers_for(ranks, torch.float16)
@@ -138,7 +138,7 @@ def test_the_sum_of_many_ranks_is_rounded_once(two_goes: bool) -> None:
     residual = torch.zeros(2, WIDTH, dtype=torch.float16)
     wanted, rounded_often = summed(products), sum(products)
     assert not torch.equal(wanted, torch.as_tensor(rounded_often)), "the control"
-    for _, total in exchanged(peers, products, residual, weight, two_goes=two_goes):
+    for _, total in exchanged(peers, products, residual, weight, two_shot=two_shot):
         assert torch.equal(total, wanted)
 
 
@@ -156,7 +156,7 @@ def test_fp8_is_made_of_what_was_exchanged() -> None:
         assert torch.equal(got.scales, wanted.scales)
 
 
-def test_a_number_that_is_the_mark_is_a_nan_on_all_ranks() -> None:
+def test_a_number_that_is_the_sentinel_is_a_nan_on_all_ranks() -> None:
     peers, weight = peers_for(2, torch.float32), draw(WIDTH)
     products = [draw(1, WIDTH, seed=rank) for rank in range(2)]
     products[1].view(torch.int32)[0, 7] = -1
@@ -171,7 +171,7 @@ def test_a_number_that_is_the_mark_is_a_nan_on_all_ranks() -> None:
 
 
 @pytest.mark.parametrize("marked", range(3))
-def test_in_two_goes_a_number_that_is_the_mark_is_a_nan_as_well(marked: int) -> None:
+def test_two_shot_a_number_that_is_the_sentinel_is_a_nan_as_well(marked: int) -> None:
     """On all ranks, whether the row's owner has it, row 0's and row 1's, or another one."""
     peers, weight = peers_for(3, torch.float32), draw(WIDTH)
     products = [draw(2, WIDTH, seed=rank) for rank in range(3)]
@@ -213,15 +213,15 @@ class Launch:
 class Waiting(Launch):
     """One that nobody has sent anything, in this turn."""
 
-    def __init__(self, turn: int = 0, *, two_goes: bool = False) -> None:
-        """Rank 0 of two, or in two goes rank 1 of three, which is not the row's owner."""
-        self.peers = peers_for(3 if two_goes else 2, torch.float32)
+    def __init__(self, turn: int = 0, *, two_shot: bool = False) -> None:
+        """Rank 0 of two, or two-shot rank 1 of three, which is not the row's owner."""
+        self.peers = peers_for(3 if two_shot else 2, torch.float32)
         for rows in self.peers.rows:
             rows.turns.fill_(turn)
-        self._turn, self._rank = turn, int(two_goes)
+        self._turn, self._rank = turn, int(two_shot)
         self.products = [draw(1, WIDTH, seed=rank) for rank in range(len(self.peers.rows))]
         rows = self.peers.rows[self._rank]
-        self.rows = in_two(rows) if two_goes else rows
+        self.rows = in_two(rows) if two_shot else rows
         super().__init__(self.products[self._rank], self.rows)
         wait_for(self._has_sent, 30)
         assert self.result is None, "the control: it waits"
@@ -243,7 +243,7 @@ def test_a_row_is_waited_for_until_its_last_number() -> None:
 
 @pytest.mark.parametrize("turn", [0, TURNS - 1])
 def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
-    """By a kernel that waits, and by all that come, which find the mark in its place: a NaN."""
+    """By a kernel that waits, and by all that come, which find the sentinel in its place: a NaN."""
     waiting = Waiting(turn)
     rows = waiting.peers.rows[0]
     rows.abandon()
@@ -254,9 +254,9 @@ def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_in_two_goes_ranks_that_do_not_come_are_given_up(rank: int) -> None:
+def test_two_shot_ranks_that_do_not_come_are_given_up(rank: int) -> None:
     """By who waits for its row's owner, and by owners (rank 0) and others that come later."""
-    waiting = Waiting(two_goes=True)
+    waiting = Waiting(two_shot=True)
     waiting.rows.abandon()
     assert (waiting.end() == 0).all(), "nothing of the owner's"
     later = in_two(waiting.peers.rows[rank])
@@ -266,15 +266,15 @@ def test_in_two_goes_ranks_that_do_not_come_are_given_up(rank: int) -> None:
     assert later.turns.max() < 0, "no turn is waited for again"
 
 
-def test_two_goes_are_taken_for_what_they_save() -> None:
+def test_two_shot_sums_are_taken_for_what_they_save() -> None:
     rows = {ranks: peers_for(ranks, torch.float16).rows[0] for ranks in (2, 3, 4, 8)}
-    row = 2 * WIDTH  # bytes, of which 4 ranks are sent 3 times as many, and in two goes 3 / 2
+    row = 2 * WIDTH  # bytes, of which 4 ranks are sent 3 times as many, and two-shot 3 / 2
     bounds = [replace(rows[4], least_saved=3 * row + more) for more in (0, 1)]
-    assert [one.takes_two_goes(2) for one in bounds] == [True, False]
-    assert not in_two(rows[2]).takes_two_goes(1 << 20), "between two there is nothing to save"
+    assert [one.is_two_shot(2) for one in bounds] == [True, False]
+    assert not in_two(rows[2]).is_two_shot(1 << 20), "between two there is nothing to save"
     most = 2 * LEAST_SAVED_BYTES // row
-    assert [rows[ranks].takes_two_goes(most) for ranks in (3, 4, 8)] == [True] * 3
-    assert [rows[ranks].takes_two_goes(1) for ranks in (3, 4, 8)] == [False] * 3
+    assert [rows[ranks].is_two_shot(most) for ranks in (3, 4, 8)] == [True] * 3
+    assert [rows[ranks].is_two_shot(1) for ranks in (3, 4, 8)] == [False] * 3
 
 
 def test_what_fits() -> None:
