@@ -29,7 +29,7 @@ class _Info(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """The bytes in use of all arenas, and of what was mapped; 0 where glibc is older than 2.33."""
+    """Return the bytes in use of all arenas and mappings; 0 where glibc is older than 2.33."""
     library = ctypes.CDLL(None)
     try:
         library.mallinfo2.restype = _Info

@@ -43,7 +43,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def checked(grammar: Grammar) -> Checked:
-    """Whether the grammar is one; takes as long as that takes."""
+    """Check that the grammar is one; takes as long as that takes."""
     try:
         text = prepared(grammar)
     except UnsoundGrammar as error:
@@ -58,7 +58,7 @@ def checked(grammar: Grammar) -> Checked:
 
 
 def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
-    """Whether the grammar is one that can be followed with these tokens."""
+    """Check that the grammar is one that can be followed with these tokens."""
     found = checked(grammar)
     if found.error:
         return found
@@ -89,7 +89,7 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    """The first that is allowed behind a place at random, or the first of all."""
+    """Return the first allowed token behind a random place, or the first of all."""
     for begin in (chance.randrange(len(mask)), 0):
         rest = mask[begin:].lstrip(b"\0")
         if rest:
@@ -112,7 +112,7 @@ def _whose(message: str, text: str) -> str:
 
 
 def _said(message: str) -> str:
-    """The library's message, without the lines of the grammar that it quotes."""
+    """Shorten the library's message by the lines of the grammar that it quotes."""
     message = re.sub(_PLACE.pattern + _COMPILING, "", message)
     first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
     if "is not present in a registry" in first:

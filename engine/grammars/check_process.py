@@ -109,7 +109,7 @@ def _check_all(connection: socket.socket, vocabulary: Vocabulary) -> None:
 
 
 def _address_space() -> int:
-    """The bytes that this process has, most of them the vocabulary."""
+    """Return the bytes that this process has mapped, most of them the vocabulary."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 

@@ -41,7 +41,7 @@ class CheckProcess:
             self._started()
 
     def connect(self) -> socket.socket:
-        """A connection to a new worker of it; raises EngineFailure where it cannot be had."""
+        """Connect to a new worker of it; raises EngineFailure where it cannot be had."""
         with self._lock:
             control = self._started()
             if not self._is_ready:
@@ -88,7 +88,7 @@ class CheckProcess:
         return [sys.executable, "-P", "-m", "engine.grammars.check_process", *arguments]
 
     def _has_said(self, control: socket.socket) -> bool:
-        """True once it has read the vocabulary."""
+        """Wait until it has read the vocabulary, and return True; raises EngineFailure."""
         is_there = wait_for_any([control], START_S)
         if not is_there or control.recv(1) != READY:
             raise EngineFailure("the check of grammars did not start")
@@ -158,7 +158,7 @@ class GrammarChecker:
         return answer
 
     def _read(self, connection: socket.socket) -> bytes:
-        """A whole line; raises TimeoutError, and OSError where the worker is gone."""
+        """Read a whole line; raises TimeoutError, and OSError where the worker is gone."""
         deadline = time.monotonic() + self._patience_s
         said = b""
         while not said.endswith(b"\n"):

@@ -47,7 +47,7 @@ class Compilation:
 
     @property
     def is_done(self) -> bool:
-        """Whether it compiled or failed."""
+        """True if it compiled or failed."""
         return self.grammar is not None or self.failure is not None
 
     @property
@@ -73,7 +73,7 @@ class Compilation:
 
     @property
     def is_worn(self) -> bool:
-        """Whether who asks next has the grammar compiled anew."""
+        """True if the next request has the grammar compiled anew."""
         return self.is_broken or self.num_bytes > MAX_BYTES
 
 
@@ -90,5 +90,5 @@ def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
 
 
 def first_line(message: str) -> str:
-    """The library's message without what it quotes."""
+    """Return the library's message without what it quotes."""
     return message.split("\n")[0][:300]

@@ -53,7 +53,7 @@ class GrammarCompiler:
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:
-        """What will come of the grammar; raises QueueFull where too many of the flow wait."""
+        """Queue the grammar for compilation; raise QueueFull where too many of the flow wait."""
         if not self._threads:
             self._start()
         with self._changed:
@@ -115,7 +115,7 @@ class GrammarCompiler:
             self._done(job)
 
     def _take(self) -> _Job | None:
-        """The next grammar of the flow whose turn it is; waits for one. None: the end."""
+        """Wait for the next grammar of the flow whose turn it is. None: the end."""
         with self._changed:
             while not self._is_closed:
                 flow = next((flow for flow in self._waiting if flow not in self._busy), None)

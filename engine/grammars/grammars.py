@@ -27,13 +27,13 @@ class Grammars:
     """The grammars of one engine. One owner thread."""
 
     def __init__(self, compiler: GrammarCompiler | None, cache: GrammarCache | None = None) -> None:
-        """Without a compiler every grammar is refused."""
+        """Serve grammars by `compiler`; without one every grammar is refused."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
         self.masks = MaskThreads()
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
-        """The constraint that a request of the flow asks for, which may not be ready yet.
+        """Return the constraint that a request of the flow asks for, which may not be ready yet.
 
         Raises InvalidGrammar, and QueueFull where too many of the flow's wait to be compiled, or
         those in use take too much memory.
@@ -69,7 +69,7 @@ class Grammars:
 
 
 def open_grammars(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Grammars:
-    """Grammars over the tokens of the model in `model_dir`."""
+    """Open grammars over the tokens of the model in `model_dir`."""
     try:
         vocabulary = read_vocabulary(model_dir, vocab_size, eos_token_ids)
     except NoVocabulary as error:

@@ -30,7 +30,7 @@ MASK_S = 0.1  # of the processor, for one mask; usual are 20 to 100 us
 
 
 def parser_limits() -> LLParserLimits:
-    """What the library may spend on a grammar and on each token."""
+    """Return what the library may spend on a grammar and on each token."""
     return LLParserLimits(
         step_lexer_fuel=50_000,
         step_max_items=60_000,

@@ -42,7 +42,7 @@ class MaskBatch:
     lock: threading.Lock = field(default_factory=threading.Lock)  # of `left`
 
     def wait(self, seconds: float) -> None:
-        """Until all are made, or for so long."""
+        """Wait until all masks are made, at most `seconds`."""
         if not self.left or self.made.wait(min(seconds, HELP_S)):
             return
         self.wake_all()
@@ -56,7 +56,7 @@ class MaskThreads:
     """A `MaskMaker` whose threads start with the first mask, and end with `close`."""
 
     def __init__(self, num_threads: int | None = None) -> None:
-        """If not told, one more than cores, at most `MOST_THREADS`: a flow has all but one."""
+        """Start with a thread more than cores, at most `MOST_THREADS`; a flow has all but one."""
         self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
@@ -127,7 +127,7 @@ class MaskThreads:
             batch.made.set()
 
     def _take(self) -> tuple[str, deque[_Asked]] | None:
-        """The flow whose turn it is, and its masks; waits for one. None: the end."""
+        """Wait for the flow whose turn it is, and its masks. None: the end."""
         with self._changed:
             while not self._is_closed:
                 flow = self._next_flow()
@@ -139,7 +139,7 @@ class MaskThreads:
         return None
 
     def _next_flow(self) -> str | None:
-        """Of those with the fewest threads the first in turn; None: nobody may have one more."""
+        """Return the first flow of those with the fewest threads; None: none may have one more."""
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]

@@ -45,7 +45,7 @@ _Library = dict[str, object]  # a grammar in the library's own form
 
 
 def prepared(grammar: Grammar) -> str:
-    """The grammar in the library's own form; raises UnsoundGrammar."""
+    """Return the grammar in the library's own form; raises UnsoundGrammar."""
     try:
         whole, parts = _Preparation().whole(grammar)
     except RecursionError as error:
@@ -58,7 +58,7 @@ class _Preparation:
         self._parts: list[_Library] = []  # grammars that others refer to by name
 
     def whole(self, grammar: Grammar) -> tuple[_Library, list[_Library]]:
-        """The grammar, and what it has as parts."""
+        """Return the grammar, and what it has as parts."""
         return self._whole(grammar), self._parts
 
     def _whole(self, grammar: Grammar) -> _Library:
@@ -73,13 +73,13 @@ class _Preparation:
                 return {"lark_grammar": self._with_parts(grammar.text)}
 
     def _rules(self, gbnf: str) -> Rules:
-        """The rules, those of grammars within among them."""
+        """Read the rules, those of grammars within among them."""
         others: Rules = {}
         rules = rules_of(gbnf, lambda value: self._within(_grammar(value), others))
         return rules | others
 
     def _within(self, grammar: Grammar, rules: Rules) -> Expression:
-        """The grammar as a part of GBNF; `rules` get what it has."""
+        """Return the grammar as a part of GBNF; add its rules to `rules`."""
         match grammar.kind:
             case "regex":
                 return _of_regex(grammar.text)
@@ -94,7 +94,7 @@ class _Preparation:
                 return Foreign(self._named(grammar))
 
     def _with_parts(self, lark: str) -> str:
-        """The same grammar; each schema in it (`%json {...}`) is one that can be followed.
+        """Return the grammar with schemas (`%json {...}`) that can be followed.
 
         A part of another kind (`%grammar [...]`) becomes a name, and a pattern (`%pattern "..."`)
         the regular expression of the texts in which it is found, for terminals to be made of.
@@ -143,7 +143,7 @@ def _of_regex(regex: str) -> Expression:
 
 
 def _beginnings(schema: JsonValue) -> Ranges:
-    """The characters with which a value of the schema may begin."""
+    """Return the characters with which a value of the schema may begin."""
     kinds = schema.get("type") if isinstance(schema, dict) else None
     begins = _BEGINS.get(kinds) if isinstance(kinds, str) else None
     return tuple((ord(char), ord(char)) for char in begins or "".join(_BEGINS.values()))

@@ -24,7 +24,7 @@ class GrammarConstraint(TokenConstraint):
     """One sequence's place in a grammar."""
 
     def __init__(self, compilation: Compilation, flow: str = "", mask_s: float = MASK_S) -> None:
-        """A mask that takes more than `mask_s` seconds is its last."""
+        """Constrain by a compilation; a mask that takes more than `mask_s` seconds is its last."""
         self.flow = flow
         self._compilation = compilation
         compilation.users.add(self)
@@ -37,27 +37,27 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the grammar is compiled."""
+        """True if the grammar is compiled."""
         return self._compilation.grammar is not None
 
     @property
     def has_mask(self) -> bool:
-        """Whether its mask is made, perhaps for a step that went without it."""
+        """True if its mask is made, perhaps for a step that went without it."""
         return self._mask is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether the grammar is complete, and nothing but the end may follow."""
+        """True if the grammar is complete, and nothing but the end may follow."""
         matcher = self._matcher
         return matcher is not None and matcher.is_stopped() and not matcher.is_error()
 
     @property
     def error(self) -> EngineError | None:
-        """Why the sequence cannot go on."""
+        """Reason why the sequence cannot go on, or None."""
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
-        """The tokens that may be next, ends of sequence among them where the grammar may end.
+        """Return tokens that may be next, ends of sequence among them where the grammar may end.
 
         Valid until `advance`: the next mask is written over it.
         """
@@ -66,7 +66,7 @@ class GrammarConstraint(TokenConstraint):
         return self._mask
 
     def advance(self, token_id: int) -> None:
-        """The sequence has this token, which was allowed."""
+        """Advance by a token of the sequence, which was allowed."""
         self._mask = None
         self._own().consume_token(token_id)
 
@@ -80,7 +80,7 @@ class GrammarConstraint(TokenConstraint):
         return self._matcher
 
     def _next_mask(self) -> Bitmask:
-        """Little but the library's call holds the interpreter, which other masks wait for."""
+        """Compute the next mask, mostly without the interpreter, which other masks wait for."""
         matcher, words = self._own(), self._words
         began = time.thread_time()
         matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)

@@ -50,7 +50,7 @@ class NoVocabulary(ValueError):
 
 
 def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Vocabulary:
-    """The vocabulary of a model with `vocab_size` logits; raises NoVocabulary.
+    """Read the vocabulary of a model with `vocab_size` logits; raises NoVocabulary.
 
     Holds the interpreter for 1 to 2 s with 150,000 tokens, so it is read before the engine serves.
     The model may have more logits than there are tokens; those are never allowed. Where it has
@@ -77,7 +77,7 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
 
 
 def _with_text_as_text(path: Path) -> str | None:
-    """The file's text where some added tokens are not special; None where all may stay."""
+    """Return the file's text with some added tokens as text; None where all may stay special."""
     data = path.read_bytes()
     try:
         file = msgspec.json.decode(data, type=_File)
@@ -94,7 +94,7 @@ def _with_text_as_text(path: Path) -> str | None:
 
 
 def _is_text(token: dict[str, Any], marks: TokenMarks, vocabulary: dict[str, int]) -> bool:
-    """Whether it is a tag of text, of which the vocabulary knows the id."""
+    """Return whether it is a tag of text, of which the vocabulary knows the id."""
     content, is_special = token.get("content", ""), token.get("special") is True
     if not is_in_angles(content) or vocabulary.get(content) != token.get("id"):
         return False

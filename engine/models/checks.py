@@ -1,4 +1,4 @@
-"""Whether a model of a directory can be served, as far as its files tell before they are loaded.
+"""A check that a model can be served, as far as its files tell before they are loaded.
 
 No torch: the command line asks before it starts anything, and `ratoon models` asks alone. What is
 left to the start itself: the tensors, the device and its memory.
@@ -32,7 +32,7 @@ def check_served(
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
-    """The model, if a start gets as far as its tensors; else raises ModelError, as the start does.
+    """Return the model if a start would get as far as its tensors; else raise its ModelError.
 
     `has_weights`: dummy weights need no files.
     """
@@ -46,7 +46,7 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Raises UnsupportedModel for a model that such ranks cannot divide or compute."""
+    """Raise UnsupportedModel for a model that such ranks cannot divide or compute."""
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])
@@ -55,7 +55,7 @@ def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
 
 
 def check_grid(grid: RankGrid) -> None:
-    """Raises UnsupportedModel for more ranks than there may be."""
+    """Raise UnsupportedModel for more ranks than there may be."""
     if grid.num_ranks > MOST_RANKS:
         raise UnsupportedModel(
             f"tensor_parallel {grid.tensor} x pipeline_parallel {grid.stages}: "
@@ -64,7 +64,7 @@ def check_grid(grid: RankGrid) -> None:
 
 
 def check_matrices(model: ModelConfig) -> None:
-    """Raises UnsupportedModel for matrices that are not served in the model's weight format.
+    """Raise UnsupportedModel for matrices that are not served in the model's weight format.
 
     Of a layer's experts, which are many and alike, the first is looked at.
     """
@@ -80,7 +80,7 @@ def check_matrices(model: ModelConfig) -> None:
 
 
 def check_geometry(model: ModelConfig, block_size: int) -> None:
-    """Raises UnsupportedModel for sizes that the kernels do not compute."""
+    """Raise UnsupportedModel for sizes that the kernels do not compute."""
     if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
         raise UnsupportedModel("layers that differ in KV heads or their size are not served")
     for one in model.attentions:

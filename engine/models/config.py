@@ -1,4 +1,4 @@
-"""What a model is, read from a Hugging Face directory and before any tensor is there.
+"""The config of a model, read from a Hugging Face directory before any tensor is there.
 
 Knows: the fields that decide what a decoder costs, with Hugging Face's defaults, whether or not it
 is served; what all architectures have in common; the layout of their KV. Does not know: which there
@@ -49,11 +49,11 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def num_kv_heads(self) -> int:
-        """As many as query heads, where the file does not say."""
+        """Number of KV heads; as many as query heads, where the file does not say."""
         return self.num_key_value_heads or self.num_attention_heads
 
     def size_of_head(self, default: int | None = None) -> int:
-        """Width of one head, rounded down where the heads do not divide the whole.
+        """Return the width of one head, rounded down where the heads do not divide the whole.
 
         `default` is of the architecture; None: `hidden_size` / heads.
         """
@@ -61,12 +61,12 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def dtype_name(self) -> str | None:
-        """Of the checkpoint; None: not said."""
+        """Dtype of the checkpoint; None: not said."""
         return self.dtype or self.torch_dtype
 
 
 def read_json(path: Path, kind: type[T], within: str | None = None) -> T:
-    """The file, or the object in its field `within`, as a `kind`.
+    """Read the file, or the object in its field `within`, as a `kind`.
 
     What `within` leaves out of `OF_THE_WHOLE` is as the file has it. Raises BadConfig where the
     file or the field is absent, unreadable or malformed.
@@ -92,17 +92,17 @@ class _MayHaveText(msgspec.Struct):
 
 
 def text_field(path: Path) -> str | None:
-    """The field with the config of the text model, where that is one part of several."""
+    """Return the field with the config of the text model, where that is one part of several."""
     return TEXT if read_json(path, _MayHaveText).text_config else None
 
 
 def read_sizes(path: Path) -> ModelSizes:
-    """The sizes of a model, or of its part for text; raises BadConfig."""
+    """Read the sizes of a model, or of its part for text; raises BadConfig."""
     return read_json(path, ModelSizes, text_field(path))
 
 
 def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
-    """Raises BadConfig for heads that the sizes contradict; the default as in `size_of_head`."""
+    """Raise BadConfig for heads that the sizes contradict; the default as in `size_of_head`."""
     heads = raw.num_attention_heads
     if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
         raise BadConfig(
@@ -140,7 +140,7 @@ class ModelConfig:
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
 
     def for_positions(self, num_positions: int) -> ModelConfig:
-        """The same for sequences of so many tokens at most: what some ropes are depends on it."""
+        """Return the config for at most so many tokens a sequence, on which some ropes depend."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
         return replace(self, layers=layers)
 
@@ -159,7 +159,7 @@ def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
-    """The dtype of a checkpoint; raises UnsupportedModel."""
+    """Return the dtype of a checkpoint; raises UnsupportedModel."""
     name = sizes.dtype_name
     if name is not None and name not in SERVED_DTYPES:
         raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(SERVED_DTYPES)}")
@@ -167,7 +167,7 @@ def served_dtype(sizes: ModelSizes) -> str | None:
 
 
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
-    """The layout of a model's KV in blocks of `block_size` tokens. `dtype`: of keys and values."""
+    """Lay out a model's KV in blocks of `block_size` tokens. `dtype`: of keys and values."""
     alike: dict[tuple[int, int, int | None], list[int]] = defaultdict(list)
     for index, layer in enumerate(layers):
         one = layer.attention
@@ -180,5 +180,5 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
 
 
 def _scale_bytes(num_kv_heads: int, dtype: str, block_size: int) -> int:
-    """Of a layer's keys and values in a block."""
+    """Return the bytes of a layer's scales in a block."""
     return 2 * num_kv_heads * block_size * KV_SCALE_BYTES if dtype == FP8 else 0

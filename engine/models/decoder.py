@@ -46,7 +46,7 @@ class WeightPrefetch(Protocol):
     """
 
     def begin(self) -> None:
-        """A step begins: start the first copies."""
+        """Start the first copies, as a step begins."""
         ...
 
     def wait(self, index: int) -> None:
@@ -54,7 +54,7 @@ class WeightPrefetch(Protocol):
         ...
 
     def computed(self, index: int) -> None:
-        """All of this layer has been launched: what is copied after it may lie in its place."""
+        """Reuse a layer's place for later copies, now that all of the layer was launched."""
         ...
 
 
@@ -78,7 +78,7 @@ class Decoder:
 
     @property
     def has_logits(self) -> bool:
-        """Whether the layers computed here are the model's last."""
+        """True if the layers computed here are the model's last."""
         return self.pipe is None or self.pipe.stage.is_last
 
     @property
@@ -123,7 +123,7 @@ class Decoder:
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
     ) -> tuple[Tensor | PeerProduct, Tensor] | None:
-        """The last layer's output at `outputs`, whole or in parts, and its residual (S, H).
+        """Compute the last layer's output at `outputs`, whole or in parts, and its residual (S, H).
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
@@ -159,7 +159,7 @@ class Decoder:
             self.late.wait()
 
     def _entering(self, token_ids: Tensor) -> Tensor:
-        """What the layers computed here begin with, (T, H)."""
+        """Return the input of the first layer computed here, (T, H)."""
         if self.pipe is None or self.pipe.stage.is_first:
             return self._embedded(token_ids)
         embedding = self.parameters.embedding
@@ -175,7 +175,7 @@ class Decoder:
         self.pipe.send(self.parameters.final_norm.add(self.ops, hidden, residual)[1])
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
-        """The embeddings (T, H), scaled where the model has a scale, in its dtype as well."""
+        """Look up the embeddings (T, H), scaled where the model has a scale, in its dtype."""
         embedded = F.embedding(token_ids, self.parameters.embedding)
         scale = self.config.embedding_scale
         if scale is None:
@@ -184,7 +184,7 @@ class Decoder:
 
 
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
-    """The indices of layers that together launch all kernels of the whole model.
+    """Return the indices of layers that together launch all kernels of the whole model.
 
     `kinds` has the kind of each layer. The first layer begins with another norm than those after
     it, and the last one computes fewer tokens. A norm may launch another kernel after a layer of
@@ -200,12 +200,12 @@ def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
 
 
 def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
-    """Pairs of neighbouring kinds, and the kinds of layers that compute all tokens."""
+    """Return pairs of neighbouring kinds, and the kinds of layers that compute all tokens."""
     return {*pairwise(kinds), *kinds[:-1]}
 
 
 def shortened(decoder: Decoder) -> Decoder:
-    """The same decoder with the fewest layers that launch all kernels of the whole.
+    """Shorten a decoder to the fewest layers that launch all kernels of the whole.
 
     Layers that stay in host memory are computed with whatever lies in their buffers: what comes
     out is of no use then, and the same kernels are launched.
@@ -224,7 +224,7 @@ def build_decoder(
     group: RankGroup | None = None,
     pipe: Pipe | None = None,
 ) -> Decoder:
-    """A decoder for sequences of up to `num_positions` tokens, on the parameters' device.
+    """Build a decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
     Of one rank of a `group`, `config` has the rank's sizes; of a stage it has all layers.
     """

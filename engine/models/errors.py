@@ -1,4 +1,4 @@
-"""What can keep a model from being served, as types. With any of them the engine does not start.
+"""Errors that keep a model from being served. With any of them the engine does not start.
 
 Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
 

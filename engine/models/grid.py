@@ -1,4 +1,4 @@
-"""Which rank is what: the stages of a pipeline, and within each the ranks that divide its layers.
+"""The grid of ranks: the stages of a pipeline, and the ranks that divide each stage's layers.
 
     stage     first | ... | last
     ranks      4, 5 | 2, 3 | 0, 1      of three stages of two ranks each
@@ -27,9 +27,9 @@ class RankGrid:
         return self.tensor * self.stages
 
     def stage_of(self, rank: int) -> int:
-        """The stage that a rank computes, 0 the one with the first layer."""
+        """Return the stage that a rank computes, 0 the one with the first layer."""
         return self.stages - 1 - rank // self.tensor
 
     def part_of(self, rank: int) -> int:
-        """Which part of its stage's layers a rank has."""
+        """Return which part of its stage's layers a rank has."""
         return rank % self.tensor

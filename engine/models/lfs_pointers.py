@@ -12,7 +12,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
 
 def is_pointer(path: Path) -> bool:
-    """Whether the file is one; False where it cannot be read, which whoever reads it says."""
+    """Return whether the file is a pointer; False where it cannot be read: its reader says that."""
     try:
         with path.open("rb") as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

@@ -1,4 +1,4 @@
-"""What a layer is made of: matrices and norms that know their tensors and the tensors' names.
+"""The modules of a layer: matrices and norms that know their tensors and the tensors' names.
 
 A module is a frozen dataclass; the modules within a layer are found in its fields (`walk`). Torch
 is imported for types alone, so that an architecture's sizes can be read where torch is not.
@@ -75,7 +75,7 @@ class LinearConfig:
     def named(
         self, suffix: str, tensor: Tensor, shard_dim: int | None
     ) -> Iterator[CheckpointTensor]:
-        """`tensor` (all rows, ...) as the matrices of the checkpoint have it."""
+        """Yield the matrices of the checkpoint that make up `tensor` (all rows, ...)."""
         views = tensor.split([rows for _, rows in self.rows])  # type: ignore[no-untyped-call]
         for (name, _), view in zip(self.rows, views, strict=True):
             yield CheckpointTensor(f"{name}.{suffix}", view, shard_dim)
@@ -84,7 +84,7 @@ class LinearConfig:
 def side_by_side(
     prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
 ) -> LinearConfig:
-    """Matrices of these names and rows that multiply the same input, as one."""
+    """Join matrices of these names and rows that multiply the same input."""
     rows = tuple((prefix + name, size) for name, size in sizes.items())
     return LinearConfig(rows, hidden, bias, "rows", in_parts)
 
@@ -96,11 +96,11 @@ class Module(ABC):
 
     @abstractmethod
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Views that together cover all its tensors once."""
+        """Yield views that together cover all its tensors once."""
 
     @abstractmethod
     def fill(self, generator: torch.Generator) -> None:
-        """Dummy values with which activations keep their size."""
+        """Fill with dummy values with which activations keep their size."""
 
 
 class Linear(Module):
@@ -111,12 +111,12 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """How its input is quantised, where the kernel before can do that; None: it is plain."""
+        """Quantisation of its input, where the kernel before can do that; None: it is plain."""
         return None
 
     @abstractmethod
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """x (T, size_in) -> (T, size_out), or in parts where `config` allows that.
+        """Multiply x (T, size_in) -> (T, size_out), or in parts where `config` allows that.
 
         x is in fp8 only where `takes_fp8` says so; there it may be plain all the same.
         """
@@ -141,7 +141,7 @@ class ExpertsConfig:
     packed: bool = False
 
     def matrices(self, expert: int) -> tuple[str, str, str]:
-        """The names of an expert's three matrices."""
+        """Return the names of an expert's three matrices."""
         gate, up, down = (f"{self.prefix}{expert}.{name}" for name in self.names)
         return gate, up, down
 
@@ -155,15 +155,15 @@ class Experts(Module):
     down: AnyMatrix
 
     def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
-        """x (T, H) -> (T, H), whole or in parts."""
+        """Compute x (T, H) -> (T, H), whole or in parts."""
         return ops.mixture(x, routed, self.gate_up, self.down, self.config.gate)
 
 
 class Memory(Protocol):
-    """Where tensors are taken from, instead of from torch."""
+    """Source of tensors, instead of torch."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """The next tensor, uninitialised."""
+        """Allocate the next tensor, uninitialised."""
         ...
 
 
@@ -181,7 +181,7 @@ class Allocator:
     memory: Memory | None = None  # None: torch's own, on `device`
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor of the model's dtype, unless another is given."""
+        """Allocate a tensor of the model's dtype, unless another is given."""
         import torch  # only who makes tensors has it
 
         if self.memory is not None:
@@ -189,7 +189,7 @@ class Allocator:
         return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
 
     def linear(self, config: LinearConfig) -> Linear:
-        """A matrix in the weight format of the model.
+        """Allocate a matrix in the weight format of the model.
 
         Where ranks add up what they get of their columns, the first alone adds the bias.
         """
@@ -199,40 +199,40 @@ class Allocator:
         return self.weight_format.linear(config, self)
 
     def experts(self, config: ExpertsConfig) -> Experts:
-        """Experts in the weight format of the model."""
+        """Allocate experts in the weight format of the model."""
         return self.weight_format.experts(config, self)
 
 
 class WeightFormat(Protocol):
-    """How a model's matrices are kept. A frozen dataclass: its fields are in the fingerprint."""
+    """Format of a model's matrices. A frozen dataclass: its fields are in the fingerprint."""
 
     @property
     def name(self) -> str:
-        """As `quant_method` of config.json has it."""
+        """Name of the format, as `quant_method` of config.json has it."""
         ...
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """A matrix in this format, uninitialised."""
+        """Allocate a matrix in this format, uninitialised."""
         ...
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Experts in this format, uninitialised."""
+        """Allocate experts in this format, uninitialised."""
         ...
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Bytes of such a matrix in a model of this dtype, for plans. Takes no torch.
+        """Count the bytes of such a matrix in a model of this dtype, for plans. Takes no torch.
 
         Raises UnsupportedModel where it is not served in this format.
         """
         ...
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raises UnsupportedModel for a rank's part of a matrix that would part what is one."""
+        """Raise UnsupportedModel for a rank's part of a matrix that would divide what is one."""
         ...
 
 
 def walk(part: object, kind: type[M]) -> Iterator[M]:
-    """Everything of `kind` in `part`: itself, or in its fields and theirs, in order."""
+    """Yield everything of `kind` in `part`: itself, or in its fields and theirs, in order."""
     if isinstance(part, kind):
         yield part
     elif isinstance(part, tuple):

@@ -28,7 +28,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNames:
-    """How a checkpoint names the decoder's tensors, and what it may have beside them."""
+    """Names of a checkpoint for the decoder's tensors, and what it may have beside them."""
 
     # Prefixes, and what the decoder's names begin with instead; the first that fits counts.
     prefixes: tuple[tuple[str, str], ...] = ()
@@ -39,21 +39,23 @@ class CheckpointNames:
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def own(self, name: str) -> str:
-        """The name as a decoder without prefixes has it."""
+        """Return the name as a decoder without prefixes has it."""
         for prefix, instead in self.prefixes:
             if name.startswith(prefix):
                 return instead + name.removeprefix(prefix)
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """The tensors whose rows one of that own name has, in order; none: it is no such one."""
+        """Return the tensors whose rows one of that own name joins, in order; none: it joins
+        none.
+        """
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
         return ()
 
     def surplus_kind(self, own: str) -> str | None:
-        """What a tensor of that own name belongs to, as a pattern; None: it is not known."""
+        """Return as a pattern what a tensor of that own name belongs to; None: it is not known."""
         for prefix in self.surplus:
             if own.startswith(prefix):
                 return f"{prefix}*"
@@ -70,19 +72,19 @@ PLAIN_NAMES = CheckpointNames()
 
 
 class Surplus:
-    """What was left in the files, by kind."""
+    """Tensors left in the files, by kind."""
 
     def __init__(self) -> None:
         self.num_bytes = 0
         self._counts: Counter[str] = Counter()
 
     def add(self, kind: str, num_bytes: int) -> None:
-        """One more tensor."""
+        """Count one more tensor."""
         self._counts[kind] += 1
         self.num_bytes += num_bytes
 
     def __str__(self) -> str:
-        """How many, of which kinds, how many bytes; empty where there is nothing."""
+        """Return how many, of which kinds, how many bytes; empty where there is nothing."""
         if not self._counts:
             return ""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))

@@ -28,23 +28,23 @@ from storage.stage import Stage, whole
 
 
 class LayerHomes(Protocol):
-    """Where layers lie whose weights stay in host memory; a stage's own count from 0."""
+    """Places of layers whose weights stay in host memory; a stage's own count from 0."""
 
     @property
     def num_bytes(self) -> int:
-        """Of the device, for all buffers."""
+        """Bytes of all buffers on the device."""
         ...
 
     def host(self, index: int) -> Memory | None:
-        """Where the layer's tensors are kept; None: it stays on the device, as others do."""
+        """Return the memory for the layer's tensors; None: it stays on the device, as others do."""
         ...
 
     def buffer(self, index: int) -> Memory:
-        """Where they lie while the layer is computed. Several layers have the same buffer."""
+        """Return the memory of tensors while the layer is computed; several layers share one."""
         ...
 
     def keep(self, index: int) -> None:
-        """What lies in the layer's buffer is what is kept of it from here on."""
+        """Keep what lies in the layer's buffer as its weights from here on."""
         ...
 
 
@@ -70,11 +70,11 @@ class Parameters:
         return tuple(self.in_host.get(layer.index, layer) for layer in self.layers)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every parameter once, as it is kept."""
+        """Yield every parameter once, as it is kept."""
         return self._with_layers(self.kept)
 
     def modules(self) -> Iterator[Module]:
-        """The matrices and norms, in order, as they are kept."""
+        """Yield the matrices and norms, in order, as they are kept."""
         yield from walk((self.kept, self.final_norm), Module)  # type: ignore[type-abstract]
 
     @property
@@ -126,7 +126,7 @@ def empty_parameters(
 def _allocators(
     new: Allocator, homes: LayerHomes | None, index: int
 ) -> tuple[Allocator, Allocator | None]:
-    """Of a layer's tensors on the device, and of those that are kept in host memory, if any."""
+    """Return allocators of a layer's tensors on the device and, if any, in host memory."""
     host = None if homes is None else homes.host(index)
     if homes is None or host is None:
         return new, None
@@ -134,7 +134,7 @@ def _allocators(
 
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
-    """The tensors of a checkpoint, by name; the views cover every parameter once."""
+    """Return the tensors of a checkpoint, by name; the views cover every parameter once."""
     tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
         tables["lm_head.weight"] = parameters.head
@@ -155,7 +155,7 @@ def dummy_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Random parameters, made on `device`; the same for the same seed, dtype and device type.
+    """Make random parameters on `device`; the same for the same seed, dtype and device type.
 
     What every rank of a `group` has whole is the same on all; and so are their parts of the rest,
     and of stages the layers in the same places.
@@ -174,7 +174,7 @@ def dummy_parameters(
 
 
 def _made_on_device(parameters: Parameters) -> Iterator[Module]:
-    """The matrices and norms in order; those of a layer are kept once they have been filled."""
+    """Yield matrices and norms in order; those of a layer are kept once they have been filled."""
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:

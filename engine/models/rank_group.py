@@ -28,13 +28,13 @@ class RankGroup(Protocol):
 
     @property
     def num_ranks(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         ...
 
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
     ) -> Tensor | PeerProduct:
-        """The sum of what the ranks have, in rank order; its bits are the same on all ranks.
+        """Sum what the ranks have, in rank order; the bits are the same on all ranks.
 
         (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` one of each rank, or what
         the norm that reads it makes the sum of; then it is read once.
@@ -42,7 +42,7 @@ class RankGroup(Protocol):
         ...
 
     def gather_columns(self, x: Tensor) -> Tensor:
-        """x (R, C) of each rank -> (R, num_ranks * C), the ranks' columns side by side."""
+        """Gather x (R, C) of each rank -> (R, num_ranks * C), the ranks' columns side by side."""
         ...
 
     def share(self, x: Tensor) -> None:

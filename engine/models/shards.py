@@ -1,4 +1,4 @@
-"""What each of several ranks has of a model (tensor parallel), as sizes.
+"""The part of a model that each of several ranks has (tensor parallel), as sizes.
 
     heads      query heads divided evenly; KV heads too, or each kept by several ranks
     MLP        rows of gate and up, columns of down; of every expert the same part
@@ -28,14 +28,14 @@ MOST_RANKS = 8
 
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:
-    """Raises UnsupportedModel for a model that so many ranks cannot divide."""
+    """Raise UnsupportedModel for a model that so many ranks cannot divide."""
     check_layer_shards(model.layers, model.weight_format, num_ranks)
 
 
 def check_layer_shards(
     layers: Sequence[LayerConfig], weight_format: WeightFormat, num_ranks: int
 ) -> None:
-    """As `check_shards`, of layers in this format."""
+    """Check layers in this format like `check_shards`."""
     if num_ranks == 1:
         return
     for index, layer in enumerate(layers):
@@ -48,17 +48,17 @@ def check_layer_shards(
 
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
-    """The sizes that each rank has; the vocabulary is counted whole."""
+    """Return the sizes that each rank has; the vocabulary is counted whole."""
     return replace(model, layers=shard_layers(model.layers, num_ranks))
 
 
 def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerConfig, ...]:
-    """The layers as each rank has them."""
+    """Return the layers as each rank has them."""
     return tuple(shard_layer(layer, num_ranks) for layer in layers)
 
 
 def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
-    """A layer as each rank has it; for sizes that divide (`check_shards`)."""
+    """Return a layer as each rank has it; for sizes that divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
     attention = replace(
@@ -72,7 +72,7 @@ def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
 
 
 def vocabulary_rows(vocab_size: int, num_ranks: int) -> int:
-    """Rows of the output projection that each rank multiplies with."""
+    """Return the rows of the output projection that each rank multiplies with."""
     return vocab_size if vocab_size % num_ranks else vocab_size // num_ranks
 
 

@@ -41,7 +41,7 @@ class Pipe(Protocol):
         ...
 
     def receive(self, into: Tensor) -> Tensor:
-        """`into` (T, H), contiguous, with what the stage before has sent."""
+        """Receive what the stage before has sent into `into` (T, H), contiguous."""
         ...
 
     def send(self, x: Tensor) -> None:
@@ -50,7 +50,7 @@ class Pipe(Protocol):
 
 
 def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, ...]:
-    """Of each stage the layer after its last (`Stage.ends`); raises UnsupportedModel.
+    """Return the layer after each stage's last one (`Stage.ends`); raises UnsupportedModel.
 
     `dtype` is that of the weights, as configs spell it.
     """
@@ -64,7 +64,7 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
 def layer_bytes(
     layers: Sequence[LayerConfig], weight_format: WeightFormat, dtype: str
 ) -> list[int]:
-    """The bytes of each layer's matrices."""
+    """Count the bytes of each layer's matrices."""
     return [
         sum(matrix_bytes(weight_format, matrix, dtype) for matrix in layer.matrices(index))
         for index, layer in enumerate(layers)
@@ -72,7 +72,7 @@ def layer_bytes(
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """`Stage.ends` of the split whose dearest stage is cheapest; of several, the first ones' least.
+    """Find the `Stage.ends` with the cheapest dearest stage; among equals, the earliest ones.
 
     `costs` are those of the layers, `head` what the last stage has beside its layers. Raises
     UnsupportedModel where there are fewer layers than stages.
@@ -83,7 +83,7 @@ def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int,
 
     @cache
     def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
-        """The dearest stage's cost, and the ends, of the layers from `first` on."""
+        """Return the dearest stage's cost, and the ends, of the layers from `first` on."""
         if stages == 1:
             return before[-1] - before[first] + head, (len(costs),)
         splits = (

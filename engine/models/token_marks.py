@@ -1,4 +1,4 @@
-"""Which of a tokenizer's added tokens give a prompt its structure, as a model's files say.
+"""The added tokens of a tokenizer that structure a prompt, as a model's files say.
 
 All that a file of the model calls special, those in brackets that a chat template of it writes, and
 those that are spelled as only such tokens are (`<|User|>`). The rest is text that the vocabulary
@@ -37,7 +37,7 @@ class TokenMarks:
     templates: str = ""
 
     def are_of(self, text: str, *, is_special: bool) -> bool:
-        """Whether an added token is one of these; `is_special` is what tokenizer.json says."""
+        """Return whether an added token is a control token; `is_special` as in tokenizer.json."""
         if len(text) < _LEAST_LENGTH:
             return False
         if is_special or text in self.texts or _NO_TEXT.fullmatch(text):
@@ -45,7 +45,7 @@ class TokenMarks:
         return bool(_IN_BRACKETS.fullmatch(text)) and text in self.templates
 
     def with_texts(self, more: Iterable[str]) -> TokenMarks:
-        """These, with more texts that are called special."""
+        """Return these with more texts that are called special."""
         return replace(self, texts=self.texts | frozenset(more))
 
 
@@ -53,7 +53,7 @@ NO_MARKS = TokenMarks()
 
 
 def is_in_angles(text: str) -> bool:
-    """Whether the library for grammars holds an added token for special, whatever the files say."""
+    """Return whether the grammar library regards an added token as special, whatever files say."""
     return text.startswith("<") and text.endswith(">")
 
 
@@ -72,14 +72,14 @@ def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMark
 
 
 def _named(config: dict[str, Any]) -> Iterator[str]:
-    """The tokens that have a name, such as `eos_token`, or stand in a list of special ones."""
+    """Yield tokens that have a name, such as `eos_token`, or are in a list of special ones."""
     for name, value in config.items():
         if name.endswith(("_token", "_special_tokens")):
             yield from _contents(value)
 
 
 def _contents(value: Any) -> Iterator[str]:
-    """Texts of tokens as they are written: plain, as objects, in lists, by name."""
+    """Yield texts of tokens as they are written: plain, as objects, in lists, by name."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -90,7 +90,7 @@ def _contents(value: Any) -> Iterator[str]:
 
 
 def _declared(config: dict[str, Any]) -> Iterator[str]:
-    """Those that `added_tokens_decoder` declares special."""
+    """Yield the tokens that `added_tokens_decoder` declares special."""
     declared = config.get("added_tokens_decoder")
     for token in declared.values() if isinstance(declared, dict) else ():
         if isinstance(token, dict) and token.get("special") is True:
@@ -98,7 +98,7 @@ def _declared(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _ids(config: dict[str, Any]) -> Iterator[int]:
-    """The ids that a config names, also where it has another one for its texts."""
+    """Yield the ids that a config names, also where it has another one for its texts."""
     inner = config.get("text_config")
     for found in (config, inner if isinstance(inner, dict) else {}):
         for name in _ID_FIELDS:
@@ -109,7 +109,7 @@ def _ids(config: dict[str, Any]) -> Iterator[int]:
 
 
 def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
-    """The sources of all templates of the directory."""
+    """Yield the sources of all templates of the directory."""
     inner = _json(model_dir / "chat_template.json")
     for found in (config.get("chat_template"), inner.get("chat_template")):
         yield from _strings(found)

@@ -45,7 +45,7 @@ _DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprec
 
 
 def schema_of(text: str) -> JsonValue:
-    """The schema that a text spells; raises UnsoundGrammar."""
+    """Parse the schema that a text spells; raises UnsoundGrammar."""
     try:
         return json.loads(text)  # type: ignore[no-any-return]
     except ValueError as error:
@@ -53,7 +53,7 @@ def schema_of(text: str) -> JsonValue:
 
 
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
-    """What the library is given for `schema`; raises UnsoundGrammar for what cannot be followed.
+    """Return `schema` for the library; raise UnsoundGrammar for what cannot be followed.
 
     Where `is_lenient`, that is left out. The error begins with the schema's own `$comment`.
     """
@@ -68,7 +68,7 @@ def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
 
 
 def _spacing(schema: JsonValue) -> JsonObject:
-    """The library's options for white space; raises UnsoundGrammar for separators that are none."""
+    """Return the library's options for white space; raises UnsoundGrammar for bad separators."""
     options = schema.get("x-guidance") if isinstance(schema, dict) else None
     if (
         not isinstance(options, dict)
@@ -145,7 +145,7 @@ class _Walk:
                 found[name] = self._below(value, at)
 
     def _named(self, name: str, schemas: JsonObject, at: str) -> JsonObject:
-        """The schemas; of definitions those that are referred to."""
+        """Return the schemas; of definitions those that are referred to."""
         is_definitions = name in STRUCTURE and self._is_by_pointer
         return {
             key: self._schema(inner, f"{at}/{key}")
@@ -159,7 +159,7 @@ class _Walk:
         return self._schema(value, at) if isinstance(value, dict) else value
 
     def _without_trivial(self, schema: JsonObject, at: str) -> JsonObject:
-        """`schema` without what binds nothing; UnsoundGrammar for what binds otherwise."""
+        """Return `schema` without what binds nothing; UnsoundGrammar for what binds otherwise."""
         said: JsonObject = {}
         for name, value in schema.items():
             if name in NOT_FOLLOWED:
@@ -170,7 +170,7 @@ class _Walk:
         return said
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
-        """`schema` with what it says of properties and items that nothing names."""
+        """Return `schema` with what it says of properties and items that nothing names."""
         for name, plain in (
             ("unevaluatedProperties", "additionalProperties"),
             ("unevaluatedItems", "items"),
@@ -196,7 +196,7 @@ class _Walk:
         found[name] = self._below(alternatives, at)
 
     def _tagged(self, schema: JsonValue, tag: str) -> JsonValue:
-        """What has the tag of what `schema` allows."""
+        """Narrow `schema` to the values that have the tag."""
         if not isinstance(schema, dict) or "$ref" not in schema:
             return with_tag(schema, tag)
         known = (schema["$ref"], tag)
@@ -216,7 +216,7 @@ class _Walk:
         return found
 
     def _pattern(self, pattern: str, at: str) -> str | None:
-        """The pattern as the library has it; None where it need not be followed."""
+        """Return the pattern as the library has it; None where it need not be followed."""
         try:
             return f"^{regex_of(containing_text(pattern))}$"
         except UnsoundGrammar as error:
@@ -225,7 +225,7 @@ class _Walk:
             raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
 
     def _resolved(self, schema: JsonValue) -> JsonValue:
-        """`schema`, or what it refers to if it does nothing else."""
+        """Return `schema`, or what it refers to if it does nothing else."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 break
@@ -238,7 +238,7 @@ class _Walk:
         return schema
 
     def _target(self, reference: JsonValue) -> JsonValue:
-        """What a reference is to; None where that is not to be seen."""
+        """Resolve a reference; None where its target is not to be seen."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root
@@ -267,6 +267,6 @@ def _references(value: JsonValue) -> list[str]:
 
 
 def _segments(reference: str) -> list[str]:
-    """The names in a pointer within the document, such as `#/$defs/a~1b`."""
+    """Split a pointer within the document, such as `#/$defs/a~1b`, into names."""
     names = unquote(reference.partition("#")[2]).split("/")[1:]
     return [name.replace("~1", "/").replace("~0", "~") for name in names]

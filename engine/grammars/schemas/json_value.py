@@ -13,7 +13,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 def canonical(value: JsonValue) -> str:
-    """A text that equal values share, and no others; 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that equal values alone share; 1 and 1.0 are equal, 1 and true are not."""
     return json.dumps(_with_one_kind_of_number(value), sort_keys=True)
 
 

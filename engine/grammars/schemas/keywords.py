@@ -40,7 +40,7 @@ _APPLICATORS = {
 
 
 def binds(keyword: str, schema: JsonObject) -> bool:
-    """Whether a keyword that is not followed makes a difference to what `schema` allows."""
+    """Return whether a keyword that is not followed changes what `schema` allows."""
     value = schema[keyword]
     match keyword:
         case "uniqueItems":
@@ -68,7 +68,7 @@ def binds(keyword: str, schema: JsonObject) -> bool:
 
 
 def allows_all(schema: JsonValue) -> bool:
-    """Whether every value is of the schema, for what its keywords show."""
+    """Return whether every value is of the schema, for what its keywords show."""
     if not isinstance(schema, dict):
         return schema is True
     known = FOLLOWED | NOT_FOLLOWED
@@ -76,7 +76,7 @@ def allows_all(schema: JsonValue) -> bool:
 
 
 def evaluates_elsewhere(schema: JsonObject) -> bool:
-    """Whether `unevaluated...` may be about less than what `schema` itself does not name."""
+    """Return whether `unevaluated...` may cover less than what `schema` itself does not name."""
     return not _APPLICATORS.isdisjoint(schema)
 
 

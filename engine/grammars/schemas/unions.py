@@ -21,12 +21,12 @@ Resolve = Callable[[JsonValue], JsonValue]  # what a schema that only refers to 
 
 
 def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> bool:
-    """Whether no value is of two of them, for certain."""
+    """Return whether no value is of two of them, for certain."""
     return len(alternatives) <= MAX_ALTERNATIVES and _all_exclude(alternatives, resolve)
 
 
 def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
-    """A property that all have, of constants that differ; None where there is none."""
+    """Return a property that all have, of constants that differ; None where there is none."""
     resolved = [resolve(one) for one in alternatives[: MAX_ALTERNATIVES + 1]]
     properties = [_properties(one) for one in resolved]
     others = (_types(one) - {"object"} for one in resolved if isinstance(one, dict))
@@ -40,7 +40,7 @@ def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
 
 
 def with_tag(schema: JsonValue, tag: str) -> JsonValue:
-    """Of a schema's values the objects that have the property."""
+    """Narrow a schema to the objects that have the property."""
     assert isinstance(schema, dict)
     required = [name for name in _names(schema.get("required")) if name != tag]
     return {**schema, "type": "object", "required": [*required, tag]}
@@ -51,7 +51,7 @@ def _all_exclude(schemas: Sequence[JsonValue], resolve: Resolve) -> bool:
 
 
 def _exclude(one: JsonValue, other: JsonValue, resolve: Resolve, depth: int) -> bool:
-    """Whether no value is of both, for certain."""
+    """Return whether no value is of both, for certain."""
     one, other = resolve(one), resolve(other)
     if one is False or other is False:
         return True

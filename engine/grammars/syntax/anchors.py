@@ -1,4 +1,4 @@
-"""What a text is that a pattern matches, with its anchors resolved.
+"""The texts that a pattern matches, with its anchors resolved.
 
 Knows: anchors. Does not know: how patterns are spelled (`pattern.py`).
 """
@@ -27,12 +27,12 @@ _ANY_TEXT = Repeat(chars((0, MAX_CODE_POINT)), 0, None)
 
 
 def whole_text(pattern: str) -> Expression:
-    """What a text is that the pattern matches from end to end; raises UnsoundGrammar."""
+    """Return the texts that the pattern matches from end to end; raises UnsoundGrammar."""
     return _resolved(read_pattern(pattern), is_start=True, is_end=True)
 
 
 def containing_text(pattern: str) -> Expression:
-    """What a text is in which the pattern matches somewhere; raises UnsoundGrammar."""
+    """Return the texts in which the pattern matches somewhere; raises UnsoundGrammar."""
     read = read_pattern(pattern)
     found: list[Expression] = []
     for is_start in (True, False):
@@ -51,7 +51,7 @@ def _has_anchor(expression: Expression) -> bool:
 
 
 def _resolved(expression: Expression, *, is_start: bool, is_end: bool) -> Expression:
-    """`expression` where the text's start is just before it, or its end just behind it.
+    """Resolve the anchors of `expression` at the text's start, its end, both or neither.
 
     An anchor is the empty text where it holds, and can never match elsewhere.
     """
@@ -90,7 +90,7 @@ def _resolved_in_order(
 
 
 def _is_reached(between: tuple[Expression, ...], part: Expression, anchor: Foreign) -> bool:
-    """Whether nothing is between the part and the end of the sequence that `anchor` is about."""
+    """Return whether nothing is between the part and the end of the sequence at `anchor`."""
     if all(_is_anchor(other) for other in between):
         return True
     if any(one == anchor for one in walk(part)) and all(map(_may_be_empty, between)):

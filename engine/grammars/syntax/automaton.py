@@ -36,7 +36,7 @@ class TooMuch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Where a terminal's texts begin and end, as positions."""
+    """Positions at which a terminal's texts begin and end."""
 
     first: frozenset[int]
     last: frozenset[int]
@@ -51,7 +51,7 @@ class Automaton:
     """The positions of all terminals."""
 
     def __init__(self, rules: Mapping[str, Expression], max_steps: int) -> None:
-        """`max_steps`: how much may be looked at before it is TooMuch."""
+        """Build from rules; more than `max_steps` to look at are TooMuch."""
         self._rules = rules
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
@@ -74,17 +74,17 @@ class Automaton:
         self._fragments[terminal] = found
 
     def beginnings(self, terminal: int) -> int:
-        """The bytes with which its texts begin, as bits."""
+        """Return the bytes with which its texts begin, as bits."""
         return reduce(
             or_, (first_bytes(self._chars[p]) for p in self._fragments[terminal].first), 0
         )
 
     def may_be_empty(self, terminal: int) -> bool:
-        """Whether the terminal has the empty text."""
+        """Return whether the terminal has the empty text."""
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:
-        """Where a terminal may go on although another, or itself, has ended.
+        """Find where a terminal may go on although another, or itself, has ended.
 
         `followed_by` has all terminals, and the bytes that may come behind each, as bits. What goes
         on with one of these would be read instead. Returns what has ended, what goes on, and with
@@ -108,7 +108,7 @@ class Automaton:
         return found
 
     def _steps_from(self, positions: frozenset[int]) -> Iterator[list[int]]:
-        """The sets of these positions that some character leads to."""
+        """Yield the sets of positions that some character leads to from these."""
         alike = defaultdict[int, list[int]](list)
         for position in positions:
             alike[self._bits[self._chars[position]]].append(position)
@@ -176,7 +176,7 @@ class Automaton:
 
 
 def first_bytes(ranges: Ranges) -> int:
-    """The first bytes of these characters in UTF-8, as bits."""
+    """Return the first bytes of these characters in UTF-8, as bits."""
     found = 0
     for low, high in ranges:
         found |= (1 << (_first_byte(high) + 1)) - (1 << _first_byte(low))
@@ -206,7 +206,7 @@ def _leaves(body: Expression) -> Iterator[Chars]:
 
 
 def _bits(leaves: Iterable[Ranges]) -> dict[Ranges, int]:
-    """Sets of characters as bits, one for each range that no set cuts."""
+    """Return sets of characters as bits, one for each range that no set cuts."""
     leaves = list(leaves)
     cuts = sorted({cut for ranges in leaves for low, high in ranges for cut in (low, high + 1)})
     place = {cut: n for n, cut in enumerate(cuts)}

@@ -55,7 +55,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the rule of this name has."""
+    """Reference to the rule of this name."""
 
     name: str
 
@@ -82,12 +82,12 @@ NOTHING = AnyOf(())
 
 
 def chars(*ranges: tuple[int, int]) -> Chars:
-    """One character of any of the ranges."""
+    """Make an expression of one character of any of the ranges."""
     return Chars(_joined(_without_surrogates(ranges)))
 
 
 def other_than(ranges: Ranges) -> Chars:
-    """One character of none of the ranges."""
+    """Make an expression of one character of none of the ranges."""
     others, start = list[tuple[int, int]](), 0
     for low, high in _joined(ranges):
         if start < low:
@@ -97,18 +97,18 @@ def other_than(ranges: Ranges) -> Chars:
 
 
 def text(literal: str) -> Expression:
-    """Exactly these characters."""
+    """Make an expression of exactly these characters."""
     return in_order([chars((ord(char), ord(char))) for char in literal])
 
 
 def in_order(parts: Iterable[Expression]) -> Expression:
-    """`parts` one after the other."""
+    """Make an expression of `parts` one after the other."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, All) else [part])]
     return flat[0] if len(flat) == 1 else All(tuple(flat))
 
 
 def repeated(part: Expression, least: int, most: int | None) -> Expression:
-    """`part` so many times; `(x (x)?)?` is `x{0,2}`."""
+    """Make an expression of `part` so many times; `(x (x)?)?` is `x{0,2}`."""
     match part:
         case All((*before, Repeat(again, 0, int(more)))) if (least, most) == (0, 1):
             if in_order(before) == again:
@@ -117,7 +117,7 @@ def repeated(part: Expression, least: int, most: int | None) -> Expression:
 
 
 def one_of(parts: Iterable[Expression]) -> Expression:
-    """One of `parts`, in which single characters are one set."""
+    """Make an expression of one of `parts`, in which single characters are one set."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, AnyOf) else [part])]
     single = [one for one in flat if isinstance(one, Chars) and not one.spelled]
     others = list(dict.fromkeys(one for one in flat if one not in single))
@@ -127,7 +127,7 @@ def one_of(parts: Iterable[Expression]) -> Expression:
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """What `expression` is directly made of."""
+    """Return the direct parts of `expression`."""
     match expression:
         case All(parts) | AnyOf(parts):
             return parts
@@ -137,7 +137,7 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """`expression` and all in it, but for what its rules have."""
+    """Yield `expression` and all in it, but for what its rules have."""
     waiting = [expression]
     while waiting:
         found = waiting.pop()

@@ -50,7 +50,7 @@ ReadOther = Callable[[object], Expression]  # of the JSON that follows %grammar
 
 
 def rules_of(text: str, other: ReadOther) -> Rules:
-    """The rules, by name; raises UnsoundGrammar for what is no GBNF, or lacks a rule."""
+    """Read the rules, by name; raise UnsoundGrammar for what is no GBNF, or lacks a rule."""
     reader = _Reader(text, other)
     rules = reader.rules()
     missing = next((name for name in (ROOT, *reader.named) if name not in rules), None)
@@ -60,7 +60,7 @@ def rules_of(text: str, other: ReadOther) -> Rules:
 
 
 def renamed(rules: Rules, prefix: str) -> Rules:
-    """The rules with longer names."""
+    """Return the rules with longer names."""
     return {prefix + name: _renamed(body, prefix) for name, body in rules.items()}
 
 
@@ -107,7 +107,7 @@ class _Reader:
         return one_of(found)
 
     def _next_line_goes_on(self) -> bool:
-        """Whether there is another alternative; then it is next."""
+        """Move to the next alternative if there is one; return whether."""
         gap = _WIDE_GAP.match(self._text, self._at)
         assert gap is not None
         if not self._text.startswith("|", gap.end()):
@@ -126,7 +126,7 @@ class _Reader:
         return in_order(parts)
 
     def _part(self) -> Expression | None:
-        """What is next of a sequence; None at its end."""
+        """Read the next part of a sequence; None at its end."""
         match self._text[self._at : self._at + 1]:
             case '"':
                 return self._literal()
@@ -197,7 +197,7 @@ class _Reader:
         return repeated(part, least, most)
 
     def _char(self) -> str:
-        """The next character of a literal or of a class."""
+        """Read the next character of a literal or of a class."""
         char = self._text[self._at : self._at + 1]
         if not char:
             raise self._wrong("the end of what was begun")

@@ -29,12 +29,12 @@ _NOTHING = r"[^\x{0}-\x{10FFFF}]"
 
 
 def lark_of(rules: Mapping[str, Expression], root: str) -> str:
-    """The grammar of `root`; raises UnsoundGrammar."""
+    """Write the grammar of `root` as Lark; raises UnsoundGrammar."""
     return "\n".join(_Writer(Terminals(rules, root)).lines(root))
 
 
 def regex_of(expression: Expression) -> str:
-    """An expression without rules as a regular expression."""
+    """Write an expression without rules as a regular expression."""
     match expression:
         case Chars(ranges, spelled):
             one = _class(ranges)
@@ -57,7 +57,7 @@ class _Writer:
         self._named: dict[str, str] = {}  # names of parts, by what they are
 
     def lines(self, root: str) -> Iterator[str]:
-        """The grammar's, of which the first is its start."""
+        """Yield the grammar's lines, of which the first is its start."""
         yield f"start: r{self._numbers[root]}"
         for name, body in self._terminals.rules.items():
             yield f"r{self._numbers[name]}: {self._spelled(body, 0, in_text=False)}"
@@ -67,7 +67,7 @@ class _Writer:
         yield from (f"{name}: {body}" for body, name in self._named.items())
 
     def _texts_within(self) -> dict[str, None]:
-        """The rules that terminals have, and that those have."""
+        """Return the rules that terminals have, and that those have."""
         found: dict[str, None] = {}
         waiting = [
             whole
@@ -82,7 +82,7 @@ class _Writer:
         return found
 
     def _spelled(self, part: Expression, depth: int, *, in_text: bool) -> str:
-        """`part`, within `depth` parentheses."""
+        """Spell `part`, within `depth` parentheses."""
         match self._resolved(part):
             case Chars(ranges, spelled) as leaf:
                 return _literal([leaf]) if _is_one(leaf) else f"/{spelled or _class(ranges)}/"
@@ -102,7 +102,7 @@ class _Writer:
                 return f"{one}{_times(least, most)}"
 
     def _resolved(self, part: Expression) -> Expression:
-        """`part`, or what it was taken apart to."""
+        """Return `part`, or what it was taken apart to."""
         while isinstance(part, Terminal) and part.number in self._terminals.apart:
             part = self._terminals.apart[part.number]
         return part
@@ -110,7 +110,7 @@ class _Writer:
     def _grouped(
         self, part: Expression, depth: int, kinds: UnionType | type, *, in_text: bool
     ) -> str:
-        """`part`, in parentheses if it is of these kinds."""
+        """Spell `part`, in parentheses if it is of these kinds."""
         part = self._resolved(part)
         if not isinstance(part, kinds):
             return self._spelled(part, depth, in_text=in_text)
@@ -134,7 +134,7 @@ class _Writer:
 
 
 def _is_one(part: Expression) -> bool:
-    """Whether it is one character, and no other."""
+    """Return whether it is one character, and no other."""
     return isinstance(part, Chars) and not part.spelled and _is_alone(part.ranges)
 
 

@@ -55,7 +55,7 @@ _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?"
 
 
 def pattern_of_lark(grammar: str) -> str:
-    """The pattern, as JSON Schema has it, of the grammar's texts.
+    """Return the pattern, as JSON Schema has it, of the grammar's texts.
 
     Raises UnsoundGrammar for a grammar that is too long, is no Lark, or is not regular.
     """
@@ -160,7 +160,7 @@ class _Reader:
                 raise UnsoundGrammar(f"{directive} is not read")
 
     def _import(self, found: dict[str, Expression]) -> None:
-        """`%import common.A -> B` or `%import common (A, B)`."""
+        """Read `%import common.A -> B` or `%import common (A, B)`."""
         if self._name() != "common":
             raise UnsoundGrammar("%import is read of `common` alone")
         if self._take_mark("."):
@@ -197,7 +197,7 @@ class _Reader:
         return in_order(parts)
 
     def _part(self) -> Expression | None:
-        """The next of a sequence; None at its end."""
+        """Read the next part of a sequence; None at its end."""
         if self._take_mark("("):
             return self._closed(")")
         if self._take_mark("["):
@@ -216,7 +216,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """The terminal, in a rule behind what is ignored."""
+        """Return the terminal, in a rule behind what is ignored."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:
@@ -232,7 +232,7 @@ class _Reader:
         return found["name"]
 
     def _take(self, kind: str) -> re.Match[str] | None:
-        """The next token if it is of this kind; then it is read."""
+        """Take the next token if it is of this kind."""
         if self._at == len(self._tokens) or self._tokens[self._at][kind] is None:
             return None
         self._at += 1

@@ -70,7 +70,7 @@ def _cases(char: str) -> list[str]:
 
 
 def range_of(low: str, high: str) -> Expression:
-    """One of the characters between two, which are quoted."""
+    """Make an expression of one of the characters between two, which are quoted."""
     ends = [_unescaped(one) for one in (low, high)]
     if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
         raise UnsoundGrammar(f"{low}..{high} is no range")

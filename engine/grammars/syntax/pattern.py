@@ -78,7 +78,7 @@ MAX_TIMES = 100_000  # a part is repeated
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
-    """The expression, in which `START` and `END` are anchors; raises UnsoundGrammar.
+    """Read the expression, in which `START` and `END` are anchors; raises UnsoundGrammar.
 
     `dot` is what `.` is where the dialect has that otherwise.
     """
@@ -198,7 +198,7 @@ class _Reader:
         return self._cased(self._escaped_chars())
 
     def _escaped_chars(self) -> Chars:
-        """What an escape says that is of characters, in a class or outside."""
+        """Read an escape for characters, in a class or outside."""
         char = self._text[self._at]
         if char.lower() in _SETS:
             self._at += 1
@@ -212,7 +212,7 @@ class _Reader:
         return chars((code, code))
 
     def _code(self) -> int:
-        """The character behind a backslash."""
+        """Read the character behind a backslash."""
         found = _CODE.match(self._text, self._at)
         if found is None:
             char = self._text[self._at]
@@ -245,7 +245,7 @@ class _Reader:
         return other_than(found.ranges) if is_negated else found
 
     def _class_item(self) -> Chars:
-        """A character, a range, or an escape that stands for several."""
+        """Read a character, a range, or an escape that stands for several."""
         posix = _POSIX_CLASS.match(self._text, self._at)
         if posix is not None and posix["name"] in _POSIX:
             self._at = posix.end()
@@ -276,7 +276,7 @@ class _Reader:
         return self._escaped_chars()
 
     def _cased(self, found: Chars) -> Chars:
-        """`found` in either case, where that was asked for."""
+        """Return `found` in either case, where that was asked for."""
         if "i" not in self._flags or found.spelled:
             return found
         both = {

@@ -29,7 +29,7 @@ _Ways = tuple[list[Expression], list[Expression]]  # before itself again, and to
 
 
 def with_loops(name: str, body: Expression) -> Expression:
-    """`body` of the rule, in which recursion at its end, or else at its beginning, is a loop."""
+    """Turn recursion at the end of a rule's `body`, or else at its beginning, into a loop."""
     for at_end in (True, False):
         ways = _ways(Rule(name), body, at_end=at_end)
         if ways is not None and all(ways):
@@ -39,7 +39,7 @@ def with_loops(name: str, body: Expression) -> Expression:
 
 
 def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
-    """The rules that are made of characters and of each other, without recursion."""
+    """Return the rules made of characters and of each other, without recursion."""
     waiting = {
         name: {part.name for part in walk(body) if isinstance(part, Rule)}
         for name, body in rules.items()
@@ -54,7 +54,7 @@ def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
 
 
 def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """The same rules, without names for single characters."""
+    """Return the same rules, without names for single characters."""
     single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
     found = {name: _with(single, body) for name, body in rules.items()}
     more = any(isinstance(body, Chars) and name not in single for name, body in found.items())
@@ -75,7 +75,7 @@ def _with(single: Mapping[str, Expression], part: Expression) -> Expression:
 
 
 def _ways(rule: Rule, body: Expression, *, at_end: bool) -> _Ways | None:
-    """How `body` comes to the rule again, and how it does without; None where it is elsewhere."""
+    """Divide `body` into ways with and without the rule again; None where it is elsewhere."""
     if body == rule:
         return [EMPTY], []
     if rule not in walk(body):

@@ -1,4 +1,4 @@
-"""Where the terminals of a grammar begin and end.
+"""The division of a grammar into terminals.
 
 The library reads a text as terminals, each as long as it can be, and never goes back. So none may
 be one that could go on with what follows it: `[a-z]+` before `"ing"` would take all letters. But
@@ -45,7 +45,7 @@ class Terminals:
     """The rules of a grammar over terminals, and what each terminal is."""
 
     def __init__(self, rules: Rules, root: str) -> None:
-        """Raises UnsoundGrammar for a text that could go on where a foreign value begins."""
+        """Divide rules into terminals; UnsoundGrammar if text could go on into a foreign value."""
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
@@ -71,7 +71,7 @@ class Terminals:
                 waiting.extend(one.name for one in walk(self.rules[name]) if isinstance(one, Rule))
 
     def _shaped(self, part: Expression) -> Expression:
-        """`part` with terminals, each as large as can be."""
+        """Return `part` with terminals, each as large as can be."""
         if self._is_regular(part):
             return self._terminal(part)
         match part:
@@ -107,7 +107,7 @@ class Terminals:
         return True
 
     def _size(self, part: Expression) -> int:
-        """How many characters' places the texts of a regular part have."""
+        """Return how many characters' places the texts of a regular part have."""
         match part:
             case Rule(name):
                 if name not in self._sizes:
@@ -179,7 +179,7 @@ class Terminals:
 
 
 class _Followers:
-    """What may come behind each terminal: the bytes of texts, and of foreign values, as bits."""
+    """Bytes that may come behind each terminal, of texts and of foreign values, as bits."""
 
     def __init__(self, terminals: Terminals, automaton: Automaton) -> None:
         self._terminals = terminals

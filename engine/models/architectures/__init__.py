@@ -1,1 +1,1 @@
-"""Which models are served: a file for each architecture, and the registry that names them all."""
+"""The models that are served: a file for each architecture, and the registry of them all."""

@@ -115,7 +115,7 @@ def _layers(raw: _Raw, rope: RopeConfig | None, positions: int) -> tuple[LayerCo
 
 
 def _windows(raw: _Raw) -> Windows:
-    """Unless `layer_types` says so, every second layer has one, the first among them."""
+    """Return each layer's window: as `layer_types` says, else in every second from the first on."""
     layers = raw.num_hidden_layers
     usual = [(SLIDING, FULL)[index % 2] for index in range(layers)]
     return windows_of(raw.layer_types or usual, layers, raw.window(None))

@@ -65,7 +65,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Of a Qwen for a million tokens those with whole attention: chunks are not computed."""
+        """Positions served; of a Qwen for a million tokens those with whole attention."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -74,7 +74,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
 
 def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """What the config says of rope, but for its base."""
+    """Return what the config says of rope, but for its base."""
     given = raw.rope_parameters or raw.rope_scaling
     if raw.partial_rotary_factor is None:
         return given
@@ -83,7 +83,7 @@ def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """What an architecture's name alone says; implements `Architecture`."""
+    """Architecture that its name alone describes; implements `Architecture`."""
 
     family: str
     default_head_dim: int | None = None  # None: hidden_size / heads
@@ -173,7 +173,7 @@ class Llama:
 
 
 def _with_windows(layer: LayerConfig, windows: Windows) -> tuple[LayerConfig, ...]:
-    """The layer with each of these windows."""
+    """Return the layer with each of these windows."""
     return tuple(
         replace(layer, attention=replace(layer.attention, window=window)) for window in windows
     )

@@ -51,7 +51,7 @@ class MixtureModel:
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:
-    """The mixture; raises BadConfig where a token would need more experts than there are."""
+    """Return the mixture; raise BadConfig if a token would need more experts than there are."""
     if mixture.top_k > mixture.num_experts:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"

@@ -16,7 +16,7 @@ OLDER_NAMES = ("su", "yarn")  # of what is LongRoPE here
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """The original context stands beside the scaling, where it counts first."""
+    """Return the scaling with the original context, which may stand beside it and then counts."""
     given = usual_rope(raw)
     if given is None:
         return None

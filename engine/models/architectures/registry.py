@@ -1,4 +1,4 @@
-"""Which models are served: architectures and weight formats by their names in config.json.
+"""The models that are served: architectures and weight formats by name in config.json.
 
 An architecture is one file that is entered here, and so is a weight format
 (`docs/how-to/add-a-model.md`). Reading configs takes no torch, since commands that only plan read
@@ -43,7 +43,7 @@ from engine.models.weight_formats.quantization_config import refuse_unless
 
 
 class Architecture(Protocol):
-    """What a model of some name in `architectures` is."""
+    """Reader of the config.json of one name in `architectures`."""
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Architecture(Protocol):
         ...
 
     def read(self, path: Path) -> ModelConfig:
-        """The model of a config.json, with plain weights and no end-of-sequence tokens.
+        """Read a config.json into a model with plain weights and no end-of-sequence tokens.
 
         Raises BadConfig for what is absent or malformed, UnsupportedModel for what is well formed
         but not served.
@@ -59,11 +59,11 @@ class Architecture(Protocol):
         ...
 
     def sizes(self, path: Path) -> ModelSizes:
-        """Its sizes, to plan with: whether or not it is served; raises BadConfig."""
+        """Read the sizes to plan with, whether or not it is served; raises BadConfig."""
         ...
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """Those of its layers, to plan with; raises ModelError."""
+        """Read the layers to plan with; raises ModelError."""
         ...
 
 
@@ -87,7 +87,7 @@ COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # by `format`
 
 
 def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
-    """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
     given = quantization.get("format")
     served = isinstance(given, str) and given in COMPRESSED_TENSORS
     refuse_unless(served, "format", given, " or ".join(COMPRESSED_TENSORS))
@@ -134,12 +134,12 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
     @property
     def quantised(self) -> dict[str, Any] | None:
-        """What is said of weights that are not plain."""
+        """Description of weights that are not plain, or None."""
         return self.quantization_config or self.compression_config
 
 
 class _Beside(msgspec.Struct):
-    """What such a file says of weights. Others have their names: transformers.js of its ONNX."""
+    """Description of weights in a file beside config.json, like transformers.js's of its ONNX."""
 
     quantization: Any = None
     bits: Any = None
@@ -147,7 +147,7 @@ class _Beside(msgspec.Struct):
 
     @property
     def is_of_weights(self) -> bool:
-        """Whether it speaks of those of safetensors."""
+        """True if it describes weights of safetensors."""
         return any(said is not None for said in (self.quantization, self.bits, self.w_bit))
 
 
@@ -162,7 +162,7 @@ class _MayBeNamed(_Quantised):
 def read_model_config(
     model_dir: Path, served: ServedModels = SERVED, quantization: Quantization = "none"
 ) -> ModelConfig:
-    """The model of a directory with config.json; raises as `Architecture.read`.
+    """Read the model of a directory with config.json; raises as `Architecture.read`.
 
     Weights that are plain there are kept as `quantization` says.
     """
@@ -181,7 +181,7 @@ def read_model_config(
 
 
 def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
-    """Raises UnsupportedModel for weights of which a file beside a plain config.json speaks."""
+    """Raise UnsupportedModel if a file beside a plain config.json describes its weights."""
     for name, maker in QUANTISED_BESIDE.items():
         path = model_dir / name
         if path.exists() and read_json(path, _Beside).is_of_weights:
@@ -189,7 +189,7 @@ def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
 
 
 def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> None:
-    """Raises UnsupportedModel for layers that are not served in that format."""
+    """Raise UnsupportedModel for layers that are not served in that format."""
     mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
     packed = any(mixture.packed for mixture in mixtures)
     if packed and not isinstance(weight_format, PlainFormat | Mxfp4Format):
@@ -205,7 +205,7 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
 
 
 def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
-    """The format of a config.json's weights; plain for one that is not served."""
+    """Return the format of a config.json's weights; plain for one that is not served."""
     try:
         return _weight_format(read_json(path, _MayBeNamed), served)
     except UnsupportedModel:
@@ -213,12 +213,12 @@ def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
 
 
 def planned_sizes(path: Path, served: ServedModels = SERVED) -> ModelSizes:
-    """The sizes of a config.json; those of Llama for what is not served."""
+    """Return the sizes of a config.json; those of Llama for what is not served."""
     return _planned(path, served).sizes(path)
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
-    """The sizes of a config.json's layers; those of Llama for what is not served."""
+    """Return the sizes of a config.json's layers; those of Llama for what is not served."""
     return _planned(path, served).layers(path)
 
 

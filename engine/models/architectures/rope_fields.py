@@ -1,4 +1,4 @@
-"""What config.json says of rotary position embedding.
+"""The fields of config.json for rotary position embedding.
 
     rope_theta, rope_scaling         the older spelling
     rope_parameters                  the newer one, which carries the base as well
@@ -118,7 +118,7 @@ def parse_rope_by_type(
 
 
 def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
-    """For how many positions a model is: with YaRN often more than `max_position_embeddings` says.
+    """Return the positions of a model, with YaRN often more than `max_position_embeddings`.
 
     Makers tell their users to add YaRN to a config.json, and leave `max_position_embeddings` alone.
     """
@@ -149,7 +149,7 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 
 
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
-    """What the paper gives; of DeepSeek's two fields their ratio, where both are there.
+    """Return the paper's factor; with both of DeepSeek's two fields, their ratio.
 
     `attn_factor` is of the paper's own code: its makers multiply by it, as vLLM does, and
     `transformers` does not read it. DeepSeek-R1-0528-Qwen3-8B has it, and all in all is at 1.
@@ -172,7 +172,7 @@ def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
 
 
 def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
-    """Raises BadConfig for what does not go with heads of this size.
+    """Raise BadConfig for a rope that does not go with heads of this size.
 
     UnsupportedModel where a part of a head is to be rotated, unless that is `served`.
     """

@@ -1,4 +1,4 @@
-"""Which layers attend over a window of the context, and over how many tokens.
+"""The layers that attend over a window of the context, and its tokens.
 
     sliding_window                          in every layer (Mistral, Mixtral)
     use_sliding_window, max_window_layers   in all layers from the latter on (Qwen2, Qwen3)
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class WindowFields(ModelSizes, kw_only=True):
-    """What config.json says of windows, beside the sizes."""
+    """Fields of config.json for windows, beside the sizes."""
 
     max_position_embeddings: Positive | None = None
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -37,7 +37,7 @@ class WindowFields(ModelSizes, kw_only=True):
     layer_types: list[str] | None = None
 
     def window(self, default: int | None) -> int | None:
-        """`sliding_window`, or the default where it is left out; raises BadConfig below 1."""
+        """Return `sliding_window`, or the default where it is left out; raise BadConfig below 1."""
         window = default if self.sliding_window is msgspec.UNSET else self.sliding_window
         if window is not None and window < 1:
             raise BadConfig(f"sliding_window {window}: a window has 1 token or more")
@@ -48,28 +48,28 @@ WindowRule = Callable[[WindowFields], Windows]  # raises ModelError
 
 
 def no_window(raw: WindowFields) -> Windows:
-    """Llama: whatever the config says."""
+    """Return no windows, whatever the config says (Llama)."""
     return (None,) * raw.num_hidden_layers
 
 
 def in_every_layer(raw: WindowFields) -> Windows:
-    """Mixtral: where there is one."""
+    """Return a window in every layer, where there is one (Mixtral)."""
     return (raw.window(None),) * raw.num_hidden_layers
 
 
 def in_every_layer_by_default(raw: WindowFields) -> Windows:
-    """Mistral: unless the config has null."""
+    """Return a window in every layer, unless the config has null (Mistral)."""
     return (raw.window(USUAL_WINDOW),) * raw.num_hidden_layers
 
 
 def in_every_layer_by_flag(raw: WindowFields) -> Windows:
-    """Qwen3-MoE."""
+    """Return a window in every layer if `use_sliding_window` (Qwen3-MoE)."""
     window = raw.window(USUAL_WINDOW) if raw.use_sliding_window else None
     return (window,) * raw.num_hidden_layers
 
 
 def by_layer(raw: WindowFields) -> Windows:
-    """Qwen2 and Qwen3."""
+    """Return a window in the layers that fields or `layer_types` name (Qwen2 and Qwen3)."""
     window, layers = raw.window(USUAL_WINDOW), raw.num_hidden_layers
     if raw.use_sliding_window and raw.layer_types is None:
         given = raw.max_window_layers
@@ -81,14 +81,14 @@ def by_layer(raw: WindowFields) -> Windows:
 
 
 def windows_of(layer_types: Sequence[str], layers: int, window: int | None) -> Windows:
-    """The window of each layer by its type; raises ModelError."""
+    """Return the window of each layer by its type; raises ModelError."""
     if window is None and SLIDING in layer_types:
         raise BadConfig(f"layer_types has {SLIDING}, and sliding_window is null")
     return by_type(layer_types, layers, {FULL: None, SLIDING: window})
 
 
 def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> tuple[T, ...]:
-    """What each layer has by its type; raises ModelError."""
+    """Return what each layer has by its type; raises ModelError."""
     if len(layer_types) != layers:
         raise BadConfig(f"layer_types has {len(layer_types)} entries, of {layers} layers")
     for kind in layer_types:
@@ -98,7 +98,7 @@ def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> t
 
 
 def in_use(windows: Windows, positions: int | None) -> Windows:
-    """The windows without those that no context outgrows; None: it is not known how long one is."""
+    """Drop the windows that no context outgrows; None: the longest context is not known."""
     return tuple(
         None if window is None or (positions is not None and window >= positions) else window
         for window in windows

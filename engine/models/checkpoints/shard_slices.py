@@ -24,11 +24,11 @@ class TensorSlice(Protocol):
     """A tensor in a file, read as far as it is indexed."""
 
     def get_shape(self) -> list[int]:
-        """Its sizes."""
+        """Return its sizes."""
         ...
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
-        """A part of it."""
+        """Return a part of it."""
         ...
 
 
@@ -36,16 +36,16 @@ class TensorFile(Protocol):
     """An open file of safetensors."""
 
     def get_tensor(self, name: str) -> Tensor:
-        """All of a tensor."""
+        """Read all of a tensor."""
         ...
 
     def get_slice(self, name: str) -> TensorSlice:
-        """A tensor to be read in part."""
+        """Return a tensor to be read in part."""
         ...
 
 
 class ShardSlices:
-    """Which part of each tensor `rank` of `num_ranks` has.
+    """Part of each tensor that `rank` of `num_ranks` has.
 
     `whole` are the tensors of the model, `parts` those of the rank, both by name.
     """
@@ -57,7 +57,7 @@ class ShardSlices:
         rank: int,
         num_ranks: int,
     ) -> None:
-        """Raises UnsupportedModel for a tensor that is divided without a rule."""
+        """Divide tensors; raise UnsupportedModel for one that is divided without a rule."""
         self._cuts = {
             name: cut
             for name, part in parts.items()
@@ -67,11 +67,11 @@ class ShardSlices:
         self._left = whole.keys() - parts.keys()
 
     def has(self, name: str) -> bool:
-        """Whether the rank has anything of this tensor, as far as it is the model's."""
+        """Return whether the rank has anything of this tensor, as far as it is the model's."""
         return name not in self._left
 
     def read(self, file: TensorFile, stored_name: str, name: str) -> Tensor:
-        """What the rank has of the tensor `name`, which `file` has under its stored name.
+        """Read the rank's part of the tensor `name`, which `file` has under its stored name.
 
         One that does not divide there, such as a scale of all rows, is read whole.
         """
@@ -86,25 +86,25 @@ class ShardSlices:
         return stored[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
 
     def cut(self, name: str, value: Tensor) -> Tensor:
-        """What the rank has of the whole tensor `name`, or of one number for all of it."""
+        """Return the rank's part of the whole tensor `name`, or of one number for all of it."""
         if name not in self._cuts or value.numel() == 1:
             return value
         dim, index, count = self._cuts[name]
         return value.chunk(count, dim)[index]
 
     def shard_dim(self, name: str) -> int | None:
-        """Along which dimension ranks divide the tensor `name`; None: each has all of it."""
+        """Return the dimension that ranks divide of the tensor `name`; None: each has all of it."""
         return self._whole[name].shard_dim
 
     def size_of_whole(self, name: str, dim: int) -> int:
-        """Of the tensor `name`, in the files, for all ranks together."""
+        """Return a size of the tensor `name` in the files, for all ranks together."""
         return int(_sizes(self._whole[name])[dim])
 
 
 def _cut(
     whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int
 ) -> tuple[int, int, int] | None:
-    """Dimension, which part, of how many; None: the rank has all of it."""
+    """Return a cut as dimension, which part, of how many; None: the rank has all of it."""
     of_whole, of_part, dim = list(_sizes(whole)), list(_sizes(part)), part.shard_dim
     if of_whole == of_part:
         return None
@@ -117,5 +117,5 @@ def _cut(
 
 
 def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:
-    """In the files where that is known: what is kept may be padded."""
+    """Return the sizes in the files where they are known: the tensor in use may be padded."""
     return tensor.stored_shape or tuple(tensor.view.shape)

@@ -1,4 +1,4 @@
-"""Which files of a directory are a checkpoint's weights, and which weights are of no use here.
+"""The files of a directory that are a checkpoint's weights, and those of no use here.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
     the only file of safetensors, whatever its name
@@ -43,7 +43,7 @@ class _Entry(msgspec.Struct):
 
 
 def weight_files(model_dir: Path) -> list[Path]:
-    """The safetensors of a checkpoint, in order of name.
+    """List the safetensors of a checkpoint, in order of name.
 
     Raises CheckpointError where they are absent or incomplete, UnsupportedModel for weights of
     another format.
@@ -73,7 +73,7 @@ def _named_files(model_dir: Path) -> list[Path]:
 
 
 def refuse_other_weights(model_dir: Path) -> None:
-    """Raises ModelError for a directory whose weights are of a format that is not served."""
+    """Raise ModelError for a directory whose weights are of a format that is not served."""
     ours = any(not path.name.startswith(("adapter", "consolidated")) for path in _ours(model_dir))
     if ours:
         return
@@ -87,7 +87,7 @@ def _ours(model_dir: Path) -> list[Path]:
 
 
 def _whole(model_dir: Path, shards: list[Path]) -> list[Path]:
-    """The shards; CheckpointError where one is absent, or they are of several checkpoints."""
+    """Return the shards; raise CheckpointError if one is absent, or of another checkpoint."""
     matches = [_SHARD.fullmatch(path.name) for path in shards]
     kinds = {(match["stem"], int(match["count"])) for match in matches if match}
     if len(kinds) > 1:
@@ -119,7 +119,7 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 
 
 def tensor_bytes(path: Path) -> dict[str, int]:
-    """The bytes of each tensor of a file of safetensors that could be opened."""
+    """Read the bytes of each tensor of a file of safetensors that could be opened."""
     with path.open("rb") as file:
         header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
     header.pop("__metadata__", None)

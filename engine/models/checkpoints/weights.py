@@ -81,7 +81,7 @@ def _slices(
 
 
 class _Loading:
-    """What is still to be filled while the files are read one after the other."""
+    """Tensors still to be filled while the files are read one after the other."""
 
     def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names
@@ -113,7 +113,7 @@ class _Loading:
             raise CheckpointError(f"{path}: {error}") from error
 
     def _fill_all(self, name: str, value: Tensor) -> None:
-        """What a tensor of the file is, or the matrices that are one in it."""
+        """Fill what a tensor of the file is, or the matrices that are one in it."""
         parts = self._names.parts(name)
         if not parts or any(part not in self._wanted for part in parts):
             self._fill(name, value)
@@ -122,7 +122,7 @@ class _Loading:
             self._fill(part, self._slices.cut(part, one))
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
-        """What each matrix has: its rows; of one number, and of what is not by rows, all."""
+        """Divide a tensor by rows among its matrices; one number, or one without rows, is all's."""
         dim = self._slices.shard_dim(parts[0])
         if dim is None or value.numel() == 1:
             return (value,) * len(parts)
@@ -163,7 +163,7 @@ class _Loading:
             _log.info("%s", left)
 
     def _check_spare_head(self, head: Tensor) -> None:
-        """A tied checkpoint may repeat the embedding as its head, but not have another head.
+        """Reject another head: a tied checkpoint may only repeat its embedding as one.
 
         A stage that has no table cannot tell, and others do.
         """
@@ -186,7 +186,7 @@ def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:
 
 
 def _is_accepted(value: Tensor, wanted: CheckpointTensor | None) -> bool:
-    """Numbers of any width are cast to each other; what is packed must be of the very dtype."""
+    """Return whether a value can be cast to the tensor; packed ones must have the very dtype."""
     if wanted is None or wanted.view.dtype in WEIGHT_DTYPES:
         return value.dtype in WEIGHT_DTYPES
     return value.dtype == wanted.view.dtype

@@ -47,22 +47,22 @@ class AttentionConfig:
 
     @property
     def variant(self) -> AttentionVariant:
-        """What the kernels compute."""
+        """Variant of attention that the kernels compute."""
         scale = self.head_dim**-0.5 if self.scale is None else self.scale
         return AttentionVariant(scale, self.window, self.softcap)
 
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """The projections to queries, keys and values."""
+        """Return the projections to queries, keys and values."""
         sizes = {"q_proj": self.query_size, "k_proj": self.kv_size, "v_proj": self.kv_size}
         return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """The projection of what was attended to; `in_parts`: as in `LinearConfig`."""
+        """Return the output projection; `in_parts`: as in `LinearConfig`."""
         rows = ((f"{prefix}o_proj", hidden),)
         return LinearConfig(rows, self.query_size, self.output_bias, "columns", in_parts)
 
     def build_sinks(self, prefix: str, new: Allocator) -> Sinks | None:
-        """The sinks, where there are any."""
+        """Build the sinks, where there are any."""
         return Sinks(f"{prefix}sinks", new.empty(self.num_heads)) if self.sinks else None
 
 
@@ -74,7 +74,7 @@ class Sinks(Module):
     logits: Tensor
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """The logits."""
+        """Yield the logits."""
         yield CheckpointTensor(self.name, self.logits, 0)
 
     def fill(self, generator: torch.Generator) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """What a layer is, before it has tensors."""
+    """Config of a layer, before it has tensors."""
 
     hidden_size: int
     attention: AttentionConfig
@@ -45,12 +45,12 @@ class LayerConfig:
 
     @property
     def num_weights(self) -> int:
-        """That a token is multiplied with. Norms and biases, a few thousandths, are left out."""
+        """Weights used per token. Norms and biases, a few thousandths, are left out."""
         attention = 2 * (self.attention.query_size + self.attention.kv_size)
         return self.hidden_size * attention + self.mlp.num_weights(self.hidden_size)
 
     def matrices(self, index: int) -> Iterator[LinearConfig]:
-        """All that it holds, at `index` of the model."""
+        """Yield all matrices of the layer at `index` of the model."""
         prefix, hidden = f"model.layers.{index}.", self.hidden_size
         yield self.attention.qkv(f"{prefix}self_attn.", hidden)
         yield self.attention.output(f"{prefix}self_attn.", hidden)
@@ -58,11 +58,11 @@ class LayerConfig:
 
     @property
     def num_held_weights(self) -> int:
-        """That are on the device, with the same left out: more than a token meets in mixtures."""
+        """Weights on the device, without norms and biases: in mixtures more than per token."""
         return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
-        """The layer at `index` of the model."""
+        """Build the layer at `index` of the model."""
         prefix, hidden = f"model.layers.{index}.", self.hidden_size
         own, attention = prefix + "self_attn.", self.attention
         head_dim = attention.head_dim
@@ -93,7 +93,7 @@ class LayerConfig:
         )
 
     def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp | Mixture]:
-        """The projection of what was attended to, and the MLP; in parts where that is possible."""
+        """Build the output projection and the MLP; in parts where that is possible."""
         output = self.attention.output(f"{prefix}self_attn.", self.hidden_size)
         mlp = self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
         return new.linear(output), mlp
@@ -132,7 +132,7 @@ class DecoderLayer:
         kv: Tensor,
         cos_sin: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The queries (T, Hq, D) and the residual (T, H); keys and values go to their slots.
+        """Compute queries (T, Hq, D) and residual (T, H); write keys and values to their slots.
 
         `hidden` is what the layer before has put out, whole or in parts; None in the first one.
         `cos_sin` (positions, D) float32.
@@ -166,7 +166,7 @@ class DecoderLayer:
         kv: Tensor,
         outputs: Tensor | None,
     ) -> tuple[Tensor | PeerProduct, Tensor]:
-        """What the layer puts out, whole or in parts, and the residual, both (T, H).
+        """Compute the layer's output, whole or in parts, and the residual, both (T, H).
 
         With `outputs`, in the last layer, both are of these tokens alone.
         """
@@ -183,7 +183,7 @@ class DecoderLayer:
         kv: Tensor,
         outputs: Tensor | None,
     ) -> tuple[Tensor | PeerProduct, Tensor]:
-        """What attention puts out, whole or in parts, and the residual, as `finish` has them."""
+        """Compute attention's output, whole or in parts, and the residual, as `finish` has them."""
         sinks = None if self.sinks is None else self.sinks.logits
         attended = ops.paged_attention(queries, kv, layout, self.variant, sinks).flatten(1)
         if outputs is not None:  # of the other tokens only the KV is read
@@ -192,7 +192,7 @@ class DecoderLayer:
         return self.of_all_ranks(self.output.product(ops, attended), residual), residual
 
     def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor | PeerProduct:
-        """The sum of what the ranks' products are (T, H), as the layer's norms read it."""
+        """Sum the ranks' products (T, H), as the layer's norms read it."""
         if self.group is None:
             return product
         return self.group.total(product, residual.dtype, in_parts=self.adds_parts)

@@ -40,11 +40,11 @@ class MixtureConfig:
     packed: bool = False  # as in `ExpertsConfig`
 
     def num_weights(self, hidden: int) -> int:
-        """That a token is multiplied with."""
+        """Count the weights used per token."""
         return hidden * (self.num_experts + 3 * self.top_k * self.size)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """All that it holds, each expert's by itself."""
+        """Yield all matrices of the mixture, each expert's by itself."""
         yield self._router(prefix, hidden)
         experts = self._experts(prefix, hidden)
         for expert in range(self.num_experts):
@@ -54,7 +54,7 @@ class MixtureConfig:
             yield LinearConfig(((down, hidden),), self.size, self.bias, "columns", of_expert=True)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> Mixture:
-        """The mixture whose matrices' names begin with `prefix`."""
+        """Build the mixture whose matrices' names begin with `prefix`."""
         router = PLAIN.linear(self._router(prefix, hidden), new)
         return Mixture(self, router, new.experts(self._experts(prefix, hidden)))
 
@@ -89,7 +89,7 @@ class Mixture:
         return None
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """x (T, H) -> (T, H), whole or in parts."""
+        """Compute x (T, H) -> (T, H), whole or in parts."""
         logits = self.router.product(ops, x)
         routed = ops.route(logits, self.config.top_k, self.config.renormalise)
         return self.experts.product(ops, cast("Tensor", x), routed)  # `takes_fp8` is None

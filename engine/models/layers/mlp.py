@@ -32,26 +32,26 @@ class MlpConfig:
     gate: Gate = SILU
 
     def num_weights(self, hidden: int) -> int:
-        """That a token is multiplied with."""
+        """Count the weights used per token."""
         return 3 * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """The gate and what it is multiplied with; both are whole when they are read."""
+        """Return gate and up projection, as one matrix; both are whole when they are read."""
         sizes = {"gate_proj": self.size, "up_proj": self.size}
         return side_by_side(prefix, sizes, hidden, bias=self.bias, in_parts=False)
 
     def down(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """The projection back; `in_parts`: as in `LinearConfig`."""
+        """Return the projection back; `in_parts`: as in `LinearConfig`."""
         rows = ((f"{prefix}down_proj", hidden),)
         return LinearConfig(rows, self.size, self.bias, "columns", in_parts)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """All that it holds, which may be more than a token is multiplied with."""
+        """Yield all matrices of the MLP, which may be more than a token is multiplied with."""
         yield self.gate_up(prefix, hidden)
         yield self.down(prefix, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator, *, in_parts: bool = True) -> GatedMlp:
-        """The MLP whose matrices' names begin with `prefix`."""
+        """Build the MLP whose matrices' names begin with `prefix`."""
         gate_up = self.gate_up(prefix, hidden)
         down = self.down(prefix, hidden, in_parts=in_parts)
         return GatedMlp(new.linear(gate_up), new.linear(down), self.gate)
@@ -70,7 +70,7 @@ class GatedMlp:
         return self.gate_up.takes_fp8
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """x (T, H) -> (T, H), whole or in parts."""
+        """Compute x (T, H) -> (T, H), whole or in parts."""
         gate_up, by = self.gate_up.product(ops, x), self.down.takes_fp8
         if by is None:
             return self.down.product(ops, ops.gate_mul(gate_up, self.gate))

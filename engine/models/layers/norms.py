@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RmsNormConfig:
-    """Of the norms of a layer, of its heads, or the last one.
+    """Config of a layer's norms, of its heads' norms, or of the last one.
 
     Llama rounds what is normed to the model's dtype, and multiplies that by the weight. A norm that
     rounds once multiplies in float32 (gpt-oss); one of 1 + weight does that too (Gemma).
@@ -34,7 +34,7 @@ class RmsNormConfig:
     rounds_once: bool = False
 
     def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
-        """The norm whose weight has this name."""
+        """Build the norm whose weight has this name."""
         return RmsNorm(name, self._weight(size, new), self.eps, one_plus=self.one_plus)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
@@ -59,19 +59,19 @@ class RmsNorm(Module):
     one_plus: bool = False  # as in `RmsNormConfig`; `weight` is the sum
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
-        """x (T, H) -> (T, H)."""
+        """Norm x (T, H) -> (T, H)."""
         return ops.rms_norm(x, self.weight, self.eps)
 
     def add(
         self, ops: Ops, x: Tensor | PeerProduct, residual: Tensor
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """x (T, H), in parts or of ranks, residual (T, H) -> (normed sum, sum), both (T, H)."""
+        """Add x (T, H), in parts or of ranks, to residual (T, H) -> (normed, sum), both (T, H)."""
         if self.to_fp8 is not None:
             return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
         return ops.add_rms_norm(x, residual, self.weight, self.eps)
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """The weight."""
+        """Yield the weight."""
         convert = _one_plus if self.one_plus else None
         yield CheckpointTensor(f"{self.name}.weight", self.weight, None, convert)
 

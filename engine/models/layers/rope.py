@@ -90,11 +90,11 @@ class RopeConfig:
     partial: float = 1.0
 
     def rotary_dim(self, head_dim: int) -> int:
-        """How many numbers of a head are rotated."""
+        """Return how many numbers of a head are rotated."""
         return int(head_dim * self.partial)
 
     def for_positions(self, num_positions: int) -> RopeConfig:
-        """The same for sequences of so many tokens at most."""
+        """Return the config for sequences of so many tokens at most."""
         if not isinstance(self.scaling, LongRopeScaling):
             return self
         is_long = num_positions > self.scaling.original_max_positions
@@ -103,7 +103,7 @@ class RopeConfig:
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
+    """Compute radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
     import torch  # only who makes tensors has it
 
     size = rope.rotary_dim(head_dim)
@@ -146,7 +146,7 @@ def _yarn_frequencies(scaling: YarnScaling, plain: Tensor, theta: float) -> Tens
 
 
 def _place_of(turns: float, scaling: YarnScaling, pairs: int, theta: float) -> float:
-    """Where among the pairs is one that turns so many times in the original context."""
+    """Return where among the pairs is one that turns so many times in the original context."""
     positions_a_radian = scaling.original_max_positions / (turns * 2 * math.pi)
     return pairs * math.log(positions_a_radian) / math.log(theta)
 
@@ -154,7 +154,7 @@ def _place_of(turns: float, scaling: YarnScaling, pairs: int, theta: float) -> f
 def rope_table(
     rope: RopeConfig | None, head_dim: int, num_positions: int, device: torch.device
 ) -> Tensor:
-    """Cosines in the left half and sines in the right, (num_positions, rotary_dim) float32.
+    """Tabulate cosines (left half) and sines (right), (num_positions, rotary_dim) float32.
 
     Without rope they are those of an angle of zero, which changes no finite number.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayerConfig(LayerConfig):
-    """What such a layer is, before it has tensors. Its MLP is dense."""
+    """Config of a layer with norms around both parts, before it has tensors. Its MLP is dense."""
 
     mlp: MlpConfig
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
@@ -40,7 +40,7 @@ class SandwichLayerConfig(LayerConfig):
         )
 
     def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp]:
-        """As `LayerConfig.build_products`, but whole."""
+        """Build like `LayerConfig.build_products`, but whole."""
         own, size = f"{prefix}self_attn.", self.hidden_size
         output = self.attention.output(own, size, in_parts=False)
         mlp = self.mlp.build(prefix + self.mlp.place, size, new, in_parts=False)
@@ -49,7 +49,7 @@ class SandwichLayerConfig(LayerConfig):
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayer(DecoderLayer):
-    """Such a layer with its tensors."""
+    """Layer of `SandwichLayerConfig` with its tensors."""
 
     adds_parts: ClassVar[bool] = False
     attention_norm: RmsNorm

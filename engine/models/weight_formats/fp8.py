@@ -62,7 +62,7 @@ class Fp8Linear(Linear):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """As `Linear.takes_fp8`; a static scale is known to this matrix alone."""
+        """Quantisation like `Linear.takes_fp8`; a static scale is known to this matrix alone."""
         return None if self.input_scale is not None else self._scaling
 
     @property
@@ -75,7 +75,7 @@ class Fp8Linear(Linear):
         return compute(rows, self.weight, self.bias, self.dtype)
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Weights, scales and biases."""
+        """Yield weights, scales and biases."""
         by_rows = self.config.shards == "rows"
         of_weight, of_rows = (0, 0) if by_rows else (1, None)
         if self.online:
@@ -126,7 +126,7 @@ class Fp8Experts(Experts):
     online: bool
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Weights and scales of each expert."""
+        """Yield weights and scales of each expert."""
         of_columns = 1 if self.gate_up.kind == "block" else None
         assert self.gate_up.scales is not None
         assert self.down.scales is not None
@@ -165,7 +165,7 @@ class Fp8Format:
     online: bool = False
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """As `WeightFormat.linear`; raises UnsupportedModel for rows that blocks straddle."""
+        """Allocate like `WeightFormat.linear`; UnsupportedModel for rows that blocks straddle."""
         import torch
 
         from kernels.linear.fp8_matrix import Fp8Matrix
@@ -190,7 +190,7 @@ class Fp8Format:
         )
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """As `WeightFormat.experts`; raises UnsupportedModel."""
+        """Allocate like `WeightFormat.experts`; raises UnsupportedModel."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:
@@ -220,7 +220,7 @@ class Fp8Format:
         return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
 
     def check_shard(self, config: LinearConfig) -> None:
-        """As `WeightFormat.check_shard`: shards divide no block."""
+        """Check like `WeightFormat.check_shard`: shards divide no block."""
         if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
             return
         columns = ((config.rows[0][0], config.size_in),)
@@ -250,7 +250,7 @@ class Fp8Format:
 
 
 def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
-    """Those of a matrix: of blocks as they are, else a column."""
+    """Return the scales of a matrix: of blocks as they are, else a column."""
     convert = None if scaling == "group" else as_column(view)
     return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 

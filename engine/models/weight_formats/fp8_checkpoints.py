@@ -1,4 +1,4 @@
-"""What config.json says of weights in fp8, in the two ways that checkpoints have.
+"""The fields of config.json for fp8 weights, in the two ways that checkpoints have.
 
     quant_method: compressed-tensors    format float-quantized: llm-compressor's
     quant_method: fp8                   vLLM's older files, and blocks as DeepSeek and Qwen have
@@ -36,7 +36,7 @@ class _Fp8(msgspec.Struct):
 
 
 def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
-    """Of `quant_method` fp8; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` fp8; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Fp8)
     if raw.fmt != "e4m3":
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
@@ -62,7 +62,7 @@ def _plain_ones(raw: _Fp8) -> Ignored:
 
 
 def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:
-    """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("float-quantized")
     weights = _weights(group.weights)

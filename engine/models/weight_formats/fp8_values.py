@@ -1,4 +1,4 @@
-"""How values in fp8 and their scales come to be: drawn, as a checkpoint has them, or quantised."""
+"""The making of fp8 values and scales: drawn, as a checkpoint has them, or quantised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL = 100.0  # of dummy values: one standard deviation in e4m3, of at most 448
 
 
 def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
-    """Dummy values (..., K) with which activations keep their size; scales differ by up to 3."""
+    """Fill values (..., K) so that activations keep their size; scales differ by up to 3."""
     import torch
 
     drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
@@ -22,7 +22,7 @@ def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
 
 
 def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
-    """Of a scale of the whole matrix, or of channels without a second dimension: as `view` is."""
+    """Reshape a per-tensor or 1-D scale like `view`."""
 
     def convert(value: Tensor) -> Tensor:
         if value.numel() == 1:
@@ -33,7 +33,7 @@ def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def quantise_into(scales: Tensor) -> Callable[[Tensor], Tensor]:
-    """Returns the values in e4m3, and writes their scales to `scales` (rows, 1)."""
+    """Return a function that quantises to e4m3 and writes scales to `scales` (rows, 1)."""
 
     def convert(weight: Tensor) -> Tensor:
         from kernels.linear.fp8_matrix import scaled_to_e4m3

@@ -1,4 +1,4 @@
-"""Which matrices of a quantised checkpoint are plain: `ignore`, `modules_to_not_convert`."""
+"""The plain matrices of a quantised checkpoint: `ignore`, `modules_to_not_convert`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ignored:
     names: tuple[str, ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
-        """Whether the matrices, which are one here, are plain; raises UnsupportedModel if some."""
+        """Return whether matrices, one here, are plain; raise UnsupportedModel if only some are."""
         plain = [name for name in matrices if self._has(name)]
         if plain and len(plain) < len(matrices):
             other = next(name for name in matrices if name not in plain)
@@ -36,7 +36,7 @@ class Ignored:
 
 
 def read_ignored(field: str, names: Iterable[str]) -> Ignored:
-    """What a field of `quantization_config` lists; raises BadConfig for what is no pattern."""
+    """Read a list of a field of `quantization_config`; raise BadConfig for what is no pattern."""
     listed = tuple(names)
     for name in listed:
         if name.startswith(PATTERN):
@@ -45,7 +45,7 @@ def read_ignored(field: str, names: Iterable[str]) -> Ignored:
 
 
 def check_pattern(field: str, pattern: str) -> None:
-    """Raises BadConfig, in one line that names the field of `quantization_config`."""
+    """Raise BadConfig, in one line that names the field, for what is no regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -53,7 +53,7 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def matches(name: str, matrix: str) -> bool:
-    """Whether `name`, of what is plain, means this matrix or something that it is in."""
+    """Return whether `name`, of what is plain, means this matrix or something that it is in."""
     if name.startswith(PATTERN):
         return re.match(name.removeprefix(PATTERN), matrix) is not None
     return matrix == name or matrix.startswith(f"{name}.") or f".{name}." in f".{matrix}."

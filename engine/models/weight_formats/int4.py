@@ -59,7 +59,7 @@ class Int4Linear(Linear):
         return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Integers, scales, zero points and biases."""
+        """Yield integers, scales, zero points and biases."""
         has_bias = self.bias is not None or self.first_has_bias
         for views in self._views():
             yield from checkpoint_tensors(self.form, views, has_bias=has_bias)
@@ -68,7 +68,7 @@ class Int4Linear(Linear):
             yield from self.config.named("bias", self.bias, of_rows)
 
     def _views(self) -> Iterator[Int4Views]:
-        """Of each matrix in the checkpoint."""
+        """Yield views of each matrix in the checkpoint."""
         weight, first, of_rows = self.weight, 0, self.config.shards == "rows"
         for name, rows in self.config.rows:
             own = slice(first, first + rows)
@@ -103,7 +103,7 @@ class Int4Format:
     ignored: Ignored = NOTHING
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """As `WeightFormat.linear`; raises UnsupportedModel."""
+        """Allocate like `WeightFormat.linear`; raises UnsupportedModel."""
         import torch
 
         from kernels.linear.int4_matrix import Int4Matrix
@@ -122,7 +122,7 @@ class Int4Format:
         return Int4Linear(config, matrix, bias, self.form, elsewhere)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """As `WeightFormat.experts`; raises UnsupportedModel."""
+        """Allocate like `WeightFormat.experts`; raises UnsupportedModel."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:
@@ -147,7 +147,7 @@ class Int4Format:
         return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raises UnsupportedModel for a rank's part that parts a word of the files."""
+        """Raise UnsupportedModel for a rank's part that divides a word of the files."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return
         self._check(config, of="a rank's part of ")
@@ -159,7 +159,7 @@ class Int4Format:
                 )
 
     def _check(self, config: LinearConfig, of: str = "") -> None:
-        """`of` stands before the name of the matrix."""
+        """Check sizes of a matrix; errors have `of` before its name."""
         name, width = f"{of}{config.rows[0][0]}", config.size_in
         if config.of_expert:
             self._check_groups(name, width)

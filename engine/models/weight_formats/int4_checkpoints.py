@@ -1,4 +1,4 @@
-"""What config.json says of weights in int4, in the three ways that checkpoints have.
+"""The fields of config.json for int4 weights, in the three ways that checkpoints have.
 
     quant_method: awq                   version gemm: AutoAWQ's
     quant_method: gptq                  AutoGPTQ's and GPTQModel's, checkpoint_format gptq, gptq_v2
@@ -44,7 +44,7 @@ class _Awq(msgspec.Struct):
 
 
 def read_awq(quantization: dict[str, Any]) -> Int4Format:
-    """Of `quant_method` awq; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` awq; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Awq)
     refuse_unless(raw.version.lower() == "gemm", "version", raw.version, "gemm")
     _check_sizes(raw.bits, raw.group_size)
@@ -70,7 +70,7 @@ class _Gptq(msgspec.Struct):
 
 
 def read_gptq(quantization: dict[str, Any]) -> Int4Format:
-    """Of `quant_method` gptq; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` gptq; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Gptq)
     _check_sizes(raw.bits, raw.group_size)
     kind = raw.checkpoint_format or raw.format or "gptq"
@@ -95,7 +95,7 @@ def _plain_patterns(dynamic: dict[str, Any]) -> Iterator[str]:
 
 
 def read_pack_quantized(quantization: dict[str, Any]) -> Int4Format:
-    """Of `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("pack-quantized")
     if group.input_activations is not None:

@@ -43,7 +43,7 @@ class Int4Experts(Experts):
     has_zeros: bool
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Integers, scales and zero points of each expert."""
+        """Yield integers, scales and zero points of each expert."""
         size = self.config.size
         for expert in range(self.config.num_experts):
             gate, up, down = self.config.matrices(expert)
@@ -70,7 +70,7 @@ class Int4Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class ExpertViews(Int4Views):
-    """Of an expert: `values` (K / 128, N, 32) int16; scales are zeros too, (K / G, N) int32."""
+    """Views of an expert: `values` (K / 128, N, 32) int16; scales with zeros, (K / G, N) int32."""
 
     columns: int
     dtype: torch.dtype
@@ -88,7 +88,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, self.values, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """As `Int4Views.steps`; zero points stay."""
+        """Return the scales like `Int4Views.steps`; zero points stay."""
         from kernels.experts.four_bit_matrices import ZERO_BITS, int4_scales
 
         view = self.scales if rows_dim else self.scales.T
@@ -100,7 +100,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """As `Int4Views.points`; scales stay."""
+        """Return the zero points like `Int4Views.points`; scales stay."""
         from kernels.experts.four_bit_matrices import ZERO_BITS
 
         view = self.scales if rows_dim else self.scales.T
@@ -119,7 +119,7 @@ class ExpertViews(Int4Views):
 def int4_experts(
     config: ExpertsConfig, group: int, form: Form, new: Allocator, *, has_zeros: bool
 ) -> Int4Experts:
-    """Uninitialised, but for zero points of symmetric ones."""
+    """Allocate experts, uninitialised but for zero points of symmetric ones."""
     gate_up = _matrix(config, 2 * config.size, config.size_in, group, new)
     down = _matrix(config, config.size_in, config.size, group, new)
     return Int4Experts(config, gate_up, down, form, has_zeros)

@@ -34,7 +34,7 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Views:
-    """What is kept of a matrix of the checkpoint: N are its rows, within those of others.
+    """Views of a matrix of the checkpoint: N are its rows, within those of others.
 
     `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric;
     `of_rows` is whether shards divide its rows, else its columns.
@@ -50,7 +50,7 @@ class Int4Views:
     def integers(
         self, suffix: str, rows_dim: int, order: Sequence[int], along: int
     ) -> CheckpointTensor:
-        """Those of the matrix, with `order` in words `along` a dimension.
+        """Return the integers of the matrix, with `order` in words `along` a dimension.
 
         Like the others here it has two dimensions, and `rows_dim` is along the matrix's rows.
         """
@@ -62,13 +62,13 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """The scales."""
+        """Return the scales."""
         view = self.scales if rows_dim else self.scales.T
         stored = tuple(view.shape)
         return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """The zero points, where there are any."""
+        """Return the zero points, where there are any."""
         assert self.zeros is not None
         view = self.zeros if rows_dim else self.zeros.T
         stored = in_words(tuple(view.shape), rows_dim)
@@ -90,7 +90,7 @@ class Int4Views:
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
-        """One of which nothing is kept; CheckpointError if it is there and says something else."""
+        """Return a tensor that is only checked, not kept; CheckpointError if it is not served."""
         nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class Int4Views:
 def checkpoint_tensors(
     form: Form, views: Int4Views, *, has_bias: bool
 ) -> Iterator[CheckpointTensor]:
-    """Of one matrix, all but its bias."""
+    """Yield the tensors of one matrix, all but its bias."""
     match form:
         case "awq":
             yield from _awq(views)
@@ -154,7 +154,7 @@ def _pack_quantized(views: Int4Views) -> Iterator[CheckpointTensor]:
 
 
 def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
-    """`turned`: the file has the matrix turned, (K, N), and so has the view."""
+    """Return a converter to words; `turned`: file and view have the matrix as (K, N)."""
 
     def convert(value: Tensor) -> Tensor:
         from kernels.linear.int4_matrix import packed  # where torch is
@@ -166,12 +166,12 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
 
 
 def in_words(shape: tuple[int, ...], along: int) -> tuple[int, ...]:
-    """As files have so many integers, eight a word along a dimension."""
+    """Return the shape of so many integers in files, eight a word along a dimension."""
     return tuple(size // IN_WORD if dim == along else size for dim, size in enumerate(shape))
 
 
 def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
-    """value int32, eight integers a word along a dimension -> those, uint8.
+    """Unpack value int32, eight integers a word along a dimension -> uint8.
 
     `order` has for each integer its place in the word. Raises CheckpointError.
     """

@@ -46,7 +46,7 @@ class _Raw(msgspec.Struct):
 
 
 def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
-    """Of `quant_method` mxfp4; raises BadConfig."""
+    """Read `quant_method` mxfp4; raises BadConfig."""
     raw = converted(quantization, _Raw)
     for pattern in raw.modules_to_not_convert or ():
         check_pattern("modules_to_not_convert", pattern)
@@ -64,14 +64,14 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """As `WeightFormat.experts`, of experts that are one tensor in plain checkpoints."""
+        """Allocate experts that are one tensor in plain checkpoints."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
         gate_up = _matrix(config, 2 * config.size, config.size_in, new)
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """As `WeightFormat.num_bytes`: those of experts are in four bits, rows in whole spans."""
+        """Count like `WeightFormat.num_bytes`: experts are in four bits, rows in whole spans."""
         name, _ = config.rows[0]
         if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)
@@ -83,7 +83,7 @@ class Mxfp4Format:
         return config.size_out * row_bytes
 
     def check_shard(self, config: LinearConfig) -> None:
-        """As `WeightFormat.check_shard`: shards divide no group."""
+        """Check like `WeightFormat.check_shard`: shards divide no group."""
         name, _ = config.rows[0]
         if self._packs(config) and config.size_in % GROUP:
             raise UnsupportedModel(
@@ -92,12 +92,12 @@ class Mxfp4Format:
             )
 
     def _packs(self, config: LinearConfig) -> bool:
-        """Whether the matrix is in four bits."""
+        """Return whether the matrix is in four bits."""
         name, _ = config.rows[0]
         return config.of_expert and not self._leaves(name.rsplit(".", 2)[0])
 
     def _leaves(self, module: str) -> bool:
-        """As `transformers` reads its list: what a name begins with, or what it ends with."""
+        """Return whether a name begins or ends with a listed pattern, as in `transformers`."""
         return any(re.match(one, module) or module.endswith(one) for one in self.plain)
 
 
@@ -129,7 +129,7 @@ class Mxfp4Experts(Experts):
     down: FourBitMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Blocks and scales of all experts together, and their biases."""
+        """Yield blocks and scales of all experts together, and their biases."""
         config = self.config
         both, down = f"{config.prefix}gate_up_proj", f"{config.prefix}down_proj"
         yield from _tensors(both, self.gate_up, 1, in_turn=True)
@@ -154,7 +154,7 @@ def _bytes_of(words: Tensor) -> Tensor:
 def _tensors(
     name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
 ) -> Iterator[CheckpointTensor]:
-    """`in_turn`: the rows of two halves are in turn in the files."""
+    """Yield blocks and scales; `in_turn`: rows of two halves alternate in the files."""
     from kernels import mxfp4  # where torch is
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
@@ -165,7 +165,7 @@ def _tensors(
 
 
 def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """What is kept of blocks or scales, expert by expert; raises CheckpointError."""
+    """Convert blocks or scales, expert by expert; raises CheckpointError."""
     import torch
 
     if value.dtype != torch.uint8:
@@ -174,7 +174,7 @@ def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Te
 
 
 def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """As `_kept`; raises CheckpointError for what kernels cannot multiply by as well."""
+    """Convert like `_kept`; raise CheckpointError also for scales too large for kernels."""
     import torch
 
     if value.dtype == torch.uint8 and (largest := int(value.max())) > LARGEST_SCALE:
@@ -183,6 +183,6 @@ def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool
 
 
 def _halves(in_turn: Tensor) -> Tensor:
-    """(2 I, ...) whose rows are of two matrices in turn -> one after the other."""
+    """Reorder (2 I, ...) with alternating rows of two matrices -> one after the other."""
     rows, *rest = in_turn.shape
     return in_turn.view(rows // 2, 2, *rest).transpose(0, 1).reshape(rows, *rest)

@@ -47,7 +47,7 @@ class PlainLinear(Linear):
         return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Weights and biases."""
+        """Yield weights and biases."""
         by_rows = self.config.shards == "rows"
         yield from self.config.named("weight", self.weight, 0 if by_rows else 1)
         if self.bias is not None:
@@ -60,20 +60,20 @@ class PlainLinear(Linear):
 
 
 def matrix_bytes(weight_format: WeightFormat, config: LinearConfig, dtype: str) -> int:
-    """As `WeightFormat.num_bytes`, of a matrix that may be plain in all of them."""
+    """Count like `WeightFormat.num_bytes`, for a matrix that may be plain in any format."""
     kept_in = PLAIN if config.plain else weight_format
     return kept_in.num_bytes(config, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainExperts(Experts):
-    """Of the model's dtype."""
+    """Experts of the model's dtype."""
 
     gate_up: ExpertMatrix
     down: ExpertMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """The weights and biases of each expert, or of all in one."""
+        """Yield the weights and biases of each expert, or of all in one."""
         if self.config.packed:
             yield from packed_experts(self.config, self.gate_up, self.down)
             return
@@ -99,7 +99,7 @@ class PlainExperts(Experts):
 def packed_experts(
     config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
 ) -> Iterator[CheckpointTensor]:
-    """All experts in one tensor, as gpt-oss has them: inputs before outputs, gate and up in turn.
+    """Yield all experts in one tensor, as in gpt-oss: inputs before outputs, gate and up in turn.
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
@@ -116,7 +116,7 @@ def packed_experts(
 def packed_biases(
     config: ExpertsConfig, gate_up: AnyMatrix, down: AnyMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Their biases, where there are any."""
+    """Yield the biases of packed experts, where there are any."""
     if gate_up.bias is None or down.bias is None:
         return
     stored = config.num_experts, 2 * config.size
@@ -126,18 +126,18 @@ def packed_biases(
 
 
 def _pairs(in_turn: Tensor) -> Tensor:
-    """(E, 2 I, ...) -> (E, I, 2, ...)."""
+    """Reorder (E, 2 I, ...) -> (E, I, 2, ...)."""
     count, rows, *rest = in_turn.shape
     return in_turn.reshape(count, rows // 2, 2, *rest)
 
 
 def _outputs_first(packed: Tensor) -> Tensor:
-    """(E, H, 2 I) -> (E, 2, I, H)."""
+    """Reorder (E, H, 2 I) -> (E, 2, I, H)."""
     return _pairs(packed.transpose(1, 2)).transpose(1, 2)
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
-    """Scaled by the fan-in, so that the product of a unit vector has unit entries."""
+    """Draw values scaled by the fan-in: the product of a unit vector has unit entries."""
     matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
 
 
@@ -169,7 +169,7 @@ class PlainFormat:
         return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """As `WeightFormat.check_shard`: every row and column stands for itself."""
+        """Accept all shards: every row and column stands for itself."""
 
 
 PLAIN = PlainFormat()

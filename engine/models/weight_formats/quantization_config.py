@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def refuse_unless(served: bool, field: str, value: object, instead: object) -> None:
-    """Raises UnsupportedModel, in one line that names the field."""
+    """Raise UnsupportedModel, in one line that names the field, unless it is served."""
     if not served:
         raise UnsupportedModel(f"{FIELD}.{field} {value!r}: served is {instead}")
 
 
 def converted(quantization: dict[str, Any], kind: type[T]) -> T:
-    """The fields as a `kind`; raises BadConfig."""
+    """Convert the fields to a `kind`; raises BadConfig."""
     try:
         return msgspec.convert(quantization, kind)
     except msgspec.ValidationError as error:
@@ -32,7 +32,7 @@ def converted(quantization: dict[str, Any], kind: type[T]) -> T:
 
 
 class Numbers(msgspec.Struct):
-    """How compressed-tensors quantises weights, or inputs."""
+    """Quantisation of weights, or inputs, by compressed-tensors."""
 
     num_bits: int
     type: str
@@ -55,7 +55,7 @@ class ConfigGroup(msgspec.Struct):
 
 
 class CompressedTensors(msgspec.Struct):
-    """Of `quant_method` compressed-tensors."""
+    """Fields of `quant_method` compressed-tensors."""
 
     quant_method: str
     config_groups: dict[str, ConfigGroup]
@@ -66,11 +66,11 @@ class CompressedTensors(msgspec.Struct):
 
     @property
     def ignored(self) -> Ignored:
-        """What is plain; raises BadConfig."""
+        """Matrices that are plain; raises BadConfig."""
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:
-        """The only one, which has all `Linear` but the head; raises UnsupportedModel."""
+        """Return the only group, which has all `Linear` but the head; raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":
             raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ScaleChecks:
-    """Of the scales of a file. Their sums stay on the device until all are there, for one wait."""
+    """Checks of a file's scales. Their sums stay on the device until all are there: one wait."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
@@ -45,7 +45,7 @@ class ScaleChecks:
 
 
 def checked_input_scale(scale: Tensor) -> Tensor:
-    """What inputs are divided by, (1,) float32; raises CheckpointError, without the name."""
+    """Return the divisor of inputs, (1,) float32; raises CheckpointError, without the name."""
     if scale.numel() != 1:
         raise CheckpointError(f"it is {tuple(scale.shape)}: served is one number")
     number = float(scale)

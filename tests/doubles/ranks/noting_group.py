@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.ranks.collectives import Collectives, Meeting
+from engine.ranks.collectives import Collectives, Rendezvous
 
 
 class NotingGroup(Collectives):
@@ -15,7 +15,7 @@ class NotingGroup(Collectives):
     rank than 0 samples nothing. On a CPU all are noted.
     """
 
-    def __init__(self, meeting: Meeting, device: torch.device, steps: int, rows: int) -> None:
+    def __init__(self, meeting: Rendezvous, device: torch.device, steps: int, rows: int) -> None:
         """As `Collectives`; for so many steps of at most so many rows."""
         self.sampled = torch.full((steps, rows), -1, dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)

@@ -21,7 +21,7 @@ from engine.config import DeviceName, DtypeName, EngineConfig, KvDtype, Quantiza
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.models.decoder import Decoder
-from engine.ranks.collectives import Meeting
+from engine.ranks.collectives import Rendezvous
 from engine.ranks.groups import RankGroups
 from engine.startup.activation import largest_batch
 from engine.startup.loading import OpenedPart, open_part
@@ -112,7 +112,7 @@ def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found
         part = open_part(config, outline)
         with closing(part):
             return _found(part, None, served, began)
-    meeting = Meeting(str(directory / "meeting"), rank, num_ranks, PATIENCE)
+    meeting = Rendezvous(str(directory / "meeting"), rank, num_ranks, PATIENCE)
     group = NotingGroup(meeting, outline.device, served.steps, MOST_ROWS)
     groups = RankGroups(group, group, None, None)
     with closing(groups):
