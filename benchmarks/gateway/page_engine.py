@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import typer
@@ -36,7 +37,7 @@ from tests.doubles.engine.welcomes import welcome_of
 
 BLOCK_SIZE, VOCAB_SIZE, PROMPT_BLOCKS = 16, 260, 16
 STEP_S = 0.004  # that its model takes
-_QUERIES: dict[str, Callable[[], View]] = {
+_QUERIES: dict[str, Callable[[], View[Any]]] = {
     "overview": lambda: OverviewQuery(query_id="", owners=50, evictions=100),
     "sample": lambda: OverviewQuery(query_id=""),
     "sequences": lambda: SequencesQuery(query_id="", limit=400),

@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Sequences
+from engine.link.query import Query, R
+from engine.link.query_messages import StatsQuery
+from engine.link.view_messages import Sequences, SequencesQuery
 
 MOST_SEQUENCES = 1000
 RATE_S = 30.0  # between two questions for rates and counts, which list all flows
@@ -35,12 +36,8 @@ _UNBEGUN = ("waiting", "loading", "prefill")
 class WaitSource(Protocol):
     """The part of an engine's client that predictions ask."""
 
-    async def stats(self) -> EngineStats:
-        """Return the engine's counters; raise EngineError."""
-        ...
-
-    async def sequences(self, limit: int) -> Sequences:
-        """List the sequences that are alive, the oldest first; raise EngineError."""
+    async def ask(self, query: Query[R], within_s: float | None = None) -> R:
+        """Return the reply to a query; raise EngineError."""
         ...
 
 
@@ -66,11 +63,11 @@ class PredictedWait:
         now = self._clock()
         if now - self._rate_at >= RATE_S:
             self._rate_at = now
-            stats = await engine.stats()
+            stats = (await engine.ask(StatsQuery(), None)).stats
             rates = stats.tiers.prefill
             self._rate = rates.get(RATE_CONTEXT) or next(iter(rates.values()), NOT_MEASURED)
             self._computes = stats.windows[WINDOW].computed_tokens / (self._rate * WINDOW_S)
-        found = await engine.sequences(MOST_SEQUENCES)
+        found = await engine.ask(SequencesQuery(limit=MOST_SEQUENCES), None)
         used = max(self._computes, found.total / self._max_running)
         return Prediction(predicted(found, self._rate), used)
 

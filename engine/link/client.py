@@ -51,7 +51,7 @@ from engine.link.messages import (
 )
 from engine.link.outlasting import LEAVE_S, outlasting
 from engine.link.queries import EngineQueries
-from engine.link.query_messages import Query
+from engine.link.query_messages import QueryMessage
 from engine.link.tcp.curve import FailedHandshakes, LinkKey, Socket
 
 _log = logging.getLogger(__name__)
@@ -200,10 +200,10 @@ class EngineClient(EngineQueries):
             self._on_end[request.request_id] = on_end
         return event_queue
 
-    def _send_query(self, query: Query) -> None:
+    def _send_query(self, query: QueryMessage) -> None:
         self._send_or_raise(query)
 
-    def _send_or_raise(self, message: Generate | Query) -> None:
+    def _send_or_raise(self, message: Generate | QueryMessage) -> None:
         """Hand a message to the engine now; EngineUnavailable when there is none to take it."""
         if self.is_stalled:
             raise EngineUnavailable("the engine does not answer", retry_after_s=RETRY_AFTER_S)

@@ -7,23 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Role, Tokens, Welcome
-from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
-from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
+from engine.link.query import Query, R
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]
 """Called with the engine's end of a request, once, when it comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedPrefix:
-    """What is to stay on the device: whole blocks from position 0, in one namespace."""
-
-    pin_id: str
-    token_ids: bytes  # int32, little endian
-    namespace: bytes
-    block_keys: bytes
-
+ANSWER_S = 5.0  # one that hangs must not hang the routes that would show that it does
 
 ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_failed", "refused"]
 
@@ -92,42 +82,11 @@ class Engine(Protocol):
         """
         ...
 
-    async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """The engine's counters, and at most `evictions` of the last ones between flows.
+    async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
+        """Return the reply to a query, which may take so many seconds; None: any.
 
-        Raises EngineUnavailable while no engine is connected, as `flush` and `unpin` do.
-        """
-        ...
-
-    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
-        """The counters alone, and what is largest: at most `owners` of each tier and flows.
-
-        Costs the engine about as much however many flows there are. Raises as `stats` does.
-        """
-        ...
-
-    async def sequences(self, limit: int) -> Sequences:
-        """At most `limit` of the sequences that are alive, the oldest first; raises likewise."""
-        ...
-
-    async def tree(self, node: str | None, limit: int) -> TreeLevel:
-        """At most `limit` of what lies below a node of the tree; None: of the namespaces."""
-        ...
-
-    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
-        """At most `limit` of the hottest or of the most wasteful prefixes."""
-        ...
-
-    async def flush(
-        self,
-        *,
-        flow: str | None = None,
-        namespace: bytes | None = None,
-        flush_id: str = UNRECORDED,
-    ) -> int:
-        """Drop cached prefixes of a flow, a namespace, or all; returns how many blocks.
-
-        A `flush_id` says that it is one of those that `flush_recorded` names.
+        Raises EngineUnavailable while no engine is connected and where it takes longer, and the
+        refusal where the engine refuses what is asked (`Reply.error`).
         """
         ...
 
@@ -135,36 +94,5 @@ class Engine(Protocol):
         """Do those of all recorded flushes that are not done: id to flow, None is everything.
 
         Not waited for: an engine that is connected does them before what is asked of it later.
-        """
-        ...
-
-    async def pin(self, prefix: PinnedPrefix) -> int:
-        """Keep a prefix on the device for good; returns its blocks once they are there.
-
-        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. May be repeated.
-        """
-        ...
-
-    async def unpin(self, pin_id: str) -> int:
-        """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
-        ...
-
-    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
-        """What a request with this prompt would find in the cache; changes nothing.
-
-        `token_ids` are int32, little endian. Raises InvalidRequest.
-        """
-        ...
-
-    async def marked(self, flow: str) -> list[MarkedPrefix]:
-        """The prefixes that a flow has marked and that are retained, the last one first."""
-        ...
-
-    async def forget_marked(
-        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
-    ) -> int | None:
-        """Forget a marked prefix; returns the blocks that went, None where there is none.
-
-        `is_marked` false: also one that is not marked; for what another engine had marked.
         """
         ...

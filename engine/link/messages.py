@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
-from engine.link.query_messages import Query, Reply
+from engine.link.query_messages import QueryMessage, ReplyMessage
 from engine.link.stats_messages import TierTokens
 from prefix_cache.names import Loads as Loads  # with the rest of a request
 
@@ -177,7 +177,9 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     request_id: str
 
 
-ToEngine = Hello | RecordedFlushes | Partition | Generate | Cancel | Subscribe | EventsTaken | Query
+ToEngine = (
+    Hello | RecordedFlushes | Partition | Generate | Cancel | Subscribe | EventsTaken | QueryMessage
+)
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -313,4 +315,4 @@ class StepReply(msgspec.Struct, frozen=True, tag="step"):
     events: list[Event]
 
 
-FromEngine = Welcome | StepReply | CacheEvents | Reply
+FromEngine = Welcome | StepReply | CacheEvents | ReplyMessage

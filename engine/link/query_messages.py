@@ -1,16 +1,24 @@
-"""What a gateway asks of the engine itself, and the reply to each: one per query, with its id."""
+"""Queries about the cache and the counters, and the reply to each."""
 
 from __future__ import annotations
 
 import msgspec
 
+from engine.errors import EngineError, error_from_code
+from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
 UNRECORDED = ""  # the id of a flush that nobody will ask for again
 
 
-class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
+class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
+    """How many blocks a flush dropped; leased ones are freed when their sequence ends."""
+
+    blocks: int
+
+
+class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
     """Drop cached prefixes: of one flow, of one namespace, or all when both are None.
 
     A flow is dropped for good: its records on disk become unreadable, and its requests that
@@ -18,79 +26,68 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
     flow, or all of them, are dropped, too.
     """
 
-    query_id: str
     flow: str | None = None
     namespace: bytes | None = None
     flush_id: str = UNRECORDED  # by which `RecordedFlushes` knows it
 
 
-class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
-    """How many blocks a flush dropped; leased ones are freed when their sequence ends."""
+class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
+    """The answer to one `Pin`: the prefix is on the device and stays, or `code` says why not."""
 
-    query_id: str
     blocks: int
+    code: str | None = None  # one of `engine.errors`
+    message: str = ""
+    retry_after_s: float | None = None
+
+    def error(self) -> EngineError | None:
+        """The refusal that this reply is; None where the prefix is pinned."""
+        if self.code is None:
+            return None
+        return error_from_code(self.code, self.message, self.retry_after_s)
 
 
-class Pin(msgspec.Struct, frozen=True, kw_only=True, tag="pin"):
+class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
     """Keep a prefix on the device for good; it is computed first if it is not cached.
 
     Idempotent: the same pin again, also from another gateway, changes nothing and is answered.
     """
 
-    query_id: str
     pin_id: str  # its name; the same id is the same prefix
     token_ids: bytes  # int32, little endian; whole blocks
     namespace: bytes
     block_keys: bytes  # 16 bytes for every block
 
 
-class Pinned(msgspec.Struct, frozen=True, kw_only=True, tag="pinned"):
-    """The answer to one `Pin`: the prefix is on the device and stays, or `code` says why not."""
+class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
+    """The answer to one `Unpin`: how many blocks were unpinned; 0 where nothing was pinned."""
 
-    query_id: str
     blocks: int
-    code: str | None = None  # one of `engine.errors`
-    message: str = ""
-    retry_after_s: float | None = None
 
 
-class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag="unpin"):
+class Unpin(Query[Unpinned], frozen=True, kw_only=True, tag="unpin"):
     """Let a pinned prefix go: from now on its blocks may be evicted like any others."""
 
-    query_id: str
     pin_id: str
 
 
-class Unpinned(msgspec.Struct, frozen=True, kw_only=True, tag="unpinned"):
-    """The answer to one `Unpin`: how many blocks were unpinned; 0 where nothing was pinned."""
-
-    query_id: str
-    blocks: int
-
-
-class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
-    """Ask what of a prompt is in the cache. Nothing changes, and nothing counts as used."""
-
-    query_id: str
-    token_ids: bytes  # int32, little endian
-    namespaces: tuple[tuple[int, bytes], ...]
-
-
-class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
+class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     """The answer to one `Probe`: what a request with this prompt would find now."""
 
-    query_id: str
     tiers: TierTokens
     saved_seconds: float | None = None  # None: nothing has been measured
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 
+    def error(self) -> EngineError | None:
+        """The refusal that this reply is; None where the prompt was looked up."""
+        return None if self.code is None else error_from_code(self.code, self.message)
 
-class ListMarked(msgspec.Struct, frozen=True, kw_only=True, tag="list_marked"):
-    """Ask for the prefixes that a flow has marked."""
 
-    query_id: str
-    flow: str
+class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
+    """Ask what of a prompt is in the cache. Nothing changes, and nothing counts as used."""
+
+    token_ids: bytes  # int32, little endian
+    namespaces: tuple[tuple[int, bytes], ...]
 
 
 class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
@@ -103,47 +100,48 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
     left: float  # seconds until it is not retained any more, if nobody uses it
 
 
-class MarkedPrefixes(msgspec.Struct, frozen=True, kw_only=True, tag="marked"):
+class MarkedPrefixes(Reply, frozen=True, kw_only=True, tag="marked"):
     """The answer to one `ListMarked`, the one marked last first."""
 
-    query_id: str
     prefixes: list[MarkedPrefix]
 
 
-class ForgetMarked(msgspec.Struct, frozen=True, kw_only=True, tag="forget_marked"):
+class ListMarked(Query[MarkedPrefixes], frozen=True, kw_only=True, tag="list_marked"):
+    """Ask for the prefixes that a flow has marked."""
+
+    flow: str
+
+
+class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
+    """The answer to one `ForgetMarked`: blocks forgotten; None: the flow has no such prefix."""
+
+    blocks: int | None
+
+
+class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forget_marked"):
     """Forget a marked prefix of a flow: what no other one needs leaves the cache.
 
     For a while nothing is fetched for the flow: another engine may still have it.
     """
 
-    query_id: str
     flow: str
     prefix_id: bytes
     is_marked: bool = True  # False: another engine had it marked, so forget it here as well
 
 
-class MarkedForgotten(msgspec.Struct, frozen=True, kw_only=True, tag="marked_forgotten"):
-    """The answer to one `ForgetMarked`: blocks forgotten; None: the flow has no such prefix."""
-
-    query_id: str
-    blocks: int | None
-
-
-class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
-    """Ask for the engine's counters."""
-
-    query_id: str
-    evictions: int = 0  # how many of the last ones between different flows the reply lists
-
-
-class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
+class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
     """The answer to one `StatsQuery`."""
 
-    query_id: str
     stats: EngineStats
 
 
-Query = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery | ViewQuery
-Reply = (
+class StatsQuery(Query[StatsReply], frozen=True, kw_only=True, tag="stats_query"):
+    """Ask for the engine's counters."""
+
+    evictions: int = 0  # how many of the last ones between different flows the reply lists
+
+
+QueryMessage = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery | ViewQuery
+ReplyMessage = (
     Flushed | Pinned | Unpinned | Probed | MarkedPrefixes | MarkedForgotten | StatsReply | ViewReply
 )

@@ -6,26 +6,19 @@ does not hold up the steps. No reply has a token of a prompt, or a hash of any.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Generic, Literal
 
 import msgspec
+from msgspec import field
 
+from engine.link.query import Query, R, Reply
 from engine.link.stats_messages import DiskStats, EvictionStats, TierTokens
 
 SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class View(Query[R], Generic[R], frozen=True, kw_only=True):
     """Base of these queries."""
-
-    query_id: str
-
-
-class OverviewQuery(View, frozen=True, kw_only=True, tag="overview_query"):
-    """Ask for the counters, and at most as many owners of each tier, flows and evictions."""
-
-    owners: int = 0
-    evictions: int = 0
 
 
 class OwnerView(msgspec.Struct, frozen=True, array_like=True):
@@ -55,10 +48,9 @@ class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
     running: int  # or loading
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
+class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     """The answer to one `OverviewQuery`. Counts are since the engine started."""
 
-    query_id: str
     engine_id: str
     uptime_s: float
     found: TierTokens
@@ -68,16 +60,18 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
     running: int  # or loading
     loads_chosen: int  # lower blocks that requests found and that were loaded
     loads_refused: int  # computed again instead
-    tiers: list[TierUsage] = []
-    queue: list[QueueUsage] = []  # the flows that have most sequences
-    evictions: list[EvictionStats] = []  # of one flow's blocks for another, the newest first
+    tiers: list[TierUsage] = field(default_factory=list)
+    queue: list[QueueUsage] = field(default_factory=list)  # the flows that have most sequences
+    # Of one flow's blocks for another, the newest first.
+    evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
 
 
-class SequencesQuery(View, frozen=True, kw_only=True, tag="sequences_query"):
-    """Ask for the sequences that are alive, the oldest first."""
+class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
+    """Ask for the counters, and at most as many owners of each tier, flows and evictions."""
 
-    limit: int
+    owners: int = 0
+    evictions: int = 0
 
 
 class SequenceView(msgspec.Struct, frozen=True, array_like=True):
@@ -92,22 +86,20 @@ class SequenceView(msgspec.Struct, frozen=True, array_like=True):
     generated_tokens: int
 
 
-class Sequences(msgspec.Struct, frozen=True, kw_only=True, tag="sequences"):
+class Sequences(Reply, frozen=True, kw_only=True, tag="sequences"):
     """The answer to one `SequencesQuery`; `total` counts all that are alive."""
 
-    query_id: str
     total: int
     sequences: list[SequenceView]
 
 
-PrefixOrder = Literal["hot", "wasteful"]
+class SequencesQuery(View[Sequences], frozen=True, kw_only=True, tag="sequences_query"):
+    """Ask for the sequences that are alive, the oldest first."""
 
-
-class TreeQuery(View, frozen=True, kw_only=True, tag="tree_query"):
-    """Ask for what lies below a node, or with None for the namespaces."""
-
-    node: str | None
     limit: int
+
+
+PrefixOrder = Literal["hot", "wasteful"]
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,34 +124,39 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     pins: list[str] = []  # the pinned prefixes that it is a part of
 
 
-class TreeLevel(msgspec.Struct, frozen=True, kw_only=True, tag="tree_level"):
+class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
     """The answer to one `TreeQuery`. `is_known`: there is such a node; else it has left the tree.
 
     Of many children those of the most blocks are listed, of very many those of the newest.
     """
 
-    query_id: str
     is_known: bool
     node: NodeView | None = None  # None for the root
-    children: list[NodeView] = []
+    children: list[NodeView] = field(default_factory=list)
     more: int = 0  # children that are not listed
 
 
-class PrefixesQuery(View, frozen=True, kw_only=True, tag="prefixes_query"):
-    """Ask for nodes with the most hit tokens, or with the most blocks for each use."""
+class TreeQuery(View[TreeLevel], frozen=True, kw_only=True, tag="tree_query"):
+    """Ask for what lies below a node, or with None for the namespaces."""
 
-    order: PrefixOrder
+    node: str | None
     limit: int
 
 
-class Prefixes(msgspec.Struct, frozen=True, kw_only=True, tag="prefixes"):
+class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
     """The answer to one `PrefixesQuery`, as of the last survey of the tree, or of a part of it."""
 
-    query_id: str
     prefixes: list[NodeView]
     surveyed: int  # nodes that it looked at
     nodes: int  # that there are
     age_s: float | None  # since it began; None: the first is under way
+
+
+class PrefixesQuery(View[Prefixes], frozen=True, kw_only=True, tag="prefixes_query"):
+    """Ask for nodes with the most hit tokens, or with the most blocks for each use."""
+
+    order: PrefixOrder
+    limit: int
 
 
 ViewQuery = OverviewQuery | SequencesQuery | TreeQuery | PrefixesQuery

@@ -6,6 +6,7 @@ Knows: who answers which query. Does not know: who asked, or which requests are 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from engine.components import Components
 from engine.link.query_messages import (
@@ -13,7 +14,7 @@ from engine.link.query_messages import (
     ForgetMarked,
     ListMarked,
     Probe,
-    Reply,
+    ReplyMessage,
     StatsQuery,
     StatsReply,
 )
@@ -26,7 +27,7 @@ from engine.queries.tree_views import TreeViews
 from engine.queries.views import view
 from engine.sequences.sequence import Sequence
 
-Answered = Flush | Probe | ListMarked | ForgetMarked | StatsQuery | View
+Answered = Flush | Probe | ListMarked | ForgetMarked | StatsQuery | View[Any]
 
 
 class Queries:
@@ -40,7 +41,7 @@ class Queries:
         self.orders = CacheOrders(components)
         self.tree_views = TreeViews(cache, components.pins, components.welcome.engine_id, clock)
 
-    def answer(self, query: Answered, alive: Collection[Sequence]) -> Reply:
+    def answer(self, query: Answered, alive: Collection[Sequence]) -> ReplyMessage:
         """Answer one query; `alive` are all sequences, the oldest first."""
         match query:
             case Flush():

@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Collection
 from itertools import islice
+from typing import Any
 
 from engine.components import Components
 from engine.link.view_messages import (
@@ -34,7 +35,7 @@ from storage.move import Tier
 
 
 def view(
-    components: Components, tree_views: TreeViews, query: View, alive: Collection[Sequence]
+    components: Components, tree_views: TreeViews, query: View[Any], alive: Collection[Sequence]
 ) -> ViewReply:
     """The reply to one query; `alive` are all sequences, the oldest first."""
     match query:

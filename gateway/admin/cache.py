@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Response
 
+from engine.link.interface import Engine
+from engine.link.query_messages import StatsQuery
 from gateway.admin.audit import AuditTrail
 from gateway.admin.cache_stats import cache_stats, eviction
 from gateway.admin.cache_views import CacheStats, EvictionList
-from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, refusing
 from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
@@ -42,7 +43,7 @@ class FlushDone(msgspec.Struct, frozen=True):
 
 def cache_router(
     store: Store,
-    engine: BoundedEngine,
+    engine: Engine,
     flushing: Flushing,
     audit: AuditTrail,
     memories: Sequence[TenantMemory[Any]],
@@ -58,7 +59,7 @@ def cache_router(
     @router.get("/stats", openapi_extra=described(CacheStats))
     async def stats() -> Response:
         with refusing():
-            counted = await engine.stats()
+            counted = (await engine.ask(StatsQuery())).stats
         answers = engine.router_answers
         names = await _names(store)
         return json_response(cache_stats(counted, names, engine.replicas, router_answers=answers))
@@ -66,7 +67,7 @@ def cache_router(
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:
         with refusing():
-            counted = await engine.stats(evictions=MAX_EVICTIONS)
+            counted = (await engine.ask(StatsQuery(evictions=MAX_EVICTIONS))).stats
         now = clock()
         return json_response(EvictionList([eviction(one, now) for one in counted.evictions]))
 

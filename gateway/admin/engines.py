@@ -16,9 +16,8 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from engine.link.address import address
-from engine.link.interface import ReplicaState
+from engine.link.interface import Engine, ReplicaState
 from gateway.admin.audit import AuditTrail
-from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Conflict, NotFound
 from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described
@@ -85,7 +84,7 @@ class _Engines:
     """What a change of the engines has to reach. `finds`: engines are found in the state."""
 
     registry: EngineRegistry
-    engine: BoundedEngine
+    engine: Engine
     audit: AuditTrail
     clock: Callable[[], float]
     finds: bool
@@ -127,7 +126,7 @@ class _Engines:
 
 def engines_router(
     registry: EngineRegistry,
-    engine: BoundedEngine,
+    engine: Engine,
     audit: AuditTrail,
     clock: Callable[[], float],
     *,

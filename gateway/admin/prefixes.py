@@ -18,7 +18,9 @@ from fastapi import APIRouter, Depends, Response
 from msgspec.structs import replace
 
 from engine.errors import EngineError
+from engine.link.interface import Engine
 from engine.link.messages import Welcome
+from engine.link.query_messages import StatsQuery
 from engine.link.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.prefix_views import (
@@ -30,7 +32,6 @@ from gateway.admin.prefix_views import (
     WholePrefix,
     source_of,
 )
-from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.http.admin_json import json_response, sent
 from gateway.http.openapi import described
@@ -49,7 +50,7 @@ class Publishing:
     """Publishes and withdraws prefixes, one change at a time in this process."""
 
     def __init__(
-        self, store: Store, published: Published, engine: BoundedEngine, audit: AuditTrail
+        self, store: Store, published: Published, engine: Engine, audit: AuditTrail
     ) -> None:
         self._store = store
         self._published = published
@@ -167,7 +168,7 @@ class Publishing:
 
     async def _pins(self) -> tuple[PinStats | None, int | None]:
         try:
-            stats = await self._engine.stats()
+            stats = (await self._engine.ask(StatsQuery())).stats
         except EngineError:
             return None, None
         return stats.pins, stats.pool.block_size

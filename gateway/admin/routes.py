@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from engine.errors import EngineError
 from engine.link.interface import Engine
+from engine.link.query_messages import StatsQuery
 from engine.link.stats_messages import EngineStats
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.cache import cache_router
@@ -20,7 +21,6 @@ from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import groups_router, tenants_router
 from gateway.auth.auth import AdminAuthenticator, MetricsAuthenticator
 from gateway.auth.keyring import Keyring
-from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
 from gateway.overview.routes import Watched, overview_router
@@ -59,7 +59,6 @@ def admin_router(
     `metrics_auth` lets more than the operator read `/metrics`; `open_metrics` leaves it without a
     key, for a bind that tenants cannot reach. `finds_engines`: in the state.
     """
-    bounded = BoundedEngine(engine)
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
     router = APIRouter()
     audit = AuditTrail(store, clock)
@@ -68,19 +67,19 @@ def admin_router(
         tenants_router(store, keyring, flushing, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
-        prefixes_router(Publishing(store, published, bounded, audit), store, clock),
-        engines_router(store, bounded, audit, clock, finds=finds_engines),
-        cache_router(store, bounded, flushing, audit, memories, clock),
-        overview_router(watched, bounded, names, store, clock),
+        prefixes_router(Publishing(store, published, engine, audit), store, clock),
+        engines_router(store, engine, audit, clock, finds=finds_engines),
+        cache_router(store, engine, flushing, audit, memories, clock),
+        overview_router(watched, engine, names, store, clock),
         isolation_router(store, audit, clock),
-        tree_router(bounded, TreeRows(published, names)),
+        tree_router(engine, TreeRows(published, names)),
         usage_router(store, clock),
         audit_router(store),
     ):
         router.include_router(part, dependencies=guarded)
     scraping = [Depends(metrics_auth or admin_auth)]
     router.include_router(
-        _metrics_router(bounded, metrics), dependencies=[] if open_metrics else scraping
+        _metrics_router(engine, metrics), dependencies=[] if open_metrics else scraping
     )
     return router
 
@@ -96,7 +95,7 @@ def _with_room(bodies: BodyMemory) -> Callable[[Request], AsyncIterator[None]]:
     return room
 
 
-def _metrics_router(engine: BoundedEngine, metrics: GatewayMetrics) -> APIRouter:
+def _metrics_router(engine: Engine, metrics: GatewayMetrics) -> APIRouter:
     router = APIRouter()
 
     @router.get(
@@ -111,9 +110,9 @@ def _metrics_router(engine: BoundedEngine, metrics: GatewayMetrics) -> APIRouter
     return router
 
 
-async def _stats_if_any(engine: BoundedEngine) -> EngineStats | None:
+async def _stats_if_any(engine: Engine) -> EngineStats | None:
     """The engine's counters; None, shown as `ratoon_engine_up 0`, while it does not answer."""
     try:
-        return await engine.stats()
+        return (await engine.ask(StatsQuery())).stats
     except EngineError:
         return None

@@ -20,8 +20,8 @@ from operator import attrgetter
 import msgspec
 
 from engine.errors import EngineError
-from engine.link.view_messages import Overview
-from gateway.bounded_engine import BoundedEngine
+from engine.link.interface import Engine
+from engine.link.view_messages import Overview, OverviewQuery
 from gateway.overview.percentiles import Percentiles, percentiles
 from gateway.processes.periodic import repeated
 from gateway.replicas.joined_views import each_overview
@@ -62,9 +62,7 @@ class _Look(msgspec.Struct, frozen=True):
 class History:
     """The samples of one process. `clock`: seconds since the epoch."""
 
-    def __init__(
-        self, engine: BoundedEngine, metrics: GatewayMetrics, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, engine: Engine, metrics: GatewayMetrics, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._metrics = metrics
         self._clock = clock
@@ -78,7 +76,7 @@ class History:
     async def look(self) -> None:
         """Add a sample of what happened since the last look; none while the engine is away."""
         try:
-            overview = await self._engine.overview()
+            overview = await self._engine.ask(OverviewQuery())
         except EngineError:
             return
         # In a thread: of several workers, it reads the files of all.

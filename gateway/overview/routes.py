@@ -9,8 +9,8 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from engine.errors import EngineError
-from engine.link.view_messages import Overview, Sequences
-from gateway.bounded_engine import BoundedEngine
+from engine.link.interface import Engine
+from engine.link.view_messages import Overview, OverviewQuery, Sequences, SequencesQuery
 from gateway.errors import Unavailable
 from gateway.http.admin_json import json_response
 from gateway.http.openapi import described
@@ -60,7 +60,7 @@ class RefusalList(msgspec.Struct, frozen=True, kw_only=True):
 
 def overview_router(
     watched: Watched,
-    engine: BoundedEngine,
+    engine: Engine,
     names: TenantNames,
     reports: IsolationReports,
     clock: Callable[[], float],
@@ -76,7 +76,7 @@ def overview_router(
     @router.get("/admin/requests", openapi_extra=described(RequestList))
     async def requests() -> Response:
         try:
-            sequences = await engine.sequences(SEQUENCES)
+            sequences = await engine.ask(SequencesQuery(limit=SEQUENCES))
         except EngineError:
             sequences = Sequences(query_id="", total=0, sequences=[])
         own = await watched.known.requests()
@@ -99,7 +99,7 @@ def overview_router(
 
 
 async def _overview(
-    watched: Watched, engine: BoundedEngine, names: TenantNames, now: float, since: float
+    watched: Watched, engine: Engine, names: TenantNames, now: float, since: float
 ) -> OverviewShown:
     found, (workers, silent) = await asyncio.gather(
         _overview_if_any(engine), watched.known.workers()
@@ -135,9 +135,9 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
         return None
 
 
-async def _overview_if_any(engine: BoundedEngine) -> Overview | None:
+async def _overview_if_any(engine: Engine) -> Overview | None:
     """None while the engine does not answer, which the health says."""
     try:
-        return await engine.overview(owners=OWNERS, evictions=EVICTIONS)
+        return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:
         return None

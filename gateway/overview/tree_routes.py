@@ -6,8 +6,8 @@ from typing import Annotated, Any, get_args
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from engine.link.view_messages import PrefixOrder
-from gateway.bounded_engine import BoundedEngine
+from engine.link.interface import Engine
+from engine.link.view_messages import PrefixesQuery, PrefixOrder, TreeQuery
 from gateway.errors import BadRequest, NotFound, refusing
 from gateway.http.admin_json import json_response
 from gateway.http.openapi import described
@@ -45,7 +45,7 @@ class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None
 
 
-def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
+def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
     """The two routes, without their guard."""
     router = APIRouter(prefix="/admin/cache")
 
@@ -56,7 +56,7 @@ def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
     ) -> Response:
         _check(limit)
         with refusing():
-            level = await engine.tree(node, limit)
+            level = await engine.ask(TreeQuery(node=node, limit=limit))
         if not level.is_known:
             raise NotFound("the cache has no such node, or not any more", param="node")
         here = [] if level.node is None else [level.node]
@@ -79,7 +79,7 @@ def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
     ) -> Response:
         _check(limit)
         with refusing():
-            found = await engine.prefixes(_order(order), limit)
+            found = await engine.ask(PrefixesQuery(order=_order(order), limit=limit))
         return json_response(
             PrefixesShown(
                 order=order,
@@ -110,6 +110,6 @@ def _order(order: str) -> PrefixOrder:
     raise BadRequest("`order` must be hot or wasteful", param="order")
 
 
-def _fingerprint(engine: BoundedEngine) -> bytes:
+def _fingerprint(engine: Engine) -> bytes:
     welcome = engine.welcome
     return b"" if welcome is None else welcome.fingerprint

@@ -13,7 +13,8 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from gateway.bounded_engine import BoundedEngine
+from engine.link.interface import Engine
+from engine.link.query_messages import ForgetMarked, ListMarked, Probe
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
 from gateway.dialects.finished_choice import gather
@@ -38,14 +39,14 @@ from gateway.views import TokensByTier
 def prefixes_router(parts: RouteParts) -> APIRouter:
     """All routes of `/v1/cache`."""
     router = APIRouter(prefix="/v1/cache")
-    engine = BoundedEngine(parts.card.engine)
+    engine = parts.card.engine
     _add_prompts(router, parts, engine, RequestReader.of(parts))
     _add_marked(router, parts, engine)
     return router
 
 
 def _add_prompts(
-    router: APIRouter, parts: RouteParts, engine: BoundedEngine, reader: RequestReader
+    router: APIRouter, parts: RouteParts, engine: Engine, reader: RequestReader
 ) -> None:
     answering = parts.answering
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
@@ -55,7 +56,7 @@ def _add_prompts(
         wanted = await reader.wanted(request, permit)
         admitted = await answering.admission.admit(wanted, permit.caller)
         [asked] = admitted.generates
-        found = await engine.probe(asked.token_ids, asked.namespaces)
+        found = await engine.ask(Probe(token_ids=asked.token_ids, namespaces=asked.namespaces))
         shown = CacheProbe(
             prompt_tokens=admitted.prompt_tokens,
             cached_tokens=found.tiers.total,
@@ -85,20 +86,22 @@ def _add_prompts(
         return json_response(msgspec.json.encode(shown), limit_headers(permit.standing))
 
 
-def _add_marked(router: APIRouter, parts: RouteParts, engine: BoundedEngine) -> None:
+def _add_marked(router: APIRouter, parts: RouteParts, engine: Engine) -> None:
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
     @router.get("/prefixes", openapi_extra=described(CachePrefixList))
     async def prefixes(permit: PermitOf) -> Response:
-        found, sees = await engine.marked(permit.caller.tenant_id), permit.caller.sees_tiers
-        data = [CachePrefix.of(one, sees_tiers=sees) for one in found]
+        found = await engine.ask(ListMarked(flow=permit.caller.tenant_id))
+        sees = permit.caller.sees_tiers
+        data = [CachePrefix.of(one, sees_tiers=sees) for one in found.prefixes]
         return await _replied(CachePrefixList(data=data), permit)
 
     @router.delete("/prefixes/{id}", openapi_extra=described(CachePrefixDeleted))
     async def delete(id: str, permit: PermitOf) -> Response:  # noqa: A002 (the name in the path)
         key, blocks = prefix_id(id), None
         if key is not None:
-            blocks = await engine.forget_marked(permit.caller.tenant_id, key)
+            order = ForgetMarked(flow=permit.caller.tenant_id, prefix_id=key)
+            blocks = (await engine.ask(order)).blocks
         if blocks is None:
             raise NotFound("there is no marked prefix with this id; see /v1/cache/prefixes")
         size = (await parts.answering.admission.engine()).block_size

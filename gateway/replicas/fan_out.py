@@ -7,43 +7,34 @@ error is raised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
+from engine.link.query import Query, R
 
-T = TypeVar("T")
-Ask = Callable[[Engine], Coroutine[Any, Any, T]]
-
-# Less than the operator waits for all of them (`gateway.bounded_engine`), so that one that hangs
-# does not hide the others.
+# Less than is waited for all of them (`ANSWER_S`), so that one that hangs does not hide the others.
 WITHIN_S = 3.0
 
 
 async def ask_each(
-    engines: Mapping[str, Engine], ask: Ask[T], within_s: float | None = None
-) -> dict[str, T | EngineError]:
+    engines: Mapping[str, Engine], query: Query[R], within_s: float | None = None
+) -> dict[str, R | EngineError]:
     """What each answers, or the error that it raises; one that takes longer is unavailable."""
 
-    async def asked(engine: Engine) -> T | EngineError:
+    async def asked(engine: Engine) -> R | EngineError:
         try:
-            async with asyncio.timeout(within_s):
-                return await ask(engine)
+            return await engine.ask(query, within_s)
         except EngineError as error:
             return error
-        except TimeoutError:
-            return EngineUnavailable("the engine did not answer in time")
 
     answers = await asyncio.gather(*map(asked, engines.values()))
     return dict(zip(engines, answers, strict=True))
 
 
-async def ask_all(
-    engines: Mapping[str, Engine], ask: Ask[T], within_s: float | None = WITHIN_S
-) -> dict[str, T]:
+async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R]:
     """The answers of those that have answered; raises where none has."""
-    answers = await ask_each(engines, ask, within_s)
+    answers = await ask_each(engines, query, WITHIN_S)
     good = {name: one for name, one in answers.items() if not isinstance(one, EngineError)}
     if not good:
         raise first_error(answers)

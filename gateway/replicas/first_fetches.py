@@ -19,8 +19,9 @@ from itertools import count
 from msgspec.structs import replace
 
 from engine.errors import EngineError
-from engine.link.interface import PinnedPrefix
 from engine.link.messages import Generate, SamplingParams
+from engine.link.query_messages import Pin
+from engine.link.view_messages import PrefixesQuery
 from gateway.replicas.fan_out import ask_all
 from gateway.replicas.members import Members
 from gateway.replicas.routing_notes import RoutingNotes
@@ -45,7 +46,7 @@ class FirstFetches:
         self._notes = notes
         self._turns: dict[str, HottestFirst] = {}
 
-    async def fetch(self, names: list[str], prefix: PinnedPrefix) -> None:
+    async def fetch(self, names: list[str], prefix: Pin) -> None:
         """Let those replicas fetch it for which that pays; returns when they have, or gave up."""
         request = _as_request(prefix)
         asked = await asyncio.gather(*(self._request(name, request) for name in names))
@@ -80,7 +81,7 @@ class FirstFetches:
         """How many requests have found each pinned prefix, as far as it is among the hottest."""
         serving, found = self._members.serving(), dict[str, int]()
         with suppress(EngineError):
-            answers = await ask_all(serving, lambda one: one.prefixes("hot", LISTED))
+            answers = await ask_all(serving, PrefixesQuery(order="hot", limit=LISTED))
             for node in (node for one in answers.values() for node in one.prefixes):
                 for pin_id in node.pins:
                     found[pin_id] = min(found.get(pin_id, node.hits), node.hits)
@@ -119,7 +120,7 @@ class HottestFirst:
             heappop(self._waiting)[2].set()
 
 
-def _as_request(prefix: PinnedPrefix) -> Generate:
+def _as_request(prefix: Pin) -> Generate:
     path = NamespacePath.single(Namespace(prefix.namespace))
     return Generate(
         request_id=f"first~{prefix.pin_id}",

@@ -12,7 +12,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from engine.link.query_messages import MarkedPrefix
+from engine.link.query_messages import MarkedPrefixes
 from engine.link.stats_messages import TierTokens
 from engine.link.view_messages import (
     NodeView,
@@ -103,13 +103,15 @@ def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
     return TreeLevel(query_id="", is_known=True, children=listed, more=more)
 
 
-def joined_marks(found: Mapping[str, list[MarkedPrefix]]) -> list[MarkedPrefix]:
+def joined_marks(found: Mapping[str, MarkedPrefixes]) -> MarkedPrefixes:
     """Each prefix once, as the replica knows it that has most of it; the one used last first."""
     best = merged(
-        ({one.prefix_id: one for one in listed} for listed in found.values()),
+        ({one.prefix_id: one for one in reply.prefixes} for reply in found.values()),
         lambda same: max(same, key=lambda one: (one.tiers.total, one.left)),
     )
-    return sorted(best.values(), key=lambda one: one.seconds - one.left)
+    return MarkedPrefixes(
+        query_id="", prefixes=sorted(best.values(), key=lambda one: one.seconds - one.left)
+    )
 
 
 def _tier(same: list[TierUsage]) -> TierUsage:

@@ -16,13 +16,35 @@ changes with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from msgspec.structs import replace
 
 from engine.errors import EngineDied, EngineError, EngineUnavailable
-from engine.link.interface import PinnedPrefix
-from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
-from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
+from engine.link.in_time import in_time
+from engine.link.interface import ANSWER_S
+from engine.link.query import Query, R
+from engine.link.query_messages import (
+    Flush,
+    Flushed,
+    ForgetMarked,
+    ListMarked,
+    MarkedForgotten,
+    Pin,
+    Pinned,
+    Probe,
+    StatsQuery,
+    StatsReply,
+    Unpin,
+)
+from engine.link.view_messages import (
+    OverviewQuery,
+    PrefixesQuery,
+    SequencesQuery,
+    TreeLevel,
+    TreeQuery,
+)
 from gateway.replicas.fan_out import WITHIN_S, ask_all, ask_each, first_error
 from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.joined_stats import joined_stats
@@ -49,6 +71,25 @@ class NotAllFlushed(EngineUnavailable):
         self.missed = missed
 
 
+def _joined_stats(query: StatsQuery, found: Mapping[str, StatsReply]) -> StatsReply:
+    """Each one's counters, and their sums."""
+    each = {name: one.stats for name, one in found.items()}
+    return StatsReply(query_id="", stats=joined_stats(each, query.evictions))
+
+
+_JOINED: Mapping[type[Query[Any]], Callable[[Any, Any], Any]] = {
+    StatsQuery: _joined_stats,
+    OverviewQuery: lambda query, found: joined_overview(found, query.owners, query.evictions),
+    SequencesQuery: lambda query, found: joined_sequences(found, query.limit),
+    TreeQuery: lambda query, found: joined_roots(found, query.limit),
+    PrefixesQuery: lambda query, found: joined_prefixes(found, query.order, query.limit),
+    Probe: lambda _, found: max(found.values(), key=lambda one: one.tiers.total),
+    Unpin: lambda _, found: max(found.values(), key=lambda one: one.blocks),
+    ListMarked: lambda _, found: joined_marks(found),
+}
+"""How the replies of those that serve become one: a query and its replies by name to a reply."""
+
+
 class ReplicaQueries:
     """The queries of one gateway process. For one event loop."""
 
@@ -56,59 +97,36 @@ class ReplicaQueries:
         self._members = members
         self._first_fetches = first_fetches
 
-    async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """Each one's counters, and their sums."""
-        return joined_stats(
-            await ask_all(self._members.serving(), lambda one: one.stats(evictions=evictions)),
-            evictions,
-        )
+    async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
+        """Return the replicas' reply to a query, as the table above says; see `Engine.ask`."""
+        return cast("R", await in_time(self._answer(query), within_s))
 
-    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
-        """Each one's counters, and their sums; what is largest in any of them."""
-        found = await ask_all(
-            self._members.serving(), lambda one: one.overview(owners=owners, evictions=evictions)
-        )
-        return joined_overview(found, owners, evictions)
+    async def _answer(self, query: Query[Any]) -> object:
+        match query:
+            case Flush():
+                return await self._flush(query)
+            case Pin():
+                return await self._pin(query)
+            case ForgetMarked():
+                return await self._forget(query)
+            case TreeQuery(node=str()):
+                return await self._below(query)
+        return _JOINED[type(query)](query, await ask_all(self._members.serving(), query))
 
-    async def sequences(self, limit: int) -> Sequences:
-        """The oldest of all."""
-        return joined_sequences(
-            await ask_all(self._members.serving(), lambda one: one.sequences(limit)), limit
-        )
-
-    async def tree(self, node: str | None, limit: int) -> TreeLevel:
-        """The namespaces of each; or what lies below a node of the one whose node it is."""
-        serving = self._members.serving()
-        if node is None:
-            found = await ask_all(serving, lambda one: one.tree(None, limit))
-            return joined_roots(found, limit)
-        for engine in serving.values():
-            if (level := await engine.tree(node, limit)).is_known:
+    async def _below(self, query: TreeQuery) -> TreeLevel:
+        """What lies below a node, of the replica whose node it is."""
+        for engine in self._members.serving().values():
+            if (level := await engine.ask(query, None)).is_known:
                 return level
         return TreeLevel(query_id="", is_known=False)
 
-    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
-        """The hottest or the most wasteful of all."""
-        found = await ask_all(self._members.serving(), lambda one: one.prefixes(order, limit))
-        return joined_prefixes(found, order, limit)
-
-    async def flush(
-        self,
-        *,
-        flow: str | None = None,
-        namespace: bytes | None = None,
-        flush_id: str = UNRECORDED,
-    ) -> int:
+    async def _flush(self, query: Flush) -> Flushed:
         """Flush every one, and return the blocks of all.
 
         Raises NotAllFlushed, after the others have been flushed, where a replica is away: what its
         disk holds comes back with it, unless the flush is recorded.
         """
-        answers = await ask_each(
-            self._members.connected(),
-            lambda one: one.flush(flow=flow, namespace=namespace, flush_id=flush_id),
-            WITHIN_S,
-        )
+        answers = await ask_each(self._members.connected(), query, WITHIN_S)
         missed = {
             name: "no engine is connected" for name in self._members.engines if name not in answers
         }
@@ -117,20 +135,20 @@ class ReplicaQueries:
             if isinstance(answer, EngineError):
                 missed[name] = answer.message
             else:
-                flushed += answer
+                flushed += answer.blocks
         if missed:
             raise NotAllFlushed(flushed, missed, len(self._members.engines))
-        return flushed
+        return Flushed(query_id="", blocks=flushed)
 
-    async def pin(self, prefix: PinnedPrefix) -> int:
-        """Pin it in every one that is ready; returns the blocks in one of them.
+    async def _pin(self, query: Pin) -> Pinned:
+        """Pin it in every one that is ready; returns the reply of one of them.
 
         One that is new fetches it from another one before, where that is faster than computing.
         Raises the first refusal, after all have answered. One that dies meanwhile does not count.
         """
         ready = {name: self._members.engines[name] for name in self._members.ready()}
-        await self._first_fetches.fetch([*ready], prefix)
-        answers = await ask_each(ready, lambda one: one.pin(prefix))
+        await self._first_fetches.fetch([*ready], query)
+        answers = await ask_each(ready, query)
         away = (EngineUnavailable, EngineDied)
         for answer in answers.values():
             if isinstance(answer, EngineError) and not isinstance(answer, away):
@@ -138,40 +156,19 @@ class ReplicaQueries:
         pinned = [one for one in answers.values() if not isinstance(one, EngineError)]
         if not pinned:
             raise first_error(answers)
-        return max(pinned)
+        return max(pinned, key=lambda one: one.blocks)
 
-    async def unpin(self, pin_id: str) -> int:
-        """Unpin it in every one."""
-        found = await ask_all(self._members.serving(), lambda one: one.unpin(pin_id))
-        return max(found.values())
-
-    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
-        """What the replica would find that has most of it."""
-        found = await ask_all(self._members.serving(), lambda one: one.probe(token_ids, namespaces))
-        return max(found.values(), key=lambda one: one.tiers.total)
-
-    async def marked(self, flow: str) -> list[MarkedPrefix]:
-        """The prefixes that a flow has marked in any of them."""
-        return joined_marks(await ask_all(self._members.serving(), lambda one: one.marked(flow)))
-
-    async def forget_marked(
-        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
-    ) -> int | None:
-        """Forget it in every one; returns the blocks of one, None where none has it marked.
+    async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
+        """Forget it in every one; returns the reply of one, None blocks where none has it marked.
 
         Where one has, the others forget what they have of it without a mark: it was computed for
         a request without one, fetched, or is back from a disk. Else they would find it, and the
         first one could fetch it from them.
         """
         serving = self._members.serving()
-        found = await ask_all(
-            serving, lambda one: one.forget_marked(flow, prefix_id, is_marked=is_marked)
-        )
-        blocks = [one for one in found.values() if one is not None]
-        if not blocks:
-            return None
-        others = {name: one for name, one in serving.items() if found.get(name) is None}
-        await ask_each(
-            others, lambda one: one.forget_marked(flow, prefix_id, is_marked=False), AGAIN_S
-        )
-        return max(blocks)
+        found = await ask_all(serving, query)
+        had = {name for name, one in found.items() if one.blocks is not None}
+        if had:
+            others = {name: one for name, one in serving.items() if name not in had}
+            await ask_each(others, replace(query, is_marked=False), AGAIN_S)
+        return max(found.values(), key=lambda one: -1 if one.blocks is None else one.blocks)

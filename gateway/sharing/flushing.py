@@ -18,7 +18,7 @@ from typing import Protocol
 
 from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
-from gateway.bounded_engine import BoundedEngine
+from engine.link.query_messages import Flush
 from gateway.errors import Unavailable
 from gateway.processes.periodic import repeated
 from gateway.replicas.flushes import recorded
@@ -77,8 +77,8 @@ class Flushing(Renewed):
 
     async def _asked(self, flush: CacheFlush) -> FlushResult:
         try:
-            engine = BoundedEngine(self._engine)
-            return FlushResult(await engine.flush(flush.tenant_id, flush.id))
+            asked = Flush(flow=flush.tenant_id, flush_id=flush.id)
+            return FlushResult((await self._engine.ask(asked)).blocks)
         except NotAllFlushed as error:
             is_any = len(error.missed) < len(self._engine.replicas)
             return FlushResult(error.blocks if is_any else None, tuple(error.missed))

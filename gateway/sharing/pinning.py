@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 from engine.errors import EngineError
-from engine.link.interface import Engine, PinnedPrefix
+from engine.link.interface import Engine
+from engine.link.query_messages import Pin, StatsQuery, Unpin
 
 RETRY_S = 10.0
 _LOG = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Pinning:
         engine_id: str,
         wanted: AbstractSet[str],
         gone: AbstractSet[str],
-        prefix_of: Callable[[str], PinnedPrefix],
+        prefix_of: Callable[[str], Pin],
     ) -> None:
         """Have the ids `wanted` pinned and `gone` not; `prefix_of` gives what is sent for an id."""
         if engine_id != self._engine_id:
@@ -78,9 +79,9 @@ class Pinning:
         is_over = self._asked[pin_id].done()
         return is_over and refused is not None and self._monotonic() >= refused[0] + RETRY_S
 
-    async def _pin(self, prefix: PinnedPrefix) -> None:
+    async def _pin(self, prefix: Pin) -> None:
         try:
-            await self._engine.pin(prefix)
+            await self._engine.ask(prefix, None)
         except EngineError as error:
             self._refused[prefix.pin_id] = (self._monotonic(), error.message)
         else:
@@ -91,14 +92,14 @@ class Pinning:
 
     async def _unpin(self, pin_id: str) -> None:
         with suppress(EngineError):  # an engine that is away holds nothing when it is back
-            await self._engine.unpin(pin_id)
+            await self._engine.ask(Unpin(pin_id=pin_id), None)
         self._letting_go.pop(pin_id, None)
 
     async def _let_go_of_any(self, gone: AbstractSet[str]) -> None:
         with suppress(EngineError):
-            pinned = (await self._engine.stats()).pins.pinned
+            pinned = (await self._engine.ask(StatsQuery(), None)).stats.pins.pinned
             for pin_id in pinned.keys() & gone:
-                await self._engine.unpin(pin_id)
+                await self._engine.ask(Unpin(pin_id=pin_id), None)
 
     def _begin(self, work: Coroutine[Any, Any, None], pin_id: str = "") -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="pinning")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.link.interface import Engine, PinnedPrefix
+from engine.link.interface import Engine
 from engine.link.messages import Welcome, pack_token_ids
+from engine.link.query_messages import Pin
 from gateway.errors import BadRequest, Unavailable
 from gateway.processes.periodic import repeated
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
@@ -167,11 +168,11 @@ class Published:
         self._parts.index.renew(welcome.block_size, entries)
         self._in_force = made_of
 
-    def _pin(self, prefix_id: str, scope: str, welcome: Welcome) -> PinnedPrefix:
+    def _pin(self, prefix_id: str, scope: str, welcome: Welcome) -> Pin:
         size = welcome.block_size
         whole = filled_up(self._tokens[prefix_id], size)
         namespace = self._parts.namespaces.published(scope, welcome.fingerprint)
-        return PinnedPrefix(
+        return Pin(
             pin_id=prefix_id,
             token_ids=pack_token_ids(whole),
             namespace=namespace,

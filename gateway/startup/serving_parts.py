@@ -21,7 +21,6 @@ from typing import Any
 from engine.link.interface import Engine
 from gateway.auth.auth import AdminAuthenticator, Authenticator
 from gateway.auth.running_requests import RunningRequests
-from gateway.bounded_engine import BoundedEngine
 from gateway.config import GatewayConfig, cores
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
@@ -238,7 +237,7 @@ async def open_watched(
     stack: AsyncExitStack,
 ) -> Watched:
     """The last step: what the operator sees of this worker and hears of the others."""
-    history = History(BoundedEngine(engine), kept.metrics, time.time)
+    history = History(engine, kept.metrics, time.time)
     await stack.enter_async_context(history.kept())
     worker, siblings = ToldWorker(os.getpid(), time.time()), Siblings(shared_metrics)
     known = Known(worker, LastRefusals(), running, misses, siblings)

@@ -87,7 +87,7 @@ class TestQueries:
 
     def test_stats(self) -> None:
         rig = Rig()
-        rig.link.say(StatsQuery("7"))
+        rig.link.say(StatsQuery(query_id="7"))
         rig.step()
         [reply] = rig.link.sent[CLIENT]
         assert isinstance(reply, StatsReply)

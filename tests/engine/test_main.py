@@ -16,6 +16,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.link.client import EngineClient
 from engine.link.messages import Generate, SamplingParams
+from engine.link.query_messages import StatsQuery
 from engine.main import main, step_limits
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
 from engine.scheduling.step_builder import StepLimits
@@ -103,7 +104,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
         assert [tokens for tokens, _ in cached] == [tokens for tokens, _ in plain]
         assert sum(end.reused.tokens for _, end in cached) > 0
         assert sum(end.reused.tokens for _, end in plain) == 0
-        stats = await client.stats()
+        stats = (await client.ask(StatsQuery())).stats
         assert sum(flow.evictions_caused for flow in stats.flows.values()) > 0
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == EXIT_STOPPED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +17,9 @@ from cli.cluster.scaling import (
     decide,
 )
 from cli.cluster.wait import RATE_S, PredictedWait, predicted
-from engine.link.stats_messages import EngineStats, TierStats, WindowStats
+from engine.link.query import Query, R
+from engine.link.query_messages import StatsQuery, StatsReply
+from engine.link.stats_messages import TierStats, WindowStats
 from engine.link.view_messages import Sequences, SequenceState, SequenceView
 from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import some_stats
@@ -90,13 +94,16 @@ class Asked:
     def __init__(self) -> None:
         self.computed, self.alive, self.asked = 0, 0, 0
 
-    async def stats(self) -> EngineStats:
+    async def ask(self, query: Query[R], within_s: float | None = None) -> R:
+        return cast("R", self._stats() if isinstance(query, StatsQuery) else self._sequences())
+
+    def _stats(self) -> StatsReply:
         self.asked += 1
         windows = {"1m": WindowStats(queried_tokens=0, hit_tokens=0, computed_tokens=self.computed)}
         tiers = TierStats(prefill={1024: 100.0, 8192: 50.0})
-        return replace(some_stats(tiers=tiers), windows=windows)
+        return StatsReply(query_id="", stats=replace(some_stats(tiers=tiers), windows=windows))
 
-    async def sequences(self, limit: int) -> Sequences:
+    def _sequences(self) -> Sequences:
         return Sequences(query_id="", total=self.alive, sequences=[])
 
 

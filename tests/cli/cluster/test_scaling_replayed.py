@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import read_settings
 from cli.cluster.wait import PredictedWait, Prediction
 from engine.link.messages import Event, Finished, Tokens
-from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Sequences, SequencesQuery
+from engine.link.query import Query, R
+from engine.queries.queries import Answered
 from engine.scheduling.step_builder import StepLimits
 from tests.doubles.fake_ray import FakeRay
 from tests.doubles.modelled.replay import VOCAB, Replay, request
@@ -47,7 +48,7 @@ class Modelled:
     def __post_init__(self) -> None:
         self._predicted = PredictedWait(MAX_RUNNING, self.replay.time)
 
-    def ask(self, number: int, waited: list[float]) -> None:
+    def serve(self, number: int, waited: list[float]) -> None:
         asked_at = self.replay.time.now
         prompt = np.random.default_rng(number).integers(10, VOCAB, PROMPT).astype(np.int32)
 
@@ -69,15 +70,9 @@ class Modelled:
         """What its host would have asked it."""
         return asyncio.run(self._predicted.look(self))
 
-    async def stats(self) -> EngineStats:
-        return self.replay.core.stats()
-
-    async def sequences(self, limit: int) -> Sequences:
-        alive = self.replay.core._clients.alive
-        query = SequencesQuery(query_id="", limit=limit)
-        found = self.replay.core.queries.answer(query, alive)
-        assert isinstance(found, Sequences)
-        return found
+    async def ask(self, query: Query[R], within_s: float | None = None) -> R:
+        core = self.replay.core
+        return cast("R", core.queries.answer(cast("Answered", query), core._clients.alive))
 
 
 class Cluster:
@@ -112,7 +107,7 @@ class Cluster:
             self._owed -= 1.0
             ready = [one for number, one in self.engines.items() if self._state(number) == "ready"]
             soonest = min(ready, key=lambda one: one.under_way)
-            soonest.ask(self.asked, self.waited)
+            soonest.serve(self.asked, self.waited)
             self.asked += 1
         for number, one in self.engines.items():
             one.run_until(now)

@@ -4,7 +4,6 @@ import httpx
 import pytest
 
 from engine.errors import EngineUnavailable
-from engine.link.stats_messages import EngineStats
 from tests.cli.console import Ratoon
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import Served
@@ -44,7 +43,7 @@ def test_a_tenant_is_shown_whole(ratoon: Ratoon, gateway: Served) -> None:
     assert ["group", "-"] in shown(ratoon, "whole")
 
 
-async def refuse(*, evictions: int = 0) -> EngineStats:
+async def refuse(_: object) -> None:
     """What an engine's link does without an engine."""
     raise EngineUnavailable("no engine")
 
@@ -52,7 +51,7 @@ async def refuse(*, evictions: int = 0) -> EngineStats:
 def test_without_an_engine_the_rest_is_shown(
     ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "stats", refuse)
+    monkeypatch.setattr(engine, "answer", refuse)
     printed = ratoon("tenants show demo --json")
     assert printed.json["cache"] is None
     assert printed.json["tenant"]["name"] == "demo"

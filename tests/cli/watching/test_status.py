@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from engine.errors import EngineUnavailable
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import EngineStats
+from engine.link.query_messages import StatsQuery, StatsReply
 from gateway.replicas.joined_stats import joined_stats
 from tests.cli.console import Console, Ratoon
 from tests.doubles.engine.fake_engine import FakeEngine
@@ -29,11 +29,11 @@ def test_a_server_that_works_is_shown_in_one_screen(ratoon: Ratoon, gateway: Ser
 def test_without_an_engine_it_says_so_and_exits_with_1(
     ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(*, evictions: int = 0) -> EngineStats:
+    async def refuse(_: object) -> None:
         raise EngineUnavailable("none")
 
     monkeypatch.setattr(engine, "welcome", None)
-    monkeypatch.setattr(engine, "stats", refuse)
+    monkeypatch.setattr(engine, "answer", refuse)
     printed = ratoon("status")
     assert printed.status == 1
     lines = [line.split("\t") for line in printed.out.splitlines()]
@@ -44,13 +44,13 @@ def test_without_an_engine_it_says_so_and_exits_with_1(
 def test_of_several_engines_each_has_its_role_ranks_and_state(
     ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = replace(asyncio.run(engine.stats()), tensor_parallel=2)
+    one = replace(asyncio.run(engine.ask(StatsQuery())).stats, tensor_parallel=2)
     joined = joined_stats({"0": one}, 0)
 
-    async def both(*, evictions: int = 0) -> EngineStats:
-        return joined
+    async def both(_: object) -> StatsReply:
+        return StatsReply(query_id="", stats=joined)
 
-    monkeypatch.setattr(engine, "stats", both)
+    monkeypatch.setattr(engine, "answer", both)
     monkeypatch.setattr(
         engine,
         "replicas",

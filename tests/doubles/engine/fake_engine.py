@@ -12,12 +12,14 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from engine.errors import EngineDied, EngineError
-from engine.link.interface import OnEnd, PinnedPrefix, ReplicaHealth
+from engine.link.in_time import in_time
+from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import (
     Failed,
     Finished,
@@ -30,9 +32,35 @@ from engine.link.messages import (
     Welcome,
     WrittenAndRead,
 )
-from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
+from engine.link.query import Query, R
+from engine.link.query_messages import (
+    Flush,
+    Flushed,
+    ForgetMarked,
+    ListMarked,
+    MarkedForgotten,
+    MarkedPrefix,
+    MarkedPrefixes,
+    Pin,
+    Pinned,
+    Probe,
+    Probed,
+    StatsQuery,
+    StatsReply,
+    Unpin,
+    Unpinned,
+)
 from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
-from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
+from engine.link.view_messages import (
+    Overview,
+    OverviewQuery,
+    Prefixes,
+    PrefixesQuery,
+    Sequences,
+    SequencesQuery,
+    TreeLevel,
+    TreeQuery,
+)
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.logprobs import pack_logprobs
@@ -206,8 +234,56 @@ class FakeEngine:
                 on_end(_cancelled(request, did, cache))
             self._count(running=-1, cancelled=not ended, finished=ended)
 
-    async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """As many numbers as the double has."""
+    async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
+        """Reply as `answer` does, and no later than `within_s` says."""
+        return cast("R", await in_time(self.answer(query), within_s))
+
+    async def answer(self, query: Query[Any]) -> object:
+        """As many numbers as the double has; nothing is listed of sequences and the tree."""
+        match query:
+            case StatsQuery():
+                return StatsReply(query_id="", stats=self._stats())
+            case OverviewQuery():
+                return self._overview()
+            case SequencesQuery():
+                return Sequences(query_id="", total=self.running, sequences=[])
+            case TreeQuery(node=node):
+                return TreeLevel(query_id="", is_known=node is None)
+            case PrefixesQuery():
+                return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
+            case Flush():
+                return Flushed(query_id="", blocks=self._flush())
+            case Pin():
+                return Pinned(query_id="", blocks=self._pin(query))
+            case Unpin():
+                return Unpinned(query_id="", blocks=self._unpin(query.pin_id))
+            case Probe():
+                return self._probe(query)
+            case ListMarked():
+                marks = self.marks.get(query.flow, {})
+                return MarkedPrefixes(query_id="", prefixes=list(marks.values()))
+            case ForgetMarked():
+                return MarkedForgotten(query_id="", blocks=self._forget(query))
+        raise AssertionError(query)
+
+    def share_cache_of(self, other: FakeEngine) -> None:
+        """Have the same blocks from now on, as if both were one."""
+        self._cached_keys, self._unread = other._cached_keys, other._unread
+
+    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
+        """Note them; nothing is dropped here."""
+        self.recorded = dict(flushes)
+
+    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
+        """Note the flows' quotas; nothing is divided here."""
+        self.flows = dict(flows)
+
+    def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
+        """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: holds(self), timeout)
+
+    def _stats(self) -> EngineStats:
         return EngineStats(
             engine_id="fake",
             fingerprint=b"fingerprint",
@@ -225,8 +301,7 @@ class FakeEngine:
             pins=PinStats(most=1000, claimed=sum(self.pinned.values()), pinned=dict(self.pinned)),
         )
 
-    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
-        """As many numbers as the double has."""
+    def _overview(self) -> Overview:
         return Overview(
             query_id="",
             engine_id="fake",
@@ -240,36 +315,14 @@ class FakeEngine:
             loads_refused=0,
         )
 
-    async def sequences(self, limit: int) -> Sequences:
-        """None is listed."""
-        return Sequences(query_id="", total=self.running, sequences=[])
-
-    async def tree(self, node: str | None, limit: int) -> TreeLevel:
-        """Nothing is in the tree."""
-        return TreeLevel(query_id="", is_known=node is None)
-
-    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
-        """None is listed."""
-        return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
-
-    async def flush(
-        self,
-        *,
-        flow: str | None = None,
-        namespace: bytes | None = None,
-        flush_id: str = UNRECORDED,
-    ) -> int:
+    def _flush(self) -> int:
         """Forget everything, whatever was asked."""
         forgotten = len(self._cached_keys)
         self._cached_keys.clear()
         self._unread.clear()
         return forgotten
 
-    def share_cache_of(self, other: FakeEngine) -> None:
-        """Have the same blocks from now on, as if both were one."""
-        self._cached_keys, self._unread = other._cached_keys, other._unread
-
-    async def pin(self, prefix: PinnedPrefix) -> int:
+    def _pin(self, prefix: Pin) -> int:
         """Have its blocks in the cache from now on, or fail as `pin_error` says."""
         if self.pin_error is not None:
             raise self.pin_error
@@ -280,45 +333,26 @@ class FakeEngine:
             self._changed.notify_all()
         return len(keys)
 
-    def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Note them; nothing is dropped here."""
-        self.recorded = dict(flushes)
-
-    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Note the flows' quotas; nothing is divided here."""
-        self.flows = dict(flows)
-
-    async def unpin(self, pin_id: str) -> int:
+    def _unpin(self, pin_id: str) -> int:
         """Pin it no more; its blocks stay in the cache."""
         with self._changed:
             self._changed.notify_all()
             return self.pinned.pop(pin_id, 0)
 
-    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
+    def _probe(self, query: Probe) -> Probed:
         """As many whole blocks as are in the cache."""
-        ids = np.frombuffer(token_ids, "<i4")
-        path = NamespacePath(namespaces)  # type: ignore[arg-type]
+        ids = np.frombuffer(query.token_ids, "<i4")
+        path = NamespacePath(query.namespaces)  # type: ignore[arg-type]
         keys = split_keys(block_keys(path, ids[:-1], WELCOME.block_size))
         hits = len(list(takewhile(self._cached_keys.__contains__, keys)))
         return Probed(query_id="", tiers=TierTokens(16 * hits), saved_seconds=0.25)
 
-    async def marked(self, flow: str) -> list[MarkedPrefix]:
-        """What `flow` has marked."""
-        return list(self.marks.get(flow, {}).values())
-
-    async def forget_marked(
-        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
-    ) -> int | None:
+    def _forget(self, query: ForgetMarked) -> int | None:
         """Forget it; its blocks stay in the cache. Notes what is to go without a mark."""
-        if not is_marked:
-            self.forgotten_copies.append((flow, prefix_id))
-        found = self.marks.get(flow, {}).pop(prefix_id, None)
+        if not query.is_marked:
+            self.forgotten_copies.append((query.flow, query.prefix_id))
+        found = self.marks.get(query.flow, {}).pop(query.prefix_id, None)
         return None if found is None else found.tokens // 16
-
-    def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
-        """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
-        with self._changed:
-            return self._changed.wait_for(lambda: holds(self), timeout)
 
     def _look_up(self, request: Generate) -> tuple[int, WrittenAndRead]:
         """Tokens found in the cache; all of the prompt's blocks are in it from now on."""

@@ -31,7 +31,6 @@ from engine.link.client import EngineClient
 from engine.link.codec import Codec
 from engine.link.flush_telling import ReadFlushes
 from engine.link.heartbeat import Heartbeat
-from engine.link.interface import PinnedPrefix
 from engine.link.messages import (
     Event,
     Failed,
@@ -43,7 +42,7 @@ from engine.link.messages import (
     ToEngine,
     Tokens,
 )
-from engine.link.query_messages import Flush, Flushed, Pin, Unpin
+from engine.link.query_messages import Flush, Flushed, Pin, StatsQuery, Unpin
 from engine.link.stats_messages import EngineStats
 from tests.doubles.engine.engine_process import main
 from tests.doubles.engine.engine_thread import EngineThread
@@ -78,7 +77,7 @@ def engine_process(path: str, *arguments: str) -> AbstractAsyncContextManager[Fo
 
 async def until(client: EngineClient, condition: Callable[[EngineStats], bool]) -> EngineStats:
     """Ask the engine until it reports what is waited for."""
-    while not condition(stats := await client.stats()):  # noqa: ASYNC110
+    while not condition(stats := (await client.ask(StatsQuery())).stats):  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     return stats
 
@@ -190,7 +189,7 @@ class TestStreams:
             async with connected(socket_path) as client:
                 await welcomed(client)
                 results = await asyncio.gather(*(collect(client, r) for r in requests))
-                assert at_rest(await client.stats())
+                assert at_rest((await client.ask(StatsQuery())).stats)
         for n, (tokens, _) in enumerate(results):
             assert tokens == expected_output([n % 64, n // 2, 5], 6)
 
@@ -339,16 +338,21 @@ class TestStreams:
             async with connected(socket_path) as client:
                 await welcomed(client)
                 await collect(client, generate("a", range(17), flow="x", max_tokens=1))
-                assert (await client.stats()).flows["x"].blocks_held == 4
-                assert await client.flush(flow="y") == 0
-                assert await client.flush(flow="x") == 4
-                assert (await client.stats()).pool.used == 0
+                assert (await client.ask(StatsQuery())).stats.flows["x"].blocks_held == 4
+                assert (await client.ask(Flush(flow="y"))).blocks == 0
+                assert (await client.ask(Flush(flow="x"))).blocks == 4
+                assert (await client.ask(StatsQuery())).stats.pool.used == 0
 
 
-def prefix(num_tokens: int, pin_id: str = "rules-1") -> PinnedPrefix:
+def prefix(num_tokens: int, pin_id: str = "rules-1") -> Pin:
     """Tokens that requests of `generate` may begin with."""
     request = generate("", [token % 64 for token in range(num_tokens)])
-    return PinnedPrefix(pin_id, request.token_ids, NAMESPACE, request.block_keys)
+    return Pin(
+        pin_id=pin_id,
+        token_ids=request.token_ids,
+        namespace=NAMESPACE,
+        block_keys=request.block_keys,
+    )
 
 
 class TestRecordedFlushes:
@@ -360,7 +364,7 @@ class TestRecordedFlushes:
             async with connected(socket_path) as before:
                 await welcomed(before)
                 await fill(before, "xyz")
-                assert await before.flush(flow="z", flush_id="fl_z") == 4
+                assert (await before.ask(Flush(flow="z", flush_id="fl_z"))).blocks == 4
                 async with connected(socket_path, flushes=recorded.get) as client:
                     await asyncio.sleep(0.1)
                     assert client.welcome is None, "nobody has told what was flushed"
@@ -372,7 +376,8 @@ class TestRecordedFlushes:
                     assert await held(client) == {"x": 4, "y": 4, "z": 4}, "it has done them"
                     client.flush_recorded({"fl_x": "x", "fl_z": "z", "fl_y": "y"})
                     assert await held(client) == {"x": 4, "y": 0, "z": 4}
-                    assert await client.flush(flow="x", flush_id="fl_x") == 4, "as it was then"
+                    again = await client.ask(Flush(flow="x", flush_id="fl_x"))
+                    assert again.blocks == 4, "as it was then"
                     assert await held(client) == {"x": 4, "y": 0, "z": 4}
                     client.flush_recorded({"fl_all": None})
                     assert await held(client) == {"x": 0, "y": 0, "z": 0}
@@ -397,7 +402,7 @@ async def fill(client: EngineClient, flows: str) -> None:
 
 
 async def held(client: EngineClient) -> dict[str, int]:
-    flows = (await client.stats()).flows
+    flows = (await client.ask(StatsQuery())).stats.flows
     return {flow: flows[flow].blocks_held for flow in "xyz"}
 
 
@@ -408,46 +413,46 @@ class TestPins:
         with EngineThread(socket_path):
             async with connected(socket_path) as client:
                 await welcomed(client)
-                assert await client.pin(prefix(16)) == 4
-                assert await client.pin(prefix(16)) == 4  # saying it again is no harm
-                assert (await client.stats()).pins.pinned == {"rules-1": 4}
-                await client.flush()
+                assert (await client.ask(prefix(16), None)).blocks == 4
+                assert (await client.ask(prefix(16), None)).blocks == 4, "again is no harm"
+                assert (await client.ask(StatsQuery())).stats.pins.pinned == {"rules-1": 4}
+                await client.ask(Flush())
                 _, finished = await collect(client, generate("a", range(20), max_tokens=1))
                 assert finished.reused.tokens == 16
-                assert await client.unpin("rules-1") == 4
-                assert (await client.stats()).pins.pinned == {}
-                await client.flush()
+                assert (await client.ask(Unpin(pin_id="rules-1"))).blocks == 4
+                assert (await client.ask(StatsQuery())).stats.pins.pinned == {}
+                await client.ask(Flush())
                 _, finished = await collect(client, generate("b", range(20), max_tokens=1))
                 assert finished.reused.tokens == 0
-                assert await client.unpin("rules-1") == 0
-                assert await client.unpin("never pinned") == 0
+                assert (await client.ask(Unpin(pin_id="rules-1"))).blocks == 0
+                assert (await client.ask(Unpin(pin_id="never pinned"))).blocks == 0
 
     async def test_a_refusal_is_a_typed_error_and_pins_nothing(self, socket_path: str) -> None:
         with EngineThread(socket_path):
             async with connected(socket_path) as client:
                 await welcomed(client)
                 with pytest.raises(InvalidRequest, match="whole blocks"):
-                    await client.pin(prefix(15))
+                    await client.ask(prefix(15), None)
                 with pytest.raises(PinTooLarge):
-                    await client.pin(prefix(4 * 1025))
-                assert await client.pin(prefix(4 * 600)) == 600
+                    await client.ask(prefix(4 * 1025), None)
+                assert (await client.ask(prefix(4 * 600), None)).blocks == 600
                 with pytest.raises(NoRoomToPin):
-                    await client.pin(prefix(4 * 600, "rules-2"))
-                assert (await client.stats()).pins.pinned == {"rules-1": 600}
+                    await client.ask(prefix(4 * 600, "rules-2"), None)
+                assert (await client.ask(StatsQuery())).stats.pins.pinned == {"rules-1": 600}
 
     async def test_without_an_engine_nothing_is_pinned(self, socket_path: str) -> None:
         async with connected(socket_path) as client:
             with pytest.raises(EngineUnavailable):
-                await client.pin(prefix(16))
+                await client.ask(prefix(16), None)
             with pytest.raises(EngineUnavailable):
-                await client.unpin("rules-1")
+                await client.ask(Unpin(pin_id="rules-1"))
 
     async def test_pin_and_unpin_raise_when_the_engine_dies(self, socket_path: str) -> None:
         async with connected(socket_path) as client, engine_process(socket_path) as process:
             await welcomed(client)
             process.send_signal(signal.SIGSTOP)  # so that it is still to be done
-            pinning = asyncio.create_task(client.pin(prefix(16)))
-            unpinning = asyncio.create_task(client.unpin("rules-1"))
+            pinning = asyncio.create_task(client.ask(prefix(16), None))
+            unpinning = asyncio.create_task(client.ask(Unpin(pin_id="rules-1")))
             await asyncio.sleep(0)
             process.send_signal(signal.SIGKILL)
             for asked in (pinning, unpinning):
@@ -457,11 +462,11 @@ class TestPins:
     async def test_an_answer_to_another_question_is_an_error(self, socket_path: str) -> None:
         async with beside_itself(socket_path), connected(socket_path) as client:
             await welcomed(client)
-            with pytest.raises(EngineError, match="answered a pin with something else"):
-                await client.pin(prefix(16))
-            with pytest.raises(EngineError, match="answered an unpin with something else"):
-                await client.unpin("rules-1")
-            assert await client.flush() == 7  # what it answers is heard
+            with pytest.raises(EngineError, match="answered Pin with something else"):
+                await client.ask(prefix(16), None)
+            with pytest.raises(EngineError, match="answered Unpin with something else"):
+                await client.ask(Unpin(pin_id="rules-1"))
+            assert (await client.ask(Flush())).blocks == 7  # what it answers is heard
 
 
 class TestConnection:
@@ -472,9 +477,9 @@ class TestConnection:
                 await collect(client, generate("a", range(10)))
             assert refusal.value.retry_after_s
             with pytest.raises(EngineUnavailable):
-                await client.stats()
+                await client.ask(StatsQuery())
             with pytest.raises(EngineUnavailable):
-                await client.flush()
+                await client.ask(Flush())
 
     async def test_the_engine_may_come_later(self, socket_path: str) -> None:
         async with connected(socket_path) as client:
@@ -519,7 +524,7 @@ class TestConnection:
                     for n in range(3)
                 ]
                 mine = await running(stays, generate("0", [1], max_tokens=40))
-                assert (await stays.stats()).running >= 3
+                assert (await stays.ask(StatsQuery())).stats.running >= 3
                 await vanishes.close()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await mine

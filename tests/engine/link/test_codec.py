@@ -117,7 +117,7 @@ TO_ENGINE: list[ToEngine] = [
     Probe(query_id="5", token_ids=pack_token_ids(range(5)), namespaces=((0, bytes(16)),)),
     ListMarked(query_id="6", flow="a"),
     ForgetMarked(query_id="7", flow="a", prefix_id=bytes(16)),
-    StatsQuery("2"),
+    StatsQuery(query_id="2"),
     OverviewQuery(query_id="8", owners=3, evictions=2),
     SequencesQuery(query_id="9", limit=4),
     TreeQuery(query_id="10", node=None, limit=5),

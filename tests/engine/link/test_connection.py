@@ -117,21 +117,21 @@ async def test_a_connection_sends_hello_and_passes_messages_both_ways(socket_pat
         assert isinstance(await run.peer.next(), Hello)
         await run.peer.say(WELCOME)
         assert await run.heard.get() == WELCOME
-        assert run.connection.send(StatsQuery("1"))
-        assert await run.peer.next() == StatsQuery("1")
+        assert run.connection.send(StatsQuery(query_id="1"))
+        assert await run.peer.next() == StatsQuery(query_id="1")
         assert run.connection.state is ConnectionState.OPEN
         assert "OPEN" in repr(run.connection)
 
 
 async def test_nothing_can_be_sent_before_and_after_a_run(socket_path: str) -> None:
     async with running(socket_path) as run:
-        assert not run.connection.send(StatsQuery("early"))  # the task has not begun
+        assert not run.connection.send(StatsQuery(query_id="early"))  # the task has not begun
         assert isinstance(await run.peer.next(), Hello)
-        assert run.connection.send(StatsQuery("1"))
+        assert run.connection.send(StatsQuery(query_id="1"))
         run.task.cancel()
         await asyncio.wait([run.task])
         assert run.connection.why_closed == "the engine died"
-        assert not run.connection.send(StatsQuery("late"))
+        assert not run.connection.send(StatsQuery(query_id="late"))
 
 
 async def test_a_peer_that_goes_has_been_heard_to_its_end(socket_path: str) -> None:
@@ -179,7 +179,7 @@ async def test_a_process_that_stops_is_silent_until_it_goes_on(socket_path: str)
         await run.until(ConnectionState.OPEN)
         run.peer.end_heartbeat()
         await run.until(ConnectionState.SILENT)
-        assert run.connection.send(StatsQuery("1"))  # it may go on
+        assert run.connection.send(StatsQuery(query_id="1"))  # it may go on
         run.peer.begin_heartbeat()
         await run.until(ConnectionState.OPEN)
 
@@ -216,5 +216,5 @@ async def test_a_message_too_large_is_refused_here(socket_path: str) -> None:
     async with running(socket_path, codec=Codec(max_frame_bytes=64)) as run:
         await run.peer.next()
         with pytest.raises(EncodeError):
-            run.connection.send(StatsQuery("x" * 100))
-        assert run.connection.send(StatsQuery("1"))  # and it goes on
+            run.connection.send(StatsQuery(query_id="x" * 100))
+        assert run.connection.send(StatsQuery(query_id="1"))  # and it goes on

@@ -50,7 +50,7 @@ def test_stats_tell_how_everyone_stands_and_who_pushed_out_whom() -> None:
     )
     assert lost == stats.flows["small"].evictions_suffered > 0
     assert rig.core.stats().evictions == []
-    rig.link.say(StatsQuery("q", evictions=1))
+    rig.link.say(StatsQuery(query_id="q", evictions=1))
     rig.step()
     reply = rig.link.sent[CLIENT][-1]
     assert isinstance(reply, StatsReply)

@@ -17,7 +17,6 @@ from gateway.admin.routes import admin_router
 from gateway.auth.auth import AdminAuthenticator, Authenticator
 from gateway.auth.keyring import Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
-from gateway.bounded_engine import BoundedEngine
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
@@ -99,7 +98,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
         LastMisses(clock),
         Siblings(),
     )
-    history, faults = History(BoundedEngine(engine), metrics, clock), FaultWatch([], lambda _: None)
+    history, faults = History(engine, metrics, clock), FaultWatch([], lambda _: None)
     watched = Watched(history, known, faults, "tiny")
     app = small_app(
         admin_router(

@@ -16,7 +16,6 @@ from engine.link.stats_messages import (
 )
 from gateway.admin.audit import AuditTrail
 from gateway.admin.cache import cache_router
-from gateway.bounded_engine import BoundedEngine
 from gateway.config import Bounds
 from gateway.errors import Unavailable
 from gateway.prompts.tokens.splicing import START
@@ -200,7 +199,7 @@ async def test_without_the_state_stats_have_no_tenant_names(
     turns = TurnMemory(Bounds(), clock)
     engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
     flushing, audit = Flushing(store, engine, clock), AuditTrail(store, clock)
-    router = cache_router(store, BoundedEngine(engine), flushing, audit, [turns], clock)
+    router = cache_router(store, engine, flushing, audit, [turns], clock)
     async with client_of(small_app(router)) as operator:
         answer = await operator.get("/admin/cache/stats")
     [told] = body(answer)["tenants"]

@@ -7,7 +7,6 @@ import pytest
 
 from engine.link.stats_messages import TierTokens
 from engine.link.view_messages import Overview
-from gateway.bounded_engine import BoundedEngine
 from gateway.overview import history as module
 from gateway.overview.history import INTERVAL_S, KEPT_S, History
 from gateway.replicas.joined_views import joined_overview
@@ -29,7 +28,7 @@ class Watch:
         self.clock, self.engine = ManualClock(), OperatedEngine()
         self.engine.seen = long_running()
         self.metrics = GatewayMetrics()
-        self.history = History(BoundedEngine(self.engine), self.metrics, self.clock)
+        self.history = History(self.engine, self.metrics, self.clock)
 
     async def look(self, seconds: float = INTERVAL_S) -> None:
         self.clock.advance(seconds)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from engine.link.cache_events import Added, CacheEvents, Cleared
-from engine.link.interface import PinnedPrefix
 from engine.link.messages import pack_token_ids
-from engine.link.view_messages import NodeView, Prefixes, PrefixOrder
+from engine.link.query import Query
+from engine.link.query_messages import Pin
+from engine.link.view_messages import NodeView, Prefixes, PrefixesQuery
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.first_fetches import HottestFirst
 from gateway.routing.first_token import FirstTokenRouter
@@ -24,10 +26,12 @@ from tests.gateway.replicas.rig import KeptNotes, settled
 BLOCKS = 40
 
 
-def prefix(number: int) -> PinnedPrefix:
+def prefix(number: int) -> Pin:
     ids = np.full(16 * BLOCKS, number, np.int32)
     keys = block_keys(NamespacePath.single(NAMESPACE), ids, 16)
-    return PinnedPrefix(f"p{number}", pack_token_ids(ids), NAMESPACE, keys)
+    return Pin(
+        pin_id=f"p{number}", token_ids=pack_token_ids(ids), namespace=NAMESPACE, block_keys=keys
+    )
 
 
 class Hot(FakeReplica):
@@ -35,7 +39,9 @@ class Hot(FakeReplica):
 
     hits: Sequence[int] = ()
 
-    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+    async def answer(self, query: Query[Any]) -> object:
+        if not isinstance(query, PrefixesQuery):
+            return await super().answer(query)
         nodes = [
             NodeView(
                 node=f"n{number}", parent=None, namespace=NAMESPACE, flow="", tokens_before=0,
@@ -65,7 +71,7 @@ class Pair:
         self.set.heard("a", CacheEvents(number=0, changes=(Cleared(), Added("device", keys))))
 
     async def pin_all(self) -> None:
-        await asyncio.gather(*(self.set.pin(prefix(number)) for number in range(3)))
+        await asyncio.gather(*(self.set.ask(prefix(number), None) for number in range(3)))
 
 
 def _split(keys: bytes) -> list[bytes]:

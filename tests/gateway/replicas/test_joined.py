@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.interface import ReplicaHealth
-from engine.link.query_messages import MarkedPrefix
+from engine.link.query_messages import MarkedPrefix, MarkedPrefixes
 from engine.link.stats_messages import (
     EngineStats,
     EvictionStats,
@@ -231,6 +231,11 @@ def test_a_marked_prefix_is_shown_once_where_most_of_it_is() -> None:
         return MarkedPrefix(name, 64, TierTokens(device), 300.0, left)
 
     joined = joined_marks(
-        {"0": [mark(b"x", 16, 200.0), mark(b"y", 64, 100.0)], "1": [mark(b"x", 64, 290.0)]}
+        {
+            "0": MarkedPrefixes(
+                query_id="", prefixes=[mark(b"x", 16, 200.0), mark(b"y", 64, 100.0)]
+            ),
+            "1": MarkedPrefixes(query_id="", prefixes=[mark(b"x", 64, 290.0)]),
+        }
     )
-    assert joined == [mark(b"x", 64, 290.0), mark(b"y", 64, 100.0)]
+    assert joined.prefixes == [mark(b"x", 64, 290.0), mark(b"y", 64, 100.0)]

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from engine.errors import EngineUnavailable, InvalidRequest, NoRoomToPin
-from engine.link.interface import PinnedPrefix
 from engine.link.messages import FlowQuota, pack_token_ids
-from engine.link.query_messages import MarkedPrefix
+from engine.link.query import Query, reply_type
+from engine.link.query_messages import (
+    Flush,
+    ForgetMarked,
+    ListMarked,
+    MarkedPrefix,
+    Pin,
+    Probe,
+    QueryMessage,
+    StatsQuery,
+    Unpin,
+)
 from engine.link.stats_messages import TierTokens
-from engine.link.view_messages import TreeLevel
+from engine.link.view_messages import (
+    OverviewQuery,
+    PrefixesQuery,
+    SequencesQuery,
+    TreeLevel,
+    TreeQuery,
+)
 from gateway.replicas import fan_out
 from gateway.replicas.joined_stats import each_replica
 from prefix_cache.hashing import block_keys
@@ -23,7 +40,13 @@ from tests.gateway.replicas.rig import Fleet, asking, prompt
 
 PATH = NamespacePath.single(NAMESPACE)
 IDS = np.array(prompt() * 3, np.int32)
-PIN = PinnedPrefix("pin", pack_token_ids(IDS[:48]), NAMESPACE, block_keys(PATH, IDS[:48], 16))
+PIN = Pin(
+    pin_id="pin",
+    token_ids=pack_token_ids(IDS[:48]),
+    namespace=NAMESPACE,
+    block_keys=block_keys(PATH, IDS[:48], 16),
+)
+PROBE = Probe(token_ids=pack_token_ids(IDS), namespaces=PATH.spans)
 
 
 async def test_quotas_reach_all_also_those_that_come_later() -> None:
@@ -35,7 +58,7 @@ async def test_quotas_reach_all_also_those_that_come_later() -> None:
 
 async def test_a_prefix_is_pinned_everywhere_and_a_new_engine_makes_it_asked_for_again() -> None:
     fleet = Fleet()
-    assert await fleet.set.pin(PIN) == 3
+    assert (await fleet.set.ask(PIN)).blocks == 3
     assert [one.pinned for one in fleet.replicas] == [{"pin": 3}] * 3
     before = fleet.set.welcome
     fleet["c"].die()
@@ -44,39 +67,39 @@ async def test_a_prefix_is_pinned_everywhere_and_a_new_engine_makes_it_asked_for
     after = fleet.set.welcome
     ids = {seen.engine_id for seen in (before, away, after) if seen is not None}
     assert len(ids) == 3
-    assert await fleet.set.pin(PIN) == 3, "idempotent where it is pinned"
-    assert await fleet.set.unpin("pin") == 3
+    assert (await fleet.set.ask(PIN)).blocks == 3, "idempotent where it is pinned"
+    assert (await fleet.set.ask(Unpin(pin_id="pin"))).blocks == 3
     assert [one.pinned for one in fleet.replicas] == [{}] * 3
 
 
 async def test_a_refusal_of_one_is_told_and_one_that_is_away_is_not() -> None:
     fleet = Fleet()
     fleet["a"].pin_error = EngineUnavailable("it died")
-    assert await fleet.set.pin(PIN) == 3
+    assert (await fleet.set.ask(PIN)).blocks == 3
     fleet["a"].pin_error = NoRoomToPin("full")
     with pytest.raises(NoRoomToPin):
-        await fleet.set.pin(PIN)
+        await fleet.set.ask(PIN)
     assert fleet["c"].pinned == {"pin": 3}, "the others have it all the same"
 
 
 async def test_a_probe_tells_what_the_best_one_has() -> None:
     fleet = Fleet()
-    await fleet["b"].pin(PIN)
-    found = await fleet.set.probe(pack_token_ids(IDS), PATH.spans)
+    await fleet["b"].ask(PIN)
+    found = await fleet.set.ask(PROBE)
     assert found.tiers == TierTokens(48)
     fleet["b"].die()
-    assert (await fleet.set.probe(pack_token_ids(IDS), PATH.spans)).tiers == TierTokens(0)
+    assert (await fleet.set.ask(PROBE)).tiers == TierTokens(0)
 
 
 async def test_a_flush_is_an_error_where_one_is_away_and_done_in_the_others() -> None:
     fleet = Fleet()
-    await fleet.set.pin(PIN)
-    assert await fleet.set.flush() == 9
-    await fleet.set.pin(PIN)
+    await fleet.set.ask(PIN)
+    assert (await fleet.set.ask(Flush())).blocks == 9
+    await fleet.set.ask(PIN)
     fleet["b"].die()
     with pytest.raises(EngineUnavailable, match=r"replica b \(no engine is connected\)"):
-        await fleet.set.flush()
-    assert (await fleet.set.probe(pack_token_ids(IDS), PATH.spans)).tiers.total == 0
+        await fleet.set.ask(Flush())
+    assert (await fleet.set.ask(PROBE)).tiers.total == 0
 
 
 async def test_marked_prefixes_are_of_all_and_are_forgotten_in_all() -> None:
@@ -84,10 +107,11 @@ async def test_marked_prefixes_are_of_all_and_are_forgotten_in_all() -> None:
     mark = MarkedPrefix(b"x", 32, TierTokens(32), 60.0, 30.0)
     fleet["a"].marks = {"t": {b"x": mark}}
     fleet["c"].marks = {"t": {b"x": replace(mark, tiers=TierTokens(16))}}
-    assert await fleet.set.marked("t") == [mark]
-    assert await fleet.set.forget_marked("t", b"x") == 2
-    assert await fleet.set.forget_marked("t", b"x") is None
-    assert await fleet.set.marked("t") == []
+    assert (await fleet.set.ask(ListMarked(flow="t"))).prefixes == [mark]
+    forget = ForgetMarked(flow="t", prefix_id=b"x")
+    assert (await fleet.set.ask(forget)).blocks == 2
+    assert (await fleet.set.ask(forget)).blocks is None
+    assert (await fleet.set.ask(ListMarked(flow="t"))).prefixes == []
     copies = {name: fleet[name].forgotten_copies for name in "abc"}
     assert copies == {"a": [], "b": [("t", b"x")], "c": []}, "asked again where it was not marked"
 
@@ -95,45 +119,45 @@ async def test_marked_prefixes_are_of_all_and_are_forgotten_in_all() -> None:
 async def test_a_node_is_looked_for_where_it_is() -> None:
     fleet = Fleet()
 
-    async def tree(node: str | None, limit: int) -> TreeLevel:
-        return TreeLevel(query_id="", is_known=node == "of-c")
+    async def knows_its_own(query: Any) -> TreeLevel:
+        return TreeLevel(query_id="", is_known=query.node == "of-c")
 
-    fleet["c"].tree = tree  # type: ignore[method-assign]
-    assert (await fleet.set.tree("of-c", 10)).is_known
-    assert not (await fleet.set.tree("of-nobody", 10)).is_known
-    assert (await fleet.set.tree(None, 10)).is_known
+    fleet["c"].answer = knows_its_own  # type: ignore[method-assign]
+    assert (await fleet.set.ask(TreeQuery(node="of-c", limit=10))).is_known
+    assert not (await fleet.set.ask(TreeQuery(node="of-nobody", limit=10))).is_known
+    assert (await fleet.set.ask(TreeQuery(node=None, limit=10))).is_known
 
 
 async def test_one_that_hangs_costs_its_part_of_the_answer() -> None:
     fleet = Fleet()
     hangs = asyncio.Event()
 
-    async def stats(*, evictions: int = 0) -> None:
+    async def hanging(_: object) -> None:
         await hangs.wait()
 
-    fleet["b"].stats = stats  # type: ignore[method-assign, assignment]
-    answers = await fan_out.ask_each(fleet.set._members.serving(), lambda one: one.stats(), 0.01)
+    fleet["b"].answer = hanging  # type: ignore[method-assign, assignment]
+    answers = await fan_out.ask_each(fleet.set._members.serving(), StatsQuery(), 0.01)
     assert isinstance(answers["b"], EngineUnavailable)
     assert [name for name, one in answers.items() if one is not answers["b"]] == ["a", "c"]
     fleet["b"].die()
-    assert list(each_replica(await fleet.set.stats())) == ["a", "c"]
+    assert list(each_replica((await fleet.set.ask(StatsQuery())).stats)) == ["a", "c"]
     for name in "ac":
         fleet[name].die()
     with pytest.raises(EngineUnavailable):
-        await fleet.set.stats()
+        await fleet.set.ask(StatsQuery())
     assert fleet.set.welcome is None
 
 
 async def test_an_error_that_all_have_is_the_answer() -> None:
     fleet = Fleet()
 
-    async def probe(*_: object) -> None:
+    async def refusing(_: object) -> None:
         raise InvalidRequest("no ids")
 
     for one in fleet.replicas:
-        one.probe = probe  # type: ignore[method-assign, assignment]
+        one.answer = refusing  # type: ignore[method-assign, assignment]
     with pytest.raises(InvalidRequest):
-        await fleet.set.probe(b"", PATH.spans)
+        await fleet.set.ask(PROBE)
 
 
 async def test_a_refused_engine_is_flushed_and_neither_counted_nor_pinned_in() -> None:
@@ -143,9 +167,28 @@ async def test_a_refused_engine_is_flushed_and_neither_counted_nor_pinned_in() -
     assert fleet.set.welcome is not None
     stranger.die()
     stranger.come()
-    await fleet.set.pin(PIN)
+    await fleet.set.ask(PIN)
     assert stranger.pinned == {}
-    assert list(each_replica(await fleet.set.stats())) == ["a", "c"]
+    assert list(each_replica((await fleet.set.ask(StatsQuery())).stats)) == ["a", "c"]
     async with asking(fleet):
         pass
-    assert await fleet.set.flush() == 6
+    assert (await fleet.set.ask(Flush())).blocks == 6
+
+
+async def test_the_replies_to_each_query_become_one_of_its_kind() -> None:
+    asked: list[Query[Any]] = [
+        StatsQuery(),
+        OverviewQuery(),
+        SequencesQuery(limit=1),
+        TreeQuery(node=None, limit=1),
+        PrefixesQuery(order="hot", limit=1),
+        Flush(),
+        PIN,
+        Unpin(pin_id="pin"),
+        PROBE,
+        ListMarked(flow="t"),
+        ForgetMarked(flow="t", prefix_id=b"x"),
+    ]
+    assert {type(query) for query in asked} == set(get_args(QueryMessage))
+    for query in asked:
+        assert isinstance(await Fleet().set.ask(query), reply_type(type(query)))

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import NoRoomToPin
-from engine.link.interface import PinnedPrefix
+from engine.link.query_messages import Pin
 from gateway.errors import Unavailable
 from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.templates.chat_template import ChatTemplate
@@ -29,6 +29,10 @@ from tests.gateway.support.manual_clock import ManualClock
 
 TEXT = "Be brief and be kind to everyone who asks you something."
 WITHIN_S = 20.0
+
+
+def no_tokens(name: str) -> Pin:
+    return Pin(pin_id=name, token_ids=b"", namespace=b"", block_keys=b"")
 
 
 class Away(MemoryStore):
@@ -178,7 +182,7 @@ async def test_a_refusal_is_asked_again_later() -> None:
     engine.pin_error = NoRoomToPin("full")
 
     def bring() -> None:
-        pinning.bring("engine", {"a"}, set(), lambda name: PinnedPrefix(name, b"", b"", b""))
+        pinning.bring("engine", {"a"}, set(), no_tokens)
 
     bring()
     await until(lambda: pinning.refusal("a") == "full", WITHIN_S)
@@ -202,7 +206,7 @@ async def test_a_pin_that_fails_in_any_other_way_is_logged_and_asked_again_later
     engine.pin_error = RuntimeError("nobody thought of it")
 
     def bring() -> None:
-        pinning.bring("engine", {"a"}, set(), lambda name: PinnedPrefix(name, b"", b"", b""))
+        pinning.bring("engine", {"a"}, set(), no_tokens)
 
     bring()
     await until(lambda: pinning.refusal("a") is not None, WITHIN_S)

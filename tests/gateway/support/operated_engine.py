@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from engine.errors import EngineError, EngineUnavailable
-from engine.link.interface import OnEnd, PinnedPrefix, ReplicaHealth
+from engine.link.in_time import in_time
+from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
-from engine.link.query_messages import UNRECORDED, MarkedPrefix, Probed
+from engine.link.query import Query, R
+from engine.link.query_messages import (
+    Flush,
+    Flushed,
+    Pin,
+    Pinned,
+    StatsQuery,
+    StatsReply,
+    Unpin,
+    Unpinned,
+)
 from engine.link.stats_messages import (
     DirectionStats,
     DiskStats,
@@ -28,11 +39,14 @@ from engine.link.stats_messages import (
 )
 from engine.link.view_messages import (
     Overview,
+    OverviewQuery,
     Prefixes,
-    PrefixOrder,
+    PrefixesQuery,
     Sequences,
+    SequencesQuery,
     SequenceView,
     TreeLevel,
+    TreeQuery,
 )
 
 WELCOME = Welcome(
@@ -155,74 +169,43 @@ class OperatedEngine:
         raise EngineUnavailable("This engine generates nothing.")
         yield
 
-    async def stats(self, *, evictions: int = 0) -> EngineStats:
-        await self._answer()
-        pins = PinStats(most=8, claimed=sum(self.pinned.values()), pinned=dict(self.pinned))
-        return replace(self.counters, pins=pins)
+    async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
+        return cast("R", await in_time(self._answer(query), within_s))
 
-    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
-        await self._answer()
-        self.overview_asks.append((owners, evictions))
-        return self.seen
-
-    async def sequences(self, limit: int) -> Sequences:
-        await self._answer()
-        listed = self.alive[:limit]
-        return Sequences(query_id="", total=len(self.alive), sequences=listed)
-
-    async def tree(self, node: str | None, limit: int) -> TreeLevel:
-        await self._answer()
-        return self.levels.get(node, TreeLevel(query_id="", is_known=node is None))
-
-    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
-        await self._answer()
-        self.prefix_asks.append((order, limit))
-        return self.listed
-
-    async def flush(
-        self,
-        *,
-        flow: str | None = None,
-        namespace: bytes | None = None,
-        flush_id: str = UNRECORDED,
-    ) -> int:
-        await self._answer()
-        self.flushes.append(flow)
-        return 7
-
-    async def pin(self, prefix: PinnedPrefix) -> int:
-        await self._answer()
-        if self.pin_error is not None:
-            raise self.pin_error
-        self.pinned[prefix.pin_id] = len(prefix.block_keys) // 16
-        return self.pinned[prefix.pin_id]
+    async def _answer(self, query: Query[Any]) -> object:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if not self.connected:
+            raise EngineUnavailable("No engine is connected.", retry_after_s=2.0)
+        match query:
+            case StatsQuery():
+                pins = PinStats(most=8, claimed=sum(self.pinned.values()), pinned=dict(self.pinned))
+                return StatsReply(query_id="", stats=replace(self.counters, pins=pins))
+            case OverviewQuery():
+                self.overview_asks.append((query.owners, query.evictions))
+                return self.seen
+            case SequencesQuery():
+                listed = self.alive[: query.limit]
+                return Sequences(query_id="", total=len(self.alive), sequences=listed)
+            case TreeQuery(node=node):
+                return self.levels.get(node, TreeLevel(query_id="", is_known=node is None))
+            case PrefixesQuery():
+                self.prefix_asks.append((query.order, query.limit))
+                return self.listed
+            case Flush():
+                self.flushes.append(query.flow)
+                return Flushed(query_id="", blocks=7)
+            case Pin():
+                if self.pin_error is not None:
+                    raise self.pin_error
+                blocks = self.pinned[query.pin_id] = len(query.block_keys) // 16
+                return Pinned(query_id="", blocks=blocks)
+            case Unpin():
+                return Unpinned(query_id="", blocks=self.pinned.pop(query.pin_id, 0))
+        raise AssertionError(query)
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
         self.flows = dict(flows)
-
-    async def unpin(self, pin_id: str) -> int:
-        await self._answer()
-        return self.pinned.pop(pin_id, 0)
-
-    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
-        await self._answer()
-        return Probed(query_id="", tiers=TierTokens())
-
-    async def marked(self, flow: str) -> list[MarkedPrefix]:
-        await self._answer()
-        return []
-
-    async def forget_marked(
-        self, flow: str, prefix_id: bytes, *, is_marked: bool = True
-    ) -> int | None:
-        await self._answer()
-        return None
-
-    async def _answer(self) -> None:
-        if self.hangs:
-            await asyncio.Event().wait()
-        if not self.connected:
-            raise EngineUnavailable("No engine is connected.", retry_after_s=2.0)

@@ -14,7 +14,7 @@ from engine.errors import EngineUnavailable
 from engine.link.event_queue import EventQueue
 from engine.link.messages import Tokens
 from engine.link.queries import EngineQueries
-from engine.link.query_messages import Query, Unpinned
+from engine.link.query_messages import QueryMessage, Unpin, Unpinned
 from gateway.router_process.channel import RouterChannel
 from gateway.router_process.client import RouterClient
 from gateway.router_process.messages import FromRouter, KnownBlocks
@@ -81,7 +81,8 @@ class Queries(Resource):
     @asynccontextmanager
     async def use(self, random: Random) -> AsyncIterator[None]:
         asked = random.randrange(1000)
-        assert await self.queries.unpin(str(asked)) == asked
+        reply = await self.queries.ask(Unpin(pin_id=str(asked)), None)
+        assert reply.blocks == asked
         yield
 
     def stir(self, random: Random) -> None:
@@ -99,10 +100,10 @@ class Queries(Resource):
         return self.queries._replies
 
     async def use_all(self) -> None:
-        asking = asyncio.create_task(self.queries.unpin("7"))
+        asking = asyncio.create_task(self.queries.ask(Unpin(pin_id="7"), None))
         await asyncio.sleep(0)
         self.settle()
-        assert await asking == 7
+        assert (await asking).blocks == 7
 
 
 class _NotedQueries(EngineQueries):
@@ -112,7 +113,7 @@ class _NotedQueries(EngineQueries):
         super().__init__()
         self.sent: list[Any] = []
 
-    def _send_query(self, query: Query) -> None:
+    def _send_query(self, query: QueryMessage) -> None:
         self.sent.append(query)
 
     def reply(self, query: Any) -> None:

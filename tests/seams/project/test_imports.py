@@ -14,6 +14,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.cache_events",
     "engine.link.client",
     "engine.link.tcp.curve",
+    "engine.link.in_time",
     "engine.link.interface",
     "engine.errors",
     "engine.link.messages",
@@ -22,6 +23,7 @@ OF_OTHER_PACKAGES = {
     "engine.grammars.syntax.lark_reader",  # a tool's grammar is a pattern before it is sent
     "engine.link.outlasting",
     "engine.link.query_messages",
+    "engine.link.query",
     "engine.link.stats_messages",
     "engine.link.view_messages",
     "engine.core_dumps",

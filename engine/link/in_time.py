@@ -1,0 +1,20 @@
+"""Waiting for an engine's answer, so long and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from engine.errors import EngineUnavailable
+
+T = TypeVar("T")
+
+
+async def in_time(answer: Awaitable[T], within_s: float | None) -> T:
+    """The answer; EngineUnavailable where it takes more than `within_s` seconds (None: any)."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await answer
+    except TimeoutError as error:
+        raise EngineUnavailable("the engine did not answer in time") from error

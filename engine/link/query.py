@@ -1,0 +1,39 @@
+"""Base classes of all queries and replies: a query's type says what its reply is.
+
+Knows: ids, and which reply answers which query. Does not know: what is asked (`query_messages`,
+`view_messages`), or who asks and waits (`queries`).
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar, get_args
+
+import msgspec
+
+from engine.errors import EngineError
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what an engine answers: one reply per query, by its id."""
+
+    query_id: str
+
+    def error(self) -> EngineError | None:
+        """The refusal that this reply is; None where the query was answered."""
+        return None
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """Base of what a gateway asks of an engine, and what is answered with an `R`."""
+
+    query_id: str = ""  # given by the client that sends it
+
+
+def reply_type(kind: type[Query[R]]) -> type[R]:
+    """The type of the replies to a kind of query."""
+    [base] = kind.__orig_bases__  # type: ignore[attr-defined]
+    [reply] = get_args(base)
+    return reply  # type: ignore[no-any-return]
