@@ -41,7 +41,7 @@ class BlockMover(Protocol):
         ...
 
     def start(self, plan: Plan) -> None:
-        """Begin a plan's moves, after whatever was launched on the device before. No waiting."""
+        """Start a plan's moves, after whatever was launched on the device before. No waiting."""
         ...
 
     def poll(self) -> Completed:
@@ -98,7 +98,7 @@ class NoTiers:
     pending = 0
 
     def start(self, plan: Plan) -> None:
-        """Refuse: where there is no tier, nothing is to be moved."""
+        """Reject any plan: without lower tiers nothing is to be moved."""
         raise ValueError(f"no tier for {plan}")
 
     def poll(self) -> Completed:
@@ -160,7 +160,7 @@ class TierCopies:
         return 0 if way is None else way.under_way
 
     def complete(self, now: float) -> bool:
-        """Report to the cache what has ended or is released early by now; whether anything has."""
+        """Report to the cache what has ended or is released early; return whether anything has."""
         if self.disk is None and not self._mover.pending:
             return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
@@ -183,7 +183,7 @@ class TierCopies:
             self.complete(now)
 
     def start(self, now: float) -> None:
-        """Begin what the cache has planned."""
+        """Start the copies that the cache has planned."""
         plan = self._cache.take_plan()
         if not (plan.moves or plan.erase):
             self._note_flushes()
@@ -196,7 +196,7 @@ class TierCopies:
         self._mover.start(plan)
 
     def restore(self, now: float) -> int:
-        """Put into the cache what an earlier engine left on disk; returns how many blocks."""
+        """Restore what an earlier engine left on disk to the cache; return how many blocks."""
         if self.disk is None:
             return 0
         blocks = self._cache.restart.restore(self.disk.scan(), now=now)
@@ -214,7 +214,7 @@ class TierCopies:
             self.disk.erase_unlisted()
 
     def flushed(self, flushes: Iterable[str]) -> None:
-        """Have the disk remember that these are done, as soon as nothing of them is under way."""
+        """Note flushes as done on disk as soon as no copy of theirs is under way."""
         if self.disk is not None:
             self._unnoted += flushes
 

@@ -249,14 +249,14 @@ class EngineCore:
                     self._pins.await_pin(sequence.path, ids, keys, now)
 
     def _take_constraints(self) -> None:
-        """Let sequences start whose constraints are made, and end those whose cannot be."""
+        """Free sequences whose constraints are ready to start; fail those that cannot have one."""
         for sequence, error in self._unready.take(self._clients.is_alive):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
 
     # Launch and settle
 
     def _begin(self, scheduled: Scheduled) -> bool:
-        """Launch the step and start the copies planned with it; whether the step was launched.
+        """Launch the step and its planned copies; return whether the step was launched.
 
         The copies are started first, to run beside the step. The step is launched first where it
         copies within the device, since it may read blocks that were given to a load since; and

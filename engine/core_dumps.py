@@ -6,7 +6,7 @@ import resource
 
 
 def prevent_core_dumps() -> None:
-    """Have no core dump written when this process or a child of it crashes.
+    """Prevent core dumps of this process and its children when they crash.
 
     The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
     the limit, but for the special value 1 (fs/coredump.c).

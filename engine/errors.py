@@ -48,7 +48,7 @@ class EngineError(Exception):
 
 
 class RequestRefused(EngineError):
-    """This request can never run as it is."""
+    """Request that can never run as it is."""
 
     code = "refused"
 
@@ -66,13 +66,13 @@ class InvalidGrammar(InvalidRequest):
 
 
 class PromptTooLong(RequestRefused):
-    """More tokens than the context or the pool holds."""
+    """Prompt with more tokens than the context or the pool holds."""
 
     code = "prompt_too_long"
 
 
 class PinTooLarge(RequestRefused):
-    """More blocks than may be pinned, even if nothing else were."""
+    """Pin of more blocks than may be pinned, even if nothing else were."""
 
     code = "pin_too_large"
 
@@ -96,7 +96,7 @@ class QueueFull(EngineError):
 
 
 class EngineUnavailable(EngineError):
-    """No engine is connected, or it is starting or draining."""
+    """Engine that is not connected, or is starting or draining."""
 
     code = "engine_unavailable"
 

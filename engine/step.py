@@ -154,7 +154,7 @@ class Forward(Protocol):
         ...
 
     def skip(self) -> Launched:
-        """Sample nothing; what comes of it is nothing."""
+        """Skip the sampling; the step then yields nothing."""
         ...
 
 

@@ -223,7 +223,7 @@ class PrefixCache:
         now: float,
         is_written: bool = True,
     ) -> None:
-        """Put the whole blocks of `token_ids[:num_computed]` in the tree.
+        """Commit the whole blocks of `token_ids[:num_computed]` to the tree.
 
         `token_ids` are the sequence's from position 0, and their KV up to `num_computed` is in
         the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; those of
@@ -243,7 +243,7 @@ class PrefixCache:
             self._committer.commit(lease, tokens, block_keys, now=now, is_written=is_written)
 
     def release(self, lease: Lease, *, now: float) -> None:
-        """Give everything back, once; what was committed stays in the tree. Raises LeaseError."""
+        """Release all of a lease, once; committed blocks stay in the tree. Raises LeaseError."""
         lease.check_open()
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)

@@ -18,7 +18,7 @@ class PrefixCacheError(Exception):
 
 
 class InvariantBroken(PrefixCacheError):
-    """Two parts of the cache's own state contradict each other: a bug; the engine must stop."""
+    """Contradiction in the cache's own state: a bug; the engine must stop."""
 
 
 class IllegalTransition(InvariantBroken):

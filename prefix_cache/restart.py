@@ -78,7 +78,7 @@ class Restart:
         return len(taken)
 
     def hottest(self, blocks: int) -> int:
-        """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
+        """Start to load the prefixes that were found most often, up to `blocks` blocks of them.
 
         They are copied to free blocks of the device, and stay below as well; nothing is evicted.
         The copies are in the next plan. Returns how many there are.

@@ -55,7 +55,7 @@ class Copying(CopyEvent, Protocol):
         """Seconds from the start of the first copy to the end of the last; once `query` is True."""
 
     def release_early(self) -> bool:
-        """Let later launches wait for the missing layers, if these are few enough bytes.
+        """Make later launches wait for the missing layers, if these are few enough bytes.
 
         False: it is not, and nothing has changed; or there is nothing that could wait. Once True,
         not to be called again.

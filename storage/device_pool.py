@@ -65,7 +65,7 @@ class Mover:
         self._copy_blocks = copy_blocks
 
     def execute(self, moves: Sequence[Move]) -> None:
-        """Do all of `moves`, later ones seeing what earlier ones wrote.
+        """Copy all of `moves`, later ones seeing what earlier ones wrote.
 
         Raises UnsupportedMove or UnknownSlot before the first copy, if any move is wrong.
         """

@@ -73,7 +73,7 @@ class DiskRoute:
                 self._write(passage, Segment.HOST, move.source)
 
     def launch(self, ended: Completed) -> None:
-        """Begin the moves for which there is a buffer; fail all queued ones if the disk hangs."""
+        """Start the moves for which there is a buffer; fail all queued ones if the disk hangs."""
         if not self._disk.is_answering:
             for passage in (*self._reads, *self._writes):
                 self._end(passage, DiskOutcome.FAILED, ended)
@@ -87,7 +87,7 @@ class DiskRoute:
         self._launch_down(ended)
 
     def advance(self, ended: Completed) -> None:
-        """Take every move as far as it goes without waiting; report those that have ended."""
+        """Advance every move as far as it goes without waiting; report those that have ended."""
         self._take_copied(ended)
         arrived = []
         for answer in self._disk.poll():

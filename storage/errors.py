@@ -58,7 +58,7 @@ class FileTrouble(StorageError):
 
 
 class FileFull(FileTrouble):
-    """No room for a write; reads go on."""
+    """File without room for a write; reads go on."""
 
 
 class DiskFull(FileFull):

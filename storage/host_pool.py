@@ -90,7 +90,7 @@ class HostPool:
         self.is_pinned = True
 
     def close(self) -> None:
-        """Give the memory back; the tensor is not to be used any more. May be repeated."""
+        """Free the memory; the tensor is not to be used any more. May be repeated."""
         if self.is_pinned:
             self.is_pinned = False
             _runtime().cudaHostUnregister(self.tensor.data_ptr())
@@ -126,7 +126,7 @@ def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
 
 
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
-    """Have every page present. Raises OSError where there is not enough memory.
+    """Allocate every page. Raises OSError where there is not enough memory.
 
     By several threads, since one clears 3 GB a second and pinning would do it alone; a core is
     left to who does something else meanwhile. A system that does not know the request (Linux

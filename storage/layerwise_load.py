@@ -40,12 +40,12 @@ class LayerwiseLoad:
         self._arrived.record(self._stream)  # nothing to wait for yet
 
     def release_early(self, arrived: torch.cuda.Event) -> None:
-        """Let all later launches wait for `arrived`, and for all loads released early before."""
+        """Make all later launches wait for `arrived`, and for all loads released early before."""
         self._stream.wait_event(arrived)
         self._arrived.record(self._stream)
 
     def wait(self) -> None:
-        """Let later launches on this stream wait for all loads that were released early."""
+        """Make later launches on this stream wait for all loads that were released early."""
         torch.cuda.current_stream(self._device).wait_event(self._arrived)
 
 

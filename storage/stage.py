@@ -30,7 +30,7 @@ class Stage:
 
     @property
     def first(self) -> int:
-        """Its first layer."""
+        """Number of its first layer."""
         return self.ends[self.index - 1] if self.index else 0
 
     @property
@@ -40,7 +40,7 @@ class Stage:
 
     @property
     def layers(self) -> range:
-        """Its layers."""
+        """Numbers of its layers."""
         return range(self.first, self.end)
 
     @property

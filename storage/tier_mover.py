@@ -83,7 +83,7 @@ class TierMover:
         self.pending = 0  # moves that have been started and not been reported
 
     def start(self, plan: Plan) -> None:
-        """Begin all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
+        """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
         flows = _flows(plan.moves)
         for flow in flows.values():
             self._check(flow, plan)

@@ -34,7 +34,7 @@ class BlockWriter(Protocol):
     """Writes blocks, one after the other. For one thread."""
 
     def follow(self, event: CopyEvent) -> None:
-        """Let what is written from now on wait for `event`."""
+        """Make later writes wait for `event`."""
         ...
 
     def buffer(self, slot: int) -> memoryview:
@@ -146,7 +146,7 @@ class CudaBuffer:
         return self.buffer(slot).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
-        """Have the stream wait for `event`."""
+        """Make the stream wait for `event`."""
         if isinstance(event, torch.cuda.Event):
             self._stream.wait_event(event)
 

@@ -280,7 +280,7 @@ class BlockClient:
             one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
 
     def _look_after(self, where: str, peer: _Peer) -> None:
-        """Say a word, and give up what was silent, or takes too long."""
+        """End fetches that are silent or late, and send a sign of life for the others."""
         now, is_silent = time.monotonic(), False
         for number, one in peer.on_the_way.items():
             if now - one.heard > self._silence_s:
@@ -300,7 +300,7 @@ class BlockClient:
             del self._peers[where]
 
     def _drop_ended(self, peer: _Peer) -> bool:
-        """Leave the fetches that have ended; whether there were any."""
+        """Drop the fetches that have ended; return whether there were any."""
         ended = [n for n, one in peer.on_the_way.items() if one.arriving.fetch.is_over]
         for number in ended:
             del peer.on_the_way[number]
@@ -312,6 +312,6 @@ class BlockClient:
         self._say(peer, Taken(number, one.arriving.taken))
 
     def _say(self, peer: _Peer, message: ToSource) -> None:
-        """Hand it to the socket; where that is full, nobody is there to take it."""
+        """Send a message; where the socket is full, nobody is there to receive it."""
         with suppress(zmq.Again):
             peer.socket.send_multipart(in_pieces(self._codec.encode(message)), zmq.NOBLOCK)

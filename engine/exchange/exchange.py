@@ -78,7 +78,7 @@ def open_exchange(
 
 
 class Exchange:
-    """Both directions of one engine. A `scheduling.fetching.Fetcher`. One owner thread."""
+    """Exchange of one engine's blocks with others. Implements `Fetcher`. One owner thread."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Exchange:
         self._fetches.leave(sequence, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Fetch nothing of it for a while; what has not been committed is computed."""
+        """Stop fetching the flushed scope for a while; what has not been committed is computed."""
         self._fetches.flush(scope, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:

@@ -68,7 +68,7 @@ class _Counts:
 
 
 class Fetches:
-    """Those under way, and counts. One owner thread."""
+    """Fetches under way, and counts. One owner thread."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Fetches:
             self._close(sequence, one, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Fetch nothing of it for a while; what has not been committed is computed."""
+        """Stop fetching the flushed scope for a while; what has not been committed is computed."""
         self._flushed.add(scope, time.monotonic())
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):

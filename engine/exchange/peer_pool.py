@@ -40,7 +40,7 @@ class PeerPool(Protocol):
     """A neighbour's pool, opened."""
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Begin to copy its blocks into ours; returns what is after that. Raises CopyFailed."""
+        """Start to copy its blocks into ours; return the event after that. Raises CopyFailed."""
         ...
 
 
@@ -56,7 +56,7 @@ class PeerPools(Protocol):
         ...
 
     def follow(self, event: CopyEvent) -> None:
-        """Let what is copied from now on wait for `event`."""
+        """Make later copies wait for `event`."""
         ...
 
 
@@ -101,7 +101,7 @@ class CudaPeerPools:
         return None if is_tcp(where) or where in self._closed else self._host
 
     def follow(self, event: CopyEvent) -> None:
-        """Have the stream wait for `event`."""
+        """Make the stream wait for `event`."""
         if isinstance(event, torch.cuda.Event):
             self._stream.wait_event(event)
 

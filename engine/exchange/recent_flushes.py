@@ -31,7 +31,7 @@ class FlushScope(NamedTuple):
 
 
 class RecentFlushes:
-    """Each for `seconds`. One owner thread."""
+    """Scopes of recent flushes, each kept for `seconds`. One owner thread."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

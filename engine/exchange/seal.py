@@ -36,7 +36,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class NotSound(Exception):
-    """These bytes are not what was sealed for this request. It says no more."""
+    """Bytes that are not what was sealed for this request. It says no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class BlockServer:
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
     def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
-        """Say that the first `blocks` blocks of the prompt are about to be sent."""
+        """Announce that the first `blocks` blocks of the prompt are about to be sent."""
         self._order(lambda: self._say_found(asker, blocks, first_reads))
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
@@ -240,7 +240,7 @@ class BlockServer:
                 self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
-        """Hand it to the socket; False: the connection is gone, or has too much that is unread."""
+        """Send a message; False: the connection is gone, or has too much that is unread."""
         frames: list[bytes | bytearray] = [asker[0], self._codec.encode(message)]
         if payload is not None:
             frames.append(payload)

@@ -47,7 +47,7 @@ class Askers(Protocol):
         ...
 
     def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
-        """Say that the first `blocks` blocks of the prompt are about to be sent."""
+        """Announce that the first `blocks` blocks of the prompt are about to be sent."""
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
@@ -103,7 +103,7 @@ class Source:
         return bool(self._sendings)
 
     def turn(self, running: RunningRequest, now: float) -> None:
-        """Take what was asked, send what is there, release what is not read any more."""
+        """Handle new asks, send what is there, release what is not read any more."""
         for news in self._askers.take():
             if isinstance(news, Asked):
                 self._begin(news.asker, news.ask, now)
@@ -190,7 +190,7 @@ class Source:
     def _begin_load(
         self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float
     ) -> None:
-        """Bring all of `tokens` to the device, once there is room; a lease never ends with them."""
+        """Load all of `tokens` to the device, once there is room; a lease never ends with them."""
         longer = np.append(tokens, np.int32(0))
         lease = self._cache.acquire(path, longer, owner=sending.ask.flow, now=now)
         if lease is not None:

@@ -58,7 +58,7 @@ class Taken(msgspec.Struct, frozen=True, tag="taken"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """Nothing more is wanted."""
+    """End of an ask: nothing more is wanted."""
 
     number: int
 
@@ -108,7 +108,7 @@ class Still(msgspec.Struct, frozen=True, tag="still"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """No more blocks will come; `is_all`: all that was there, and wanted, has been sent."""
+    """End of an answer; `is_all`: all that was there, and wanted, has been sent."""
 
     number: int
     why: Text
@@ -129,7 +129,7 @@ class WireError(ValueError):
 
 
 class ExchangeCodec:
-    """Both directions. Holds msgspec's compiled coders and no other state. For one thread."""
+    """Codec of both directions. Holds msgspec's compiled coders, no other state. For one thread."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder()

@@ -25,7 +25,7 @@ class BlockRun(NamedTuple):
 
 
 class BlockTables:
-    """`host` (batch slots + 1, blocks) int32; of each row the first `num_blocks` are valid.
+    """Tables `host` (batch slots + 1, blocks) int32; of each row the first `num_blocks` are valid.
 
     Padding reads the last row, `nobody`. One owner thread.
     """

@@ -35,7 +35,7 @@ class LeaseGroup(NamedTuple):
 
 
 class PrefixOrder:
-    """`leases` in order, and the blocks that each has in common with the next one."""
+    """Order of `leases`, and the blocks that each has in common with the next one."""
 
     def __init__(self) -> None:
         self.leases: list[int] = []
@@ -49,7 +49,7 @@ class PrefixOrder:
         return self._key_of.keys()
 
     def add(self, lease: int, blocks: npt.NDArray[np.int32]) -> None:
-        """Put in a lease that is not there, by the first of its blocks."""
+        """Insert a lease that is not there, by the first of its blocks."""
         key = blocks.tobytes()
         at = bisect(self._keys, key)
         self._keys.insert(at, key)
@@ -59,7 +59,7 @@ class PrefixOrder:
         self._runs[max(at - 1, 0) : at] = [_common(a, b) for a, b in pairwise(around)]
 
     def remove(self, lease: int) -> None:
-        """Take out a lease that is there."""
+        """Remove a lease that is there."""
         at = self._place(lease)
         del self._keys[at], self.leases[at], self._key_of[lease]
         around = self._runs[max(at - 1, 0) : at + 1]

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """Die with the process `parent`; whether it is still there. `name` begins the log's lines."""
+    """End this process with `parent`; return whether that lives. `name` begins the log's lines."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return False

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve(channel: Channel) -> int:
-    """Be the rank that the first message says; the exit status."""
+    """Run the rank that the first message describes; return the exit status."""
     content = channel.receive()
     if content is None:
         return EXIT_CANNOT_START

@@ -35,7 +35,7 @@ class _Kept:
         self._moving.add(compilation)
 
     def use(self, key: bytes) -> None:
-        """Have it be what was used last."""
+        """Mark the entry as used last."""
         self.grammars.move_to_end(key)
         self._moving.add(self.grammars[key])
 

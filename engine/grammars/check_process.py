@@ -45,7 +45,7 @@ class _Workers:
     running: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
 
     def serve(self) -> None:
-        """Start and bury workers until the engine is gone."""
+        """Start workers and reap those that ended, until the engine is gone."""
         while True:
             for found in wait_for_any([self.control, *self.running]):
                 if found != self.control.fileno():

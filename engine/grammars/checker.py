@@ -56,7 +56,7 @@ class CheckProcess:
             return own
 
     def close(self) -> None:
-        """End it, from any thread; whoever waits for it is told that it has ended."""
+        """End the process, from any thread; its callers get an error."""
         self._is_closed = True
         process = self._process
         if process is not None:
@@ -171,7 +171,7 @@ class GrammarChecker:
         return said
 
     def _leave(self) -> None:
-        """Let the worker go, which ends by itself or by its bounds."""
+        """Disconnect from the worker, which ends by itself or by its bounds."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

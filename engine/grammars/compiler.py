@@ -66,7 +66,7 @@ class GrammarCompiler:
         return job.compilation
 
     def start_process(self) -> None:
-        """Have the process read the vocabulary before it is needed."""
+        """Start the process, which reads the vocabulary before it is needed."""
         self._process.start()
 
     def close(self) -> None:

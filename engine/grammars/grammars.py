@@ -1,4 +1,4 @@
-"""From a request's grammar to the constraint on its sequence.
+"""The way from a request's grammar to the constraint on its sequence.
 
     bounds -> [own flow's cache] -> check, in a process apart -> compile, in a thread -> constraint
 

@@ -66,7 +66,7 @@ class MaskThreads:
         self._is_closed = False
 
     def make(self, constraints: Iterable[TokenConstraint]) -> MaskBatch:
-        """Begin to make the masks of those that are not busy; waits for nothing.
+        """Start to make the masks of those that are not busy; waits for nothing.
 
         One that is busy already is part of the batch in which it was asked for first.
         """

@@ -79,7 +79,7 @@ class Launches:
         return self._masked
 
     def ask_for_masks(self) -> None:
-        """Begin to make the masks of the step launched last, if it has any."""
+        """Start to make the masks of the step launched last, if it has any."""
         if self._masked is not None:
             self._masked.ask()
 

@@ -36,7 +36,7 @@ class MaskedStep:
         self.is_held = False  # all its rows waited for those whose masks were late
 
     def ask(self) -> None:
-        """Begin to make the masks, once the values of the step before are settled."""
+        """Start to make the masks, once the values of the step before are settled."""
         alive = [row.sequence.constraint for row in self._masked if not row.is_over]
         lacking = [one for one in alive if one is not None and not one.has_mask]
         self._making = self._masks.make(lacking)

@@ -22,7 +22,7 @@ class Unready:
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Let those start whose constraints are made; returns those whose cannot be, and why.
+        """Free sequences whose constraints are ready; return those that cannot have one, and why.
 
         Who is not alive any more waits no longer.
         """

@@ -146,7 +146,7 @@ class ModelConfig:
 
     @property
     def attentions(self) -> frozenset[AttentionConfig]:
-        """Those of all layers."""
+        """Attention configs of all layers."""
         return frozenset(layer.attention for layer in self.layers)
 
 

@@ -35,7 +35,7 @@ class PendingLayers(Protocol):
     first: int
 
     def wait(self) -> None:
-        """Let what is launched next wait for them."""
+        """Make later launches wait for the pending layers."""
         ...
 
 
@@ -50,7 +50,7 @@ class WeightPrefetch(Protocol):
         ...
 
     def wait(self, index: int) -> None:
-        """Let what is launched next wait for the weights of this layer, wherever they stay."""
+        """Make later launches wait for the weights of this layer, wherever they stay."""
         ...
 
     def computed(self, index: int) -> None:
@@ -152,7 +152,7 @@ class Decoder:
         return None
 
     def _await(self, index: int) -> None:
-        """Let what is launched next wait for a layer's weights and KV, where these come late."""
+        """Make later launches wait for a layer's weights and KV, where these come late."""
         if self.prefetch is not None:
             self.prefetch.wait(index)
         if self.late is not None and index == self.late.first:
@@ -166,7 +166,7 @@ class Decoder:
         return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
 
     def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
-        """Give the next stage the sum that its first norm would make: the bits are the same.
+        """Send the next stage the sum that its first norm would make: the bits are the same.
 
         The normed one, of another weight than that norm's, is dropped.
         """

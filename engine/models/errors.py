@@ -30,7 +30,7 @@ class UnsupportedModel(ModelNotServed):
 
 
 class BadConfig(ModelNotServed):
-    """config.json is absent, malformed or contradicts itself."""
+    """Config.json that is absent, malformed or contradicts itself."""
 
 
 class CheckpointError(ModelNotServed):
@@ -46,7 +46,7 @@ class DeviceUnavailable(ModelError):
 
 
 class PoolTooSmall(ModelError):
-    """Not one block of KV fits beside the weights."""
+    """Memory in which not one block of KV fits beside the weights."""
 
 
 class FilesChanged(ModelError):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RankGrid:
-    """`stages` stages of `tensor` ranks each."""
+    """Grid of `stages` stages of `tensor` ranks each."""
 
     tensor: int = 1
     stages: int = 1

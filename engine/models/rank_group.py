@@ -23,7 +23,7 @@ class RankGroup(Protocol):
 
     @property
     def rank(self) -> int:
-        """From 0 on."""
+        """Number of this rank, from 0 on."""
         ...
 
     @property
@@ -46,5 +46,5 @@ class RankGroup(Protocol):
         ...
 
     def share(self, x: Tensor) -> None:
-        """Give `x`, contiguous, the values that it has on rank 0; token ids, so none negative."""
+        """Overwrite `x`, contiguous, with its values on rank 0; token ids, so none negative."""
         ...

@@ -45,7 +45,7 @@ class Pipe(Protocol):
         ...
 
     def send(self, x: Tensor) -> None:
-        """Give x (T, H), contiguous, to the stage after this one."""
+        """Send x (T, H), contiguous, to the stage after this one."""
         ...
 
 

@@ -71,7 +71,7 @@ class HostLayers:
         self.runs[index].copy_(self.target(index))
 
     def close(self) -> None:
-        """Give the host memory back; no step is launched any more. May be repeated."""
+        """Free the host memory; no step is launched any more. May be repeated."""
         device = self.buffers[0].device
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # copies under way read it

@@ -37,7 +37,7 @@ class Copies(Protocol):
         ...
 
     def wait(self, index: int) -> None:
-        """Let what is launched next wait for these weights."""
+        """Make later launches wait for these weights."""
         ...
 
 
@@ -72,7 +72,7 @@ class StreamLayerCopies:
 
 
 class LayerPrefetch:
-    """Has each layer's weights in its buffer when they are read; implements `WeightPrefetch`."""
+    """Prefetch of each layer's weights into its buffer; implements `WeightPrefetch`."""
 
     def __init__(self, layers: HostLayers, copies: Copies) -> None:
         order = layers.placement.layers

@@ -86,7 +86,7 @@ class Peers(Protocol):
         ...
 
     def share(self, x: Tensor) -> bool:
-        """Give `x` the values that it has on rank 0."""
+        """Overwrite `x` with its values on rank 0."""
         ...
 
     def abandon(self) -> None:

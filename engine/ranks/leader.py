@@ -37,7 +37,7 @@ class OtherRanks:
         return len(self._channels)
 
     def tell(self, message: RankMessage) -> None:
-        """Give all ranks a message, after those before. Raises RankGone, RingStuck."""
+        """Send all ranks a message, after those before. Raises RankGone, RingStuck."""
         for place in range(len(self)):
             self._receive(place)
         if self._gone:
@@ -87,7 +87,7 @@ class Ranks(Protocol):
 
     @property
     def groups(self) -> RankGroups:
-        """Those that the first one is in."""
+        """Groups that the first rank is in."""
         ...
 
     @property

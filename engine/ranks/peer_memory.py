@@ -171,7 +171,7 @@ def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> Pee
 
 
 def _agree(place: PeerPlace, error: str) -> None:
-    """Go on where no rank has an error."""
+    """Raise NoPeerMemory on all ranks where one has an error."""
     if place.least(0 if error else 1) == 0:
         raise NoPeerMemory(error or "another rank has none")
 

@@ -58,7 +58,7 @@ class RankProcess:
 
     @property
     def status(self) -> int | None:
-        """With which it has ended; None: it has not."""
+        """Exit status; None: it has not ended."""
         return self._child.poll()
 
     def kill(self) -> None:

@@ -73,7 +73,7 @@ class RingWriter:
         ]
 
     def write(self, message: bytes, look: Callable[[], None] = lambda: None) -> None:
-        """Give every reader the message. Raises RingStuck.
+        """Write a message for every reader. Raises RingStuck.
 
         `look` is called while there is no room, again and again; where it raises, the readers have
         a part of the message at most.
@@ -86,7 +86,7 @@ class RingWriter:
                 os.eventfd_write(reader.filled, len(frame))
 
     def close(self) -> None:
-        """Give everything back; readers keep what they have mapped."""
+        """Close all descriptors; readers keep what they have mapped."""
         self._memory.close()
         os.close(self._descriptor)
         for reader in self._readers:

@@ -26,7 +26,7 @@ LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 
 class NeverRaised(Exception):
-    """In place of a runner's error that the device has no memory, where none is recovered from."""
+    """Error in place of a runner's lack of device memory, where none is recovered from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Team:
 
     @property
     def groups(self) -> RankGroups:
-        """Those that this rank is in, once all have met."""
+        """Groups that this rank is in, once all have met."""
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
@@ -70,7 +70,7 @@ class Team:
             self.others.wait_for(Started, place, START_PATIENCE_S)
 
     def dismiss(self) -> None:
-        """Have all ranks end, once they have done what they were told. Raises RankGone."""
+        """End all ranks, once they have done what they were told. Raises RankGone."""
         self._watch.close()
         self._is_dismissed = True
         self.others.tell(Close())

@@ -147,7 +147,7 @@ class RanksDisk:
 
     @property
     def stats(self) -> DiskProcessStats:
-        """This rank's; owners count as long as some rank has not forgotten them."""
+        """Counters of this rank; owners count as long as some rank has not forgotten them."""
         self._take()
         stats = self._own.stats
         forgetting = max((one.forgetting for one in self._reports.values()), default=0)

@@ -1,4 +1,4 @@
-"""From logits to the next token of every row, without waiting for the device.
+"""Sampling of every row's next token from logits, without waiting for the device.
 
     logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> a token left?
            -> constraints -> one allowed? -> filters -> draw -> one copy back

@@ -81,7 +81,7 @@ class ActiveSequences:
     def admit(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
     ) -> None:
-        """Start a sequence that has its lease, or let it wait for its blocks, without a slot."""
+        """Start a sequence that has its lease, or keep it without a slot until its loads end."""
         self._queue.take(sequence)
         self._arrivals.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
@@ -105,13 +105,13 @@ class ActiveSequences:
         self._queue.push_front(sequence)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
-        """Take a sequence's blocks and let it wait at the front of its flow."""
+        """Free a sequence's blocks and queue it at the front of its flow."""
         self.stop(sequence, now)
         self.num_preemptions += 1
         self._queue.push_front(sequence)
 
     def stop(self, sequence: Sequence, now: float) -> None:
-        """Take a sequence out, running, loading or waiting; its blocks stay in the tree."""
+        """Remove a sequence, running, loading or waiting; its blocks stay in the tree."""
         if sequence.lease is None:
             self._queue.remove(sequence)
         else:
@@ -119,7 +119,7 @@ class ActiveSequences:
             self._sequence_cache.give_back(sequence, now)
 
     def expel(self, sequence: Sequence, now: float) -> None:
-        """Take a running sequence out and forget the blocks that it computed."""
+        """Remove a running sequence and forget the blocks that it computed."""
         self._vacate(sequence, now)
         self._sequence_cache.discard(sequence, now)
 

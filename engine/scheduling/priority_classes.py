@@ -39,7 +39,7 @@ class PriorityClasses:
             self._due = min(self._due, 0.0)
 
     def charge(self, priority: Priority, cost: float) -> None:
-        """Work was done; it counts where the other class was waiting."""
+        """Charge work that was done; it counts where the other class was waiting."""
         if priority == "interactive" and self._waiting["batch"]:
             self._due = min(self._due + cost * self._rate, self._most_due)
         elif priority == "batch" and self._waiting["interactive"]:

@@ -94,7 +94,7 @@ class FairQueue:
         flow.waiting(sequence.priority).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
-        """Put a preempted sequence back: it goes first in its flow, whatever the capacity."""
+        """Return a preempted sequence to the front of its flow, whatever the capacity."""
         flow = self._enter(sequence)
         sequence.passed_over = self._limits.patience
         flow.waiting(sequence.priority).insert(0, sequence)

@@ -65,7 +65,7 @@ from engine.step import DECODE
 
 
 class SchedulerStuck(RuntimeError):
-    """No sequence runs and no waiting one can start: a defect of the engine."""
+    """Defect: no sequence runs and no waiting one can start."""
 
 
 class Scheduler:

@@ -155,7 +155,7 @@ class Settler:
         return self._finish(sequence, "length", now)
 
     def commit(self, now: float) -> None:
-        """Put the blocks that the rows settled last have completed into the tree."""
+        """Commit to the tree the blocks that the rows settled last have completed."""
         rows, self._uncommitted = self._uncommitted, []
         for row in rows:
             self._sequence_cache.commit(row.sequence, row.start, row.end, now)

@@ -41,7 +41,7 @@ MOST_SCORED = 256
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """`num_new` tokens of a sequence, from position `start`, as they were when it was made."""
+    """Row of `num_new` tokens of a sequence, from position `start`, as when it was made."""
 
     sequence: Sequence
     start: int
@@ -215,7 +215,7 @@ class StepBuilder:
         return row
 
     def drop(self, sequence: Sequence) -> None:
-        """Take back the sequence's row, if it has one."""
+        """Remove the sequence's row, if it has one."""
         for row in [row for row in self.rows if row.sequence is sequence]:
             self.rows.remove(row)
             self._count(row, -row.num_new)

@@ -1,4 +1,4 @@
-"""From a `Generate` to a `Sequence`, or a typed refusal.
+"""The intake, which makes a `Generate` a `Sequence`, or refuses it with a typed error.
 
 The gateway has validated requests for their callers. Checked here is only what would break the
 engine itself or its fairness to other flows: a token id outside of the vocabulary reads foreign

@@ -143,7 +143,7 @@ class Pins:
         return [self._begin(entry) for entry in found]
 
     def heard(self, event: Event, now: float) -> list[PinReply]:
-        """Take an event of a sequence that warms a pin; returns the answers that follow from it."""
+        """Handle an event of a sequence that warms a pin; return the replies due to it."""
         if not isinstance(event, Finished | Failed):
             return []
         warming = (one for one in self._entries.values() if one.request_id == event.request_id)

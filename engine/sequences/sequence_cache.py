@@ -1,4 +1,4 @@
-"""Each sequence's lease, and its right to be the only one that computes a new block.
+"""The lease of each sequence, and its right to be the only one that computes a new block.
 
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
@@ -163,7 +163,7 @@ class SequenceCache:
         sequence.written = tuple(written)
 
     def keep_out(self, sequence: Sequence) -> None:
-        """Stop sharing what the sequence computes from now on; what it holds it may use."""
+        """Stop sharing what the sequence computes from now on; it may use what it holds."""
         sequence.use_cache = False
         self._single_flight.end(sequence)
 

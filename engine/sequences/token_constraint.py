@@ -70,7 +70,7 @@ class MaskMaker(Protocol):
     """Makes masks, perhaps beside the engine's thread."""
 
     def make(self, constraints: Iterable[TokenConstraint]) -> Making:
-        """Begin to make the masks of those that are not busy; `allowed` then has them at hand."""
+        """Start to make the masks of those that are not busy; `allowed` then has them at hand."""
         ...
 
 

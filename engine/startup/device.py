@@ -20,7 +20,7 @@ DTYPES = {
 
 
 class CudaDevices(Protocol):
-    """Those that this process sees; as `torch.cuda`."""
+    """CUDA devices that this process sees, as `torch.cuda` has them."""
 
     def is_available(self) -> bool:
         """Return whether there are any."""

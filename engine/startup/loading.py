@@ -81,7 +81,7 @@ class OpenedPart:
     host_layers: HostLayers | None = None  # None: all weights are on the device
 
     def close(self) -> None:
-        """Give up captured graphs, before the group of ranks ends, and weights in host memory.
+        """Free captured graphs, before the group of ranks ends, and weights in host memory.
 
         No step is computed any more.
         """

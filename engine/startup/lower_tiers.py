@@ -91,7 +91,7 @@ class OpenTiers:
     disk: DiskTier | None
 
     def close(self) -> None:
-        """End copies, let what was written reach the disk, and give the memory back."""
+        """End copies, wait until what was written is on disk, and free the memory."""
         self.lower.mover.close()
         if self.disk is not None:
             self.disk.close()

@@ -1,4 +1,4 @@
-"""Before the first step: the tree is restored from disk, and its hottest blocks are loaded."""
+"""Warm-up before the first step: the tree is restored from disk, its hottest blocks loaded."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class PeerRows:
         return ranks > 2 and sent * (ranks - 1) * (ranks - 2) // ranks >= self.least_saved
 
     def abandon(self) -> None:
-        """Let all kernels that wait, and those to come, go on with whatever is there.
+        """Release all kernels that wait, and those to come, to go on with whatever is there.
 
         On CUDA to be called on a stream that does not wait for these kernels.
         """
@@ -218,7 +218,7 @@ def mark_again(
 
 @triton.jit
 def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
-    """Have the next turn be the row's coming one; once all others have been waited for.
+    """Advance the row to the next turn, once all others have been waited for.
 
     Adds, and so leaves a count that is abandoned meanwhile below 0. All threads have read it
     before they waited.

@@ -35,7 +35,7 @@ _E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
 
 @dataclass(frozen=True, slots=True)
 class FourBitMatrix:
-    """`columns` K of numbers that are of `dtype`; `bias` (E, N) or None."""
+    """Four-bit matrices with `columns` K of numbers of `dtype`; `bias` (E, N) or None."""
 
     kind: Kind
     columns: int

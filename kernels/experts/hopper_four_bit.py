@@ -47,7 +47,7 @@ def _copy_span(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> None:
-    """Begin to copy what the products of a span read; PLACES: of 32 columns, of 4 in a span."""
+    """Start to copy what GEMMs of a span read; PLACES: of 32 columns, of 4 in a span."""
     stage = span % STAGES
     inputs, words, scales = memory
     from_inputs, from_words, from_scales = sources

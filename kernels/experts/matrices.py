@@ -21,7 +21,7 @@ Scales = Literal["none", "channel", "block"]
 
 @dataclass(frozen=True, slots=True)
 class ExpertMatrix:
-    """`values` (E, N, K), `scales` float32 or None, `bias` (E, N) or None."""
+    """Matrices `values` (E, N, K), `scales` float32 or None, `bias` (E, N) or None."""
 
     values: Tensor
     scales: Tensor | None = None

@@ -31,7 +31,7 @@ _LARGEST_CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class PairTiles:
-    """`pairs` (tiles, rows) int32, where there is none the number of pairs; `experts` (tiles,)."""
+    """Tiles: `pairs` (tiles, rows) int32, the number of pairs if none; `experts` (tiles,)."""
 
     pairs: Tensor
     experts: Tensor

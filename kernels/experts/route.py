@@ -23,7 +23,7 @@ from kernels.launch.rounding import next_power_of_2
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """`experts` (T, k) int32, best first; `weights` (T, k) float32."""
+    """Choice of `experts` (T, k) int32, best first, with `weights` (T, k) float32."""
 
     experts: Tensor
     weights: Tensor

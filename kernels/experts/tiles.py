@@ -15,7 +15,7 @@ from kernels.experts.order import CHUNKS
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
-    """`rows` of pairs by `features` of a matrix, `depth` bytes of each at a time."""
+    """Tile of `rows` of pairs by `features` of a matrix, `depth` bytes of each at a time."""
 
     rows: int
     features: int

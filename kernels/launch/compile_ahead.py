@@ -83,7 +83,7 @@ class Notes:
 
     @property
     def variants(self) -> list[Variant]:
-        """In the order of their first launches."""
+        """Variants in the order of their first launches."""
         return list(self._variants.values())
 
 

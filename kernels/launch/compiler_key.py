@@ -18,7 +18,7 @@ from triton.runtime import cache
 
 
 def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
-    """Begin to make the key; it is there for all threads once this is done.
+    """Start to make the key; it is there for all threads once this is done.
 
     `make` does it: by default Triton's own function, which remembers what it has made.
     """

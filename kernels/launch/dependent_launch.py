@@ -26,14 +26,14 @@ _MIN_CAPABILITY = (9, 0)
 
 @triton.jit
 def launch_dependents_and_wait(DEPENDENT: tl.constexpr) -> None:
-    """Let the next kernel be launched, then wait for the one before. A kernel's first line."""
+    """Allow the next kernel's launch, then wait for the one before. A kernel's first line."""
     launch_dependents(DEPENDENT)
     wait_for_previous(DEPENDENT)
 
 
 @triton.jit
 def launch_dependents(DEPENDENT: tl.constexpr) -> None:
-    """Let the next kernel be launched; this one waits later. A kernel's first line."""
+    """Allow the next kernel's launch; this one waits later. A kernel's first line."""
     if DEPENDENT:
         tl.extra.cuda.gdc_launch_dependents()
 

@@ -18,7 +18,7 @@ LEAST_SCALE = 1e-12  # of a channel of zeros
 
 @dataclass(frozen=True, slots=True)
 class Fp8Matrix:
-    """`values` (N, K) e4m3, `scales` float32: one column, or as many as there are blocks in K."""
+    """Matrix `values` (N, K) e4m3, `scales` float32: a column, or as many as K has blocks."""
 
     values: Tensor
     scales: Tensor

@@ -36,7 +36,7 @@ Scaling = Literal["token", "group"]
 
 @dataclass(frozen=True, slots=True)
 class Fp8Rows:
-    """`values` (T, K) e4m3, `scales` float32: (T, 1), or (T, K / 128) of groups."""
+    """Rows `values` (T, K) e4m3, `scales` float32: (T, 1), or (T, K / 128) of groups."""
 
     values: Tensor
     scales: Tensor

@@ -29,7 +29,7 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Matrix:
-    """`values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None."""
+    """Matrix `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None."""
 
     values: Tensor
     scales: Tensor

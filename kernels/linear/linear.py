@@ -141,7 +141,7 @@ def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def asking(library: str) -> Iterator[None]:
-    """Have torch use this BLAS library meanwhile; the choice is for the whole process."""
+    """Select this BLAS library for torch meanwhile, for the whole process."""
     usual = torch.backends.cuda.preferred_blas_library()
     torch.backends.cuda.preferred_blas_library(library)
     try:

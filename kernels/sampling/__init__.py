@@ -1,1 +1,1 @@
-"""From logits to tokens: filters, penalties, noise, sampling."""
+"""Sampling of tokens from logits: filters, penalties, noise, draws."""

@@ -120,7 +120,7 @@ class Candidates:
         return node in self._entries
 
     def add(self, node: Node) -> None:
-        """Put a leaf in its place; one that is here already is placed anew."""
+        """Add a leaf at its place; one that is here already is placed anew."""
         key = self._policy.sort_key(node)
         if self._retention.keeps(node):
             entry = (node.retained_until, *key, next(self._serial), node)

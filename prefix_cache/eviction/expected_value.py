@@ -161,7 +161,7 @@ class ExpectedValue(EvictionPolicy):
         return node.hits + node.seen == 0
 
     def entered(self, node: Node) -> None:
-        """Remember its uses before it left, which this is one more than."""
+        """Count the uses of a node before it left the tree, which this is one more than."""
         node.seen = self._ghosts.uses(node.edge.key(0))
         if node.seen:
             self._table.again(node.seen, node.edge.num_blocks)

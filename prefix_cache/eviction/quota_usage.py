@@ -1,4 +1,4 @@
-"""Each owner's usage of a tier, compared with its quota, and so which owner loses blocks first.
+"""Usage of a tier by each owner beside its quota, and so which owner loses blocks first.
 
 When an owner needs more blocks than are free, they are taken from the first of these classes:
 
@@ -31,7 +31,7 @@ FINENESS = 256  # one block in this many of a tier may be taken at once beyond t
 
 
 class Class(IntEnum):
-    """In which order owners give up blocks; see above."""
+    """Classes in the order in which owners give up blocks; see above."""
 
     UNPINNED = 0
     OVER_OWN = 1
@@ -92,7 +92,7 @@ class QuotaUsage:
         self._rescale()
 
     def partition(self, parts: Mapping[str, float], working: int) -> None:
-        """Give each owner a part of the tier for itself, beside `working` blocks that all use."""
+        """Reserve each owner a part of the tier, beside `working` blocks that all use."""
         self.parts, self._working = parts, working
         self.moved.update(self.held, self.quotas, parts)
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}

@@ -166,7 +166,7 @@ class RefCounts:
             self.policy_of(node.owner).ended(node, added)
 
     def trim(self, node: Node, count: int) -> None:
-        """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
+        """Remove the last `count` blocks of a leaf from the tree; their slots are the caller's."""
         edge = node.edge
         before = edge.num_device
         keys = edge.trim(count)
@@ -190,7 +190,7 @@ class RefCounts:
             self.offer(node.parent)
 
     def detach(self, top: Node) -> tuple[int, list[Node]]:
-        """Take a subtree out of every match's way.
+        """Detach a subtree, so that no match finds it.
 
         Returns how many blocks the tree forgot, and the nodes that are not held. The others
         stay linked to each other until `dec_ref` returns them, and keep the attached node above

@@ -48,7 +48,7 @@ class VictimQueue(Candidates):
         return node.owner in self._leaves and node in self._leaves[node.owner]
 
     def add(self, node: Node) -> None:
-        """Put a leaf in its place among its owner's."""
+        """Add a leaf at its place among its owner's."""
         leaves = self._leaves.get(node.owner)
         if leaves is None:
             leaves = Candidates(self._policy_of(node.owner), self._retention)

@@ -187,7 +187,7 @@ class Leasing:
         return lease
 
     def _fill(self, lease: Lease, missing: int, partial: Partial | None) -> None:
-        """Write down where the shared blocks lie, and add `missing` fresh ones, which are free."""
+        """Record where the shared blocks lie, and add `missing` fresh ones, which are free."""
         fresh = self._capacity.take(missing, lease.owner)
         lease.block_ids = _block_ids(lease.node, fresh)
         lease.num_blocks += missing

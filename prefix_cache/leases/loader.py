@@ -105,7 +105,7 @@ class Loader:
         return self._close(load)
 
     def _note_released(self, load: PlannedLoad) -> None:
-        """Let leases wait no more for a load that is released early now, nor for those after it."""
+        """Release leases that wait for loads up to this one, which is released early."""
         if load.unsure or not load.open or load.is_released:
             return
         if load.after is not None and not load.after.is_released:
@@ -119,7 +119,7 @@ class Loader:
             self._note_released(follower)
 
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
-        """Begin to copy the blocks in these places, each from its fastest tier."""
+        """Start to copy the blocks in these places, each from its fastest tier."""
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # those come first
         transfers = []

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 
 
 class SingleFlight:
-    """Each key has at most one holder: the first that began it."""
+    """Keys being computed; each has at most one holder: the first that claimed it."""
 
     def __init__(self) -> None:
         self._holder_of: dict[bytes, Hashable] = {}

@@ -146,7 +146,7 @@ class Capacity:
         return enough
 
     def make_own_room(self, needs: Mapping[str, int]) -> bool:
-        """Have owners give up blocks of their own for what they need beyond their partitions.
+        """Evict owners' own blocks for what they need beyond their partitions.
 
         They do so whether or not blocks are free, so that what they keep does not depend on others.
         Returns whether all that is needed is free now.

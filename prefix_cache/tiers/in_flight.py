@@ -151,7 +151,7 @@ class InFlight:
                 transfer.missed.update(range(transfer.start, transfer.end))
 
     def erase(self, slots: BlockIds) -> None:
-        """Have these slots on disk erased by the next plan."""
+        """Add slots on disk to the next plan, to be erased."""
         self._erase += slots.tolist()
 
     def take_plan(self) -> Plan:

@@ -97,7 +97,7 @@ class Offloader:
         return True
 
     def make_ahead(self) -> None:
-        """Begin copies so that some device blocks are free before anybody asks for them.
+        """Start copies so that some device blocks are free before anybody asks for them.
 
         Where the device is partitioned, some blocks are outside of all partitions.
         """
@@ -105,7 +105,7 @@ class Offloader:
             self.make_room(min(self._tiers.ahead, self._device.total), "")
 
     def trim(self, tier: Tier, owner: str, more: int = 0) -> bool:
-        """Begin to evict what `owner` would be over its ceiling by with `more` blocks.
+        """Start to evict what `owner` would be over its ceiling by with `more` blocks.
 
         What sequences use stays. False: copies under way have to end first; meanwhile the leaf
         after the one that waits for them stays too, so that what goes does not depend on copies.
@@ -120,7 +120,7 @@ class Offloader:
         return True
 
     def save(self, node: Node, blocks: int) -> int:
-        """Begin to copy up to `blocks` blocks of `node` to disk, the first ones that are not there.
+        """Start to copy up to `blocks` blocks of `node` to disk, the first ones that are not there.
 
         They stay where they are. On disk only blocks are evicted for them that lie nowhere else and
         that the policy values less. Returns how many copies were planned.

@@ -75,7 +75,7 @@ class Quotas:
         self.keep_again()
 
     def set(self, owner: str, quota: Quota) -> None:
-        """Give `owner` a quota. Raises ValueError for "" and the owner of published prefixes."""
+        """Set `owner`'s quota. Raises ValueError for "" and the owner of published prefixes."""
         if owner in ("", PUBLISHED):
             raise ValueError(f"{owner!r} can have no quota")
         if self._by_owner.get(owner) == quota:
@@ -89,12 +89,12 @@ class Quotas:
         self.keep(owner)
 
     def forget(self, owner: str) -> None:
-        """Take back `owner`'s quota: from now on it has the default one."""
+        """Reset `owner`'s quota to the default one."""
         if owner in self._by_owner:
             self.set(owner, DEFAULT)
 
     def keep(self, owner: str) -> None:
-        """Begin to evict what `owner` holds over its ceiling in any tier."""
+        """Start to evict what `owner` holds over its ceiling in any tier."""
         if self._parts and owner == PUBLISHED:
             return  # a prefix that was just computed is pinned by the time of `keep_again`
         if self._by_owner or self._parts:

@@ -40,7 +40,7 @@ class Removals:
         self._in_flight = in_flight
 
     def free(self, node: Node, start: int = 0) -> None:
-        """Take back all slots of the node's blocks from `start` on, on every tier."""
+        """Free all slots of the node's blocks from `start` on, on every tier."""
         for tier, slots in node.edge.held_slots(start):
             self.free_slots(tier, slots, node.owner)
 
@@ -51,7 +51,7 @@ class Removals:
                 self.free(node)
 
     def free_slots(self, tier: Tier, slots: BlockIds, owner: str) -> None:
-        """Take back slots of a tier that are charged to `owner`."""
+        """Free slots of a tier that are charged to `owner`."""
         self._pools.give_back(tier, slots, owner)
         if tier is DISK_TIER:
             self._in_flight.erase(slots)
@@ -153,7 +153,7 @@ class Removals:
     def _forget(
         self, tier: Tier, node: Node, places: slice | Places, reason: Reason, owner: str = ""
     ) -> None:
-        """Give up one tier's copies of blocks that have others."""
+        """Drop one tier's copies of blocks that have others."""
         slots = node.edge.slots(tier)[places]
         count = len(slots)
         self._count(tier, reason, node, count, owner)

@@ -43,7 +43,7 @@ class BlockAllocator:
         self._is_free = np.ones(total, dtype=np.bool_)
 
     def allocate(self, count: int) -> BlockIds:
-        """Take `count` ids, (count,) int32. The caller has looked at `num_free` first."""
+        """Allocate `count` ids, (count,) int32. The caller has checked `num_free` first."""
         if count > self.num_free:
             raise InvariantBroken(f"{count} blocks asked for, {self.num_free} free")
         top = self.total - self.num_free
@@ -53,7 +53,7 @@ class BlockAllocator:
         return ids.astype(np.int32)
 
     def reserve(self, ids: BlockIds) -> None:
-        """Take exactly these ids. Raises InvariantBroken, and takes none, if one is not free."""
+        """Allocate exactly these ids; raise InvariantBroken, and take none, if one is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False
@@ -62,7 +62,7 @@ class BlockAllocator:
         self._stack[self.total - len(free) :] = free
 
     def free(self, ids: BlockIds) -> None:
-        """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
+        """Free ids; one that is free already raises InvariantBroken and changes nothing."""
         places, top = ids.astype(np.intp), self.total - self.num_free
         below = top - len(ids)
         if below < 0 or 1 in self._is_free[places].tobytes():

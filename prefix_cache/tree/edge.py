@@ -186,7 +186,7 @@ class Edge:
         return common_prefix(left, right) // self._block_size
 
     def change(self, places: slice | Places, event: Change, tier: Tier) -> None:
-        """Let `event` happen to the blocks in these places. Raises IllegalTransition."""
+        """Apply `event` to the blocks in these places. Raises IllegalTransition."""
         if isinstance(places, slice):
             self._states[places] = change(self._states[places], event, tier)
         else:
@@ -209,7 +209,7 @@ class Edge:
         return froms
 
     def recount(self) -> None:
-        """Work out `num_device` and `num_upper` anew."""
+        """Count `num_device` and `num_upper` anew."""
         states = self._states
         self.num_device = len(states.translate(None, NOT_ON_DEVICE))
         self.num_upper = len(states.translate(None, NOT_ABOVE_DISK))

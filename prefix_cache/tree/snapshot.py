@@ -56,7 +56,7 @@ class Snapshot:
 
 
 def _add(node: Node, start: int, piece: ChangeLog) -> int:
-    """Put the blocks from `start` to the end of `node` in the piece; returns how many."""
+    """Add the blocks from `start` to the end of `node` to the piece; return how many."""
     parts, blocks = [], 0
     while node.end > start and node.parent is not None:
         parts.append(node)

@@ -40,7 +40,7 @@ class NamespaceUse:
 
     @property
     def blocks(self) -> int:
-        """In all tiers."""
+        """Blocks in all tiers."""
         return self.device + self.host + self.disk
 
 
@@ -137,14 +137,14 @@ class Survey:
         return self._under_way if self.last is None else self.last
 
     def begin(self, now: float) -> None:
-        """Begin one, unless one is under way."""
+        """Start a survey, unless one is under way."""
         if not self._way:
             self.began = now
             self._under_way = Surveyed()
             self._way = [_Level(list(self._tree.root.children.values()))]
 
     def advance(self, count: int) -> None:
-        """Look at `count` nodes more; nothing happens if none is under way."""
+        """Survey `count` nodes more; nothing happens if none is under way."""
         way, surveyed = self._way, self._under_way
         if not way:
             return

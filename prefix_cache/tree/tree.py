@@ -183,7 +183,7 @@ class RadixTree:
         now: float,
         writer: str = "",
     ) -> Node:
-        """Hang a new leaf below `parent`, which has no child that begins with the same block."""
+        """Add a new leaf below `parent`, which has no child that begins with the same block."""
         node = Node(
             namespace,
             edge,
@@ -206,7 +206,7 @@ class RadixTree:
         return node
 
     def left(self, node: Node) -> None:
-        """Take a node that left the tree out of the indexes."""
+        """Remove a node that left the tree from the indexes."""
         _take_out(self.tops, node.namespace, node)
         _take_out(self.owned, node.owner, node)
 
@@ -232,7 +232,7 @@ class RadixTree:
         return now != node.counted_in_parent and self._count_in(node, now)
 
     def unlink(self, node: Node) -> None:
-        """Take a node with all below it from its parent's children.
+        """Remove a node with all below it from its parent's children.
 
         It keeps its parent, whose blocks come before its own. Nothing happens if it is not among
         the children any more, or if an equal node is. The caller corrects `num_nodes`.
@@ -261,7 +261,7 @@ def _take_out(index: dict[K, dict[Node, None]], key: K, node: Node) -> None:
 
 
 def _divide_transfers(upper: Node, lower: Node) -> None:
-    """Give each half of a node the copies of its own blocks."""
+    """Divide a node's copies between its halves, by blocks."""
     upper.transfers = [transfer for transfer in lower.transfers if transfer.start < upper.end]
     for transfer in upper.transfers:
         at = transfer.nodes.index(lower)

@@ -37,7 +37,7 @@ class OpenRequests:
         return ticket
 
     def answered(self, end: DiskEnded) -> None:
-        """Take an answer; one to a ticket that has failed already is dropped."""
+        """Record an answer; one to a ticket that has failed already is dropped."""
         if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None) is not None:
             self._ends.append(end)
 

@@ -89,7 +89,7 @@ def take_lock(path: Path, wait_s: float) -> int:
 
 
 def make_room(head_room: HeadRoom) -> bool:
-    """Free space for others: remove the file set aside, then the file; whether the file was.
+    """Free space for others: remove the file set aside, then the file; return whether that was.
 
     Raises OSError.
     """
@@ -108,7 +108,7 @@ def blocks_of(directory: Path) -> Path:
 
 
 def set_apart(blocks: Path) -> bool:
-    """Move the file, if there is one, to quarantine, which holds one at a time; whether it was."""
+    """Move the file, if any, to quarantine, which holds one at a time; return whether it was."""
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)

@@ -29,7 +29,7 @@ class DiskProcess:
         keep: bool,
         num_slots: int | None = None,
     ) -> None:
-        """Start it and tell it what to open (`wire.Open`), without waiting. Raises OSError."""
+        """Start the process and send what to open (`wire.Open`); never waits. Raises OSError."""
         ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = wire.Channel(ours)
         self._outbox: deque[bytes] = deque()
@@ -88,7 +88,7 @@ class DiskProcess:
             self._child.kill()
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
-        """Let it finish what it was asked to do, then end it; after `deadline_s` kill it."""
+        """End the process after what it was asked to do; after `deadline_s` kill it."""
         self.send(wire.CloseFile())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
@@ -100,7 +100,7 @@ class DiskProcess:
         self.close()
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Wait for its end for up to `timeout_s`; whether it has ended."""
+        """Wait for its end for up to `timeout_s`; return whether it has ended."""
         try:
             self._child.wait(timeout_s)
         except subprocess.TimeoutExpired:

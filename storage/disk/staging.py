@@ -36,7 +36,7 @@ class Staging:
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:
-        """Take a buffer back; it is free at once, or when the answer it is owed has come."""
+        """Return a buffer; it is free at once, or when the answer it is owed has come."""
         if buffer in self._owed.values():
             self._given_back.add(buffer)
         else:
@@ -62,5 +62,5 @@ class Staging:
         self._owed, self._given_back = {}, set()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.pool.close()

@@ -47,7 +47,7 @@ class DiskCounters:
         self._refused = 0
 
     def take(self, file: FileStats) -> None:
-        """Take over what the running process has counted since its start."""
+        """Add what the running process has counted since its start."""
         self._note_full(file.disk_full)
         stats = self.stats
         stats.bytes, stats.records = file.bytes, file.records

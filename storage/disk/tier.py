@@ -190,7 +190,7 @@ class DiskTier:
             first = piece.next_slot
 
     def close(self) -> None:
-        """Let what was written reach the disk and end the process. May be called twice."""
+        """Wait until what was written is on disk and end the process. May be called twice."""
         process, self._process, self._state = self._process, None, DiskState.OFF
         if process is not None:
             process.finish(self._config.write_deadline_s, self._clock)

@@ -129,7 +129,7 @@ class Opened(DiskMessage, frozen=True):
 
 
 class WriteRefused(DiskMessage, frozen=True):
-    """No file is open, or none any more: the process ends."""
+    """Refusal of a write: no file is open, or none any more: the process ends."""
 
     why: OpenRefusal
     text: str
@@ -193,7 +193,7 @@ class Channel:
         return content
 
     def send(self, content: bytes, flags: int = 0) -> bool:
-        """Send; whether the socket had room: False only with MSG_DONTWAIT. Raises WireBroken."""
+        """Send; return whether the socket had room: False only with MSG_DONTWAIT. Or WireBroken."""
         try:
             self.socket.send(content, flags | socket.MSG_NOSIGNAL)
         except BlockingIOError:

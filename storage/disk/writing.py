@@ -72,7 +72,7 @@ class Writing:
         self._unnoted: list[str] = []  # flushes to be remembered once all is erased
 
     def run(self) -> None:
-        """Work until CloseFile; jobs queued before it are done. Raises FileDamaged."""
+        """Run jobs until CloseFile, and those queued before it. Raises FileDamaged."""
         then: Forget | Note | CloseFile | None = None
         while not isinstance(then, CloseFile):
             batch = self._next()

@@ -13,7 +13,7 @@ from engine.transfers import host_buffer, to_device
 
 
 class DeviceTables(BlockTables):
-    """`device` is `host`, and changes in the order of the stream."""
+    """Tables with a copy on the device, `device`, which changes in the order of the stream."""
 
     def __init__(
         self, *, num_batch_slots: int, num_blocks: int, scratch_block: int, device: torch.device

@@ -30,7 +30,7 @@ class Captured(Protocol):
         ...
 
     def drop(self) -> None:
-        """Give up what was captured; it is not replayed any more."""
+        """Free what was captured; it is not replayed any more."""
         ...
 
 

@@ -82,7 +82,7 @@ class CapturedSteps:
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
     def drop(self) -> None:
-        """Give up all graphs. Those of ranks hold calls of their group, which ends after them."""
+        """Free all graphs. Those of ranks hold calls of their group, which ends after them."""
         for steps in self._steps.values():
             for step in steps:
                 step.captured.drop()

@@ -1,4 +1,4 @@
-"""`propertyNames`, as other keywords say it.
+"""Translation of `propertyNames` into other keywords.
 
 Knows: objects' keywords. Does not know: schemas elsewhere.
 """

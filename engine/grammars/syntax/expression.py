@@ -46,7 +46,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`part` so many times; `most` is None without a bound."""
+    """Repetition of `part`, so many times; `most` is None without a bound."""
 
     part: Expression
     least: int

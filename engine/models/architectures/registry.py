@@ -59,7 +59,7 @@ class Architecture(Protocol):
         ...
 
     def sizes(self, path: Path) -> ModelSizes:
-        """Read the sizes to plan with, whether or not it is served; raises BadConfig."""
+        """Read the sizes to plan with, whether or not the model is served; raises BadConfig."""
         ...
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:

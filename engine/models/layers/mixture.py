@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MixtureConfig:
-    """`num_experts` MLPs of `size` columns, of which a token goes through `top_k`."""
+    """Mixture of `num_experts` MLPs of `size` columns, of which a token uses `top_k`."""
 
     size: int
     num_experts: int

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinearScaling:
-    """Every frequency is divided by `factor`."""
+    """Scaling that divides every frequency by `factor`."""
 
     factor: float
 

@@ -50,7 +50,7 @@ Inputs = Literal["token", "group", "static"]
 
 @dataclass(frozen=True, slots=True)
 class Fp8Linear(Linear):
-    """`weight` with its scales, `bias` (out,) or None, `input_scale` (1,) float32 or None."""
+    """Matrix `weight` with scales, `bias` (out,) or None, `input_scale` (1,) float32 or None."""
 
     config: LinearConfig
     weight: Fp8Matrix

@@ -46,7 +46,7 @@ _WORD_BYTES = 4  # a scale of experts, with its zero point
 
 @dataclass(frozen=True, slots=True)
 class Int4Linear(Linear):
-    """`weight` and `bias` (out,) or None."""
+    """Matrix `weight` with `bias` (out,) or None."""
 
     config: LinearConfig
     weight: Int4Matrix

@@ -36,7 +36,7 @@ BIAS_SCALE = 0.02  # of dummy values
 
 @dataclass(frozen=True, slots=True)
 class PlainLinear(Linear):
-    """`weight` (out, in) and `bias` (out,) or None."""
+    """Matrix `weight` (out, in) with `bias` (out,) or None."""
 
     config: LinearConfig
     weight: Tensor

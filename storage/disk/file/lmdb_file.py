@@ -108,7 +108,7 @@ class LmdbFile:
         return allocated_bytes(self._directory)
 
     def set_bound(self, bound: int) -> None:
-        """Let the file grow up to this bound, or stay as large as it is. The writing thread's.
+        """Bound the file, which stays as large as it is at least. For the writing thread.
 
         Raises FileDamaged.
         """
@@ -277,7 +277,7 @@ def _slot_of(key: bytes, least: int) -> int:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn LMDB's errors into FileFull, DiskFull and FileDamaged.
+    """Translate LMDB's errors into FileFull, DiskFull and FileDamaged.
 
     The base class is a write that failed, with its errno. Those not named mean damage.
     """

@@ -16,7 +16,7 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Give `path` this content atomically: a reader, or a crash, finds the old or the new whole.
+    """Write `path` atomically: a reader, or a crash, finds the old or the new content whole.
 
     It is on disk when this returns. Raises OSError, and then the old content stands.
     """
@@ -35,7 +35,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring files that were created, renamed or removed in `directory` to disk. Raises OSError."""
+    """Sync files that were created, renamed or removed in `directory`. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -40,7 +40,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class RecordNotSound(Exception):
-    """These bytes are not what was sealed here. It says no more, lest an attacker learn from it."""
+    """Bytes that are not what was sealed here. It says no more, lest an attacker learn from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ class NotingGroup(Collectives):
     rank than 0 samples nothing. On a CPU all are noted.
     """
 
-    def __init__(self, meeting: Rendezvous, device: torch.device, steps: int, rows: int) -> None:
+    def __init__(self, rendezvous: Rendezvous, device: torch.device, steps: int, rows: int) -> None:
         """As `Collectives`; for so many steps of at most so many rows."""
         self.sampled = torch.full((steps, rows), -1, dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         self._is_cuda = device.type == "cuda"
-        super().__init__(meeting, device)  # which shares numbers, on a GPU
+        super().__init__(rendezvous, device)  # which shares numbers, on a GPU
         self._note(torch.zeros(1, dtype=torch.int64, device=device))  # loaded before it is captured
         self.begin()
 

@@ -112,8 +112,8 @@ def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found
         part = open_part(config, outline)
         with closing(part):
             return _found(part, None, served, began)
-    meeting = Rendezvous(str(directory / "meeting"), rank, num_ranks, PATIENCE)
-    group = NotingGroup(meeting, outline.device, served.steps, MOST_ROWS)
+    rendezvous = Rendezvous(str(directory / "rendezvous"), rank, num_ranks, PATIENCE)
+    group = NotingGroup(rendezvous, outline.device, served.steps, MOST_ROWS)
     groups = RankGroups(group, group, None, None)
     with closing(groups):
         part = open_part(config, outline, groups)
