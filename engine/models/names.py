@@ -46,7 +46,7 @@ class CheckpointNames:
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """Return in order the tensors that one of that own name joins by rows; none: it joins none."""
+        """Return in order the tensors that one of that own name joins by rows, if it joins any."""
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
