@@ -110,7 +110,7 @@ def main(
 
 
 def chosen(only: str) -> list[BenchmarkPart]:
-    """The parts with these names, in the order in which they run; raises BadParameter."""
+    """Return the parts with these names, in the order of running; raise BadParameter."""
     names = {name.strip() for name in (ALL if only == "all" else only).split(",")}
     unknown = names - {part.name for part in PARTS}
     if unknown:
@@ -119,7 +119,7 @@ def chosen(only: str) -> list[BenchmarkPart]:
 
 
 def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
-    """The command line of a part."""
+    """Return the command line of a part."""
     command = [sys.executable, "-m", f"benchmarks.{part.module}"]
     command += ["--model", model] if part.takes_model else []
     return [*command, *part.quick.split()] if quick else command
@@ -164,7 +164,7 @@ def write(out: Path, model: str, outcomes: list[PartOutcome]) -> None:
 
 
 def _commit() -> str:
-    """With a mark where the tree differs from it; "unknown" outside of a checkout."""
+    """Name the commit, "-dirty" if the tree differs from it; "unknown" outside of a checkout."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return described.stdout.strip() or "unknown"

@@ -1,4 +1,4 @@
-"""How a flood of one tenant's requests affects another tenant's time to first token.
+"""The effect of a flood of one tenant's requests on another tenant's time to first token.
 
     python -m benchmarks.flood [--setting max_batch_tokens=1024]
     python -m benchmarks.flood --url http://127.0.0.1:8000 --admin-key rk-... --vocab 128000 \\
@@ -137,7 +137,7 @@ def wait_until_idle(server: Running) -> None:
 
 
 def figures_of(alone: list[float], beside: list[float]) -> dict[str, float]:
-    """Percentiles without and with the flood, in milliseconds, and their ratio."""
+    """Compute percentiles without and with the flood, in milliseconds, and their ratio."""
     figures: dict[str, float] = {"asks": len(alone)}
     for percent in (50, 90, 99):
         one, other = (percentile(sorted(times), percent) * 1e3 for times in (alone, beside))

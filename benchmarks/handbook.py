@@ -1,4 +1,4 @@
-"""What a cached prefix saves on this machine: time to the first token, cold and warm.
+"""The saving of a cached prefix on this machine: time to the first token, cold and warm.
 
 Against a running server with the embedded model:
 

@@ -34,7 +34,7 @@ class Case:
 
 
 def draw_cases(tokenizer: Tokenizer, number: int, questions: int, tokens: int) -> list[Case]:
-    """Questions about the held-out handbook of this number, each asked first; of about `tokens`."""
+    """Draw questions about the held-out handbook of this number, of about `tokens` tokens each."""
     handbook = make_handbook(number, max(1, tokens // TOKENS_PER_FACT))
     cases = []
     for question in make_questions(handbook, number, questions):
@@ -49,7 +49,7 @@ def draw_cases(tokenizer: Tokenizer, number: int, questions: int, tokens: int) -
 
 
 def room_for(cases: Sequence[Case], block_size: int) -> int:
-    """Tokens of a pool in which these find each other's prompts."""
+    """Count the tokens of a pool in which these find each other's prompts."""
     longest = max(len(case.prompt) for case in cases)
     return len(cases) * (longest + LONGEST_ANSWER + 2 * block_size)
 
@@ -64,7 +64,7 @@ class AskedEngine:
         self._asked = 0
 
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:
-        """Whether the greedy answer to each is the right one, asked all at once.
+        """Ask all at once; tell for each whether the greedy answer is the right one.
 
         `cached`: whether their handbooks must be found in the cache, or must not.
         """

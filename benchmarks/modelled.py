@@ -1,4 +1,4 @@
-"""Predicts what workloads and floods take on a GPU: the engine's core before a modelled device.
+"""Predictions of workloads and floods on a GPU: the engine's core before a modelled device.
 
     python -m benchmarks.modelled [--max-step-ms 60] [--cold]
     python -m benchmarks.modelled --bursts [--mixture]
@@ -72,7 +72,7 @@ class WorkloadOptions:
 
     @property
     def model(self) -> ProductModel:
-        """What steps take."""
+        """The model of steps' times."""
         return MixtureModel() if self.mixture else ProductModel()
 
 
@@ -106,11 +106,11 @@ class ModelledEngine:
 
     @property
     def limits(self) -> StepLimits:
-        """What bounds its steps."""
+        """The bounds of its steps."""
         return StepLimits(self.max_batch_tokens, 256, self.max_step_ms / 1e3 or None)
 
     def replay(self) -> Replay:
-        """A replay of this engine with a price a token, without clients yet."""
+        """Replay this engine with a price a token, without clients yet."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
 
@@ -165,7 +165,7 @@ class WorkloadDrive:
 
 
 def warmed(replay: Replay) -> Replay:
-    """The same, after one long prompt."""
+    """Run one long prompt; return the same replay."""
     one = replay.stream(FLOW, 4096, 8)
     one.start()
     replay.run(lambda: one.finished > 0)
@@ -210,7 +210,7 @@ def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
 
 
 def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
-    """The victim alone, then beside the flood: its first tokens, and what is computed meanwhile."""
+    """Predict the victim's first tokens, alone and beside the flood, and the work meanwhile."""
     alone = replay.stream("victim", prompt, asked.victim_output, asked.pause)
     alone.start()
     replay.run(lambda: alone.finished >= asked.asks // 3)
@@ -245,7 +245,7 @@ def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
 
 
 def requests_a_second(replay: Replay, *, pause_s: float) -> float:
-    """Of equal tenants, each with a prefix of its own."""
+    """Measure equal tenants, each with a prefix of its own."""
     dice = random.Random(3)
     all_of_them = []
     for flow in range(EQUALS):

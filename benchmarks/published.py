@@ -54,7 +54,7 @@ def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> Non
 def first_token(
     engine: RealEngine, namespaces: Namespaces, tenant: str, prompt: TokenIds
 ) -> tuple[float, int]:
-    """Seconds to the first token of a request called as its tenant, and its cached tokens."""
+    """Time the first token of a request as its tenant, in seconds; return its cached tokens too."""
     began = time.perf_counter()
     path = namespaces.path(Caller(tenant, "key"), None, prompt, engine.fingerprint, SIZE)
     request = Generate(

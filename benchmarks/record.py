@@ -1,4 +1,4 @@
-"""How a benchmark reports: one JSON object a line on standard output.
+"""The reports of benchmarks: one JSON object a line on standard output.
 
 Progress for people goes to standard error. `benchmarks.everything` gathers the lines of all
 benchmarks; each can be read by itself too.
@@ -26,11 +26,11 @@ def progress(words: str) -> None:
 
 
 def p50_and_p99(seconds: Sequence[float]) -> dict[str, float]:
-    """Two percentiles of times, in milliseconds."""
+    """Compute two percentiles of times, in milliseconds."""
     ordered = sorted(seconds)
     return {f"p{percent}_ms": percentile(ordered, percent) * 1e3 for percent in (50, 99)}
 
 
 def _short(value: Any) -> Any:
-    """Four significant digits: more than two runs agree on."""
+    """Round to four significant digits: more than two runs agree on."""
     return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""How much longer the engine's start takes with a full disk tier.
+"""The added time of an engine's start with a full disk tier.
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
@@ -57,7 +57,7 @@ Trunk = tuple[NamespacePath, bytes, int]  # the last block's key, and how many b
 
 
 def chains(num_blocks: int) -> Iterator[BlockRecord]:
-    """`num_blocks` records, parents before children, as a cache would have written them."""
+    """Yield `num_blocks` records, parents before children, as a cache would have written them."""
     random, trunks = np.random.default_rng(0), dict[int, Trunk]()
     left = num_blocks
     while left:
@@ -79,7 +79,7 @@ def chains(num_blocks: int) -> Iterator[BlockRecord]:
 def _run(
     trunk: Trunk, length: int, hits: int, random: np.random.Generator
 ) -> Iterator[BlockRecord]:
-    """`length` blocks after those of the trunk."""
+    """Yield `length` blocks after those of the trunk."""
     path, parent, first = trunk
     ids = random.integers(0, 128_000, length * BLOCK_SIZE).astype(np.int32)
     keys = block_keys(path, ids, BLOCK_SIZE, parent=parent, first_block=first)
@@ -160,7 +160,7 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
 
 
 def data_of(config: EngineConfig) -> Path:
-    """The file that the blocks lie in."""
+    """Return the file that the blocks lie in."""
     return Path(str(config.cache.disk_cache_dir)) / "blocks" / "data.mdb"
 
 
@@ -172,7 +172,7 @@ def drop_from_memory(path: Path) -> None:
 
 
 def cached_bytes(path: Path) -> int:
-    """How much of the file is in the page cache."""
+    """Count the bytes of the file that are in the page cache."""
     if not path.exists() or not path.stat().st_size:
         return 0
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
@@ -187,7 +187,7 @@ def cached_bytes(path: Path) -> int:
 
 
 def measure(directory: Path, gib: float, block_kib: int, device_gib: float) -> None:
-    """A cold start, and starts on a full disk; `gib` is what its blocks come to."""
+    """Measure a cold start, and starts on a full disk; `gib` is what its blocks come to."""
     per_block = block_kib << 10
     layer = alike_layers(1, 1, 64, "bfloat16", BLOCK_SIZE)
     layout = alike_layers(per_block // layer.block_bytes, 1, 64, "bfloat16", BLOCK_SIZE)

@@ -35,16 +35,16 @@ class Running:
     ready_s: float  # from its start until it took requests
 
     def model(self) -> str:
-        """The name of what it serves."""
+        """Return the name of the served model."""
         return str(self._ask(self.key, "GET", "/v1/models")["data"][0]["id"])
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """What an administrative route answers."""
+        """Ask an administrative route."""
         return self._ask(self.admin_key, method, f"/admin/{path}", body)
 
     @contextmanager
     def tenants(self, count: int) -> Iterator[list[str]]:
-        """Keys of so many new tenants, which are removed after the block."""
+        """Create so many tenants and yield their keys; remove them after the block."""
         made: list[str] = []
         try:
             keys = []

@@ -65,7 +65,7 @@ def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
 
 
 def _numbers(report: dict[str, Any]) -> dict[str, Any]:
-    """What the tables compare."""
+    """Select what the tables compare."""
     numbers = {name: report[name] for name in COMPARED}
     for kind in ("ttft", "itl"):
         summary = report[f"{kind}_s"]

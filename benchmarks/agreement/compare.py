@@ -73,7 +73,7 @@ def main(options: Options) -> None:
 def measure(
     tools: Sequence[Tool], load: Workload, rounds: int, scratch: Path
 ) -> dict[str, Figures]:
-    """Medians over rounds, by tool; a run of few requests comes first and does not count."""
+    """Measure each tool's medians over rounds, after a run of few requests that does not count."""
     tools[0].run(replace(load, requests=load.concurrency), scratch / "first")
     runs: dict[str, list[Figures]] = {tool.name: [] for tool in tools}
     for number in range(rounds):
@@ -87,7 +87,7 @@ def measure(
 
 
 def show(kind: str, said: dict[str, Figures]) -> None:
-    """A table on standard error: times in ms, and each tool's share of the first one's figure."""
+    """Print a table on standard error: times in ms, and each tool's share of the first's figure."""
     first, *others = said
     heads = "".join(f"{name:>26}" for name in others)
     progress(f"\n{kind:24}{first:>14}{heads}")
@@ -100,7 +100,7 @@ def show(kind: str, said: dict[str, Figures]) -> None:
 
 @contextmanager
 def _server(options: Options, scratch: Path) -> Iterator[list[Workload]]:
-    """A running server, and the workloads on it: one for each kind of answer it has."""
+    """Start a server, and make the workloads on it: one for each kind of answer it has."""
     if options.model:
         directory = Path(options.model)
         given = {"load_format": options.load_format}

@@ -23,7 +23,7 @@ KINDS = ("plain", "reasoning", "calls")
 
 
 def deltas(kind: str, tokens: int) -> Iterator[dict[str, Any]]:
-    """The additions of one answer's chunks, one for each token."""
+    """Yield the additions of one answer's chunks, one for each token."""
     for number in range(tokens):
         if kind == "reasoning" and 3 * number < 2 * tokens:
             yield {"reasoning": "word ", "reasoning_content": "word "}

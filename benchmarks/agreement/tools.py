@@ -49,7 +49,7 @@ class Tool:
     figures: Callable[[Path], Figures]
 
     def run(self, load: Workload, directory: Path) -> Figures:
-        """Seconds, tokens and rates of one run; RuntimeError with its last words if it fails."""
+        """Run once; return seconds, tokens and rates. Raises RuntimeError with its last words."""
         directory.mkdir(parents=True)
         environment = {**os.environ, "OPENAI_API_KEY": load.key}
         with (directory / "log").open("wb") as log, (directory / "out").open("wb") as out:
@@ -62,7 +62,7 @@ class Tool:
 
 
 def ratoon() -> Tool:
-    """`ratoon bench` of this checkout."""
+    """Make the tool `ratoon bench` of this checkout."""
 
     def command(load: Workload, _: Path) -> list[str]:
         words = [*RATOON, "bench", "--json", "--endpoint", "chat", "--shared-tokens", "0"]
@@ -82,7 +82,7 @@ def ratoon() -> Tool:
 
 
 def vllm(started: str) -> Tool:
-    """`vllm bench serve`; `started`: the command, with all that comes before its flags."""
+    """Make the tool `vllm bench serve`; `started`: the command before its flags."""
 
     def command(load: Workload, directory: Path) -> list[str]:
         write_prompts(load, directory / "prompts.jsonl", "prompt")
@@ -115,7 +115,7 @@ def vllm(started: str) -> Tool:
 
 
 def aiperf(started: str) -> Tool:
-    """`aiperf profile`; `started` as of `vllm`. Its inter-token latency is the others' TPOT."""
+    """Make the tool `aiperf profile`, `started` as `vllm`. Its inter-token latency is a TPOT."""
 
     def command(load: Workload, directory: Path) -> list[str]:
         write_prompts(load, directory / "prompts.jsonl", "text")
@@ -154,6 +154,6 @@ def aiperf(started: str) -> Tool:
 
 
 def write_prompts(load: Workload, path: Path, name: str) -> None:
-    """New prompts, one JSON object a line with the text under `name`."""
+    """Write new prompts, one JSON object a line with the text under `name`."""
     texts = (" ".join(random.choices(WORDS, k=load.prompt_tokens)) for _ in range(load.requests))
     path.write_text("".join(json.dumps({name: text}) + "\n" for text in texts))

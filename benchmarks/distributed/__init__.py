@@ -1,1 +1,1 @@
-"""What ranks exchange, and what engines fetch from each other."""
+"""The costs of what ranks exchange, and of what engines fetch from each other."""

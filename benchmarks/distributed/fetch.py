@@ -1,4 +1,4 @@
-"""What a prompt takes that one engine fetches from another: the exchange alone, without a model.
+"""The time of a prompt that one engine fetches from another: the exchange alone, without a model.
 
     python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
@@ -62,7 +62,7 @@ START_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of the prompt, and of a block."""
+    """The sizes of the prompt and of a block."""
 
     tokens: int
     block_kib: int
@@ -73,7 +73,7 @@ class Sizes:
         return self.tokens // SIZE
 
     def token_ids(self) -> np.ndarray:
-        """The prompt, and the token after it that is always computed."""
+        """Return the prompt, and the token after it that is always computed."""
         return np.arange(self.num_blocks * SIZE + 1, dtype=np.int32) % 50_000
 
 
@@ -82,7 +82,7 @@ class Engine:
 
     def __init__(self, sizes: Sizes, device: torch.device, where: str | None, key: LinkKey | None,
                  way: str) -> None:  # fmt: skip
-        """`where` others fetch blocks; None: nowhere."""
+        """Serve blocks to others at `where`; None: nowhere."""
         numbers = (sizes.block_kib << 10) // 2 // 2 // SIZE
         self.pool = DevicePool(
             alike_layers(1, 1, numbers, "bfloat16", SIZE), sizes.num_blocks + 1, device
@@ -145,7 +145,7 @@ class Engine:
 
 
 def _without_copies(pool: DevicePool, where: str | None) -> ExchangeThreads:
-    """An exchange that fetches as between GPUs, and copies nothing."""
+    """Open an exchange that fetches as between GPUs, and copies nothing."""
     memory, waker = memory_of(pool), Waker()
     handle = PoolHandle(bytes(HANDLE_BYTES), 0, pool.num_blocks)
     server = None
@@ -181,7 +181,7 @@ def _device(number: int) -> torch.device:
 
 @contextmanager
 def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
-    """Where the engine answers that has the prompt."""
+    """Start the engine that has the prompt; yield where it answers."""
     where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
     command = [sys.executable, "-m", "benchmarks.distributed.fetch", "--answer-at", where]
     command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]
@@ -195,7 +195,7 @@ def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> It
 
 
 def measure(sizes: Sizes, way: str, repeats: int) -> None:
-    """One way, after a fetch that does not count."""
+    """Measure one way, after a fetch that does not count."""
     if way == "host":
         sizes = replace(sizes, block_kib=LITTLE_KIB)
     with tempfile.TemporaryDirectory() as scratch:
@@ -216,7 +216,7 @@ def measure(sizes: Sizes, way: str, repeats: int) -> None:
 
 
 def measure_copies(sizes: Sizes, repeats: int) -> None:
-    """The prompt's blocks from GPU to GPU, without an exchange: in one call, and in one piece."""
+    """Measure copies from GPU to GPU, without an exchange: in one call, and in one piece."""
     theirs, ours = _device(0), _device(1)
     torch.cuda.set_device(ours)
     block_bytes = sizes.block_kib << 10

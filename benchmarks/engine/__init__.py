@@ -1,1 +1,1 @@
-"""What kernels, steps and the cache take by themselves."""
+"""The costs of kernels, steps and the cache by themselves."""

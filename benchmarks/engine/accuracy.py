@@ -1,4 +1,4 @@
-"""How near formats of weights and KV are to plain ones: answers about handbooks, and divergence.
+"""The accuracy of formats of weights and KV: answers about handbooks, and divergence.
 
     python -m benchmarks.engine.accuracy [--handbooks 64] [--warm 4] [--prompts 16] [--device cuda]
 
@@ -50,7 +50,7 @@ class Format:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def open(self, device: Device, cache_tokens: int) -> tuple[EngineConfig, OpenedModel]:
-        """With a pool of so many tokens."""
+        """Open the model, with a pool of so many tokens."""
         config = EngineConfig.of(
             model_dir=str(self.model_dir),
             socket="",
@@ -85,7 +85,7 @@ def main(
 
 
 def all_formats(scratch: Path) -> Iterator[Format]:
-    """The plain one first, which the others are compared with."""
+    """Yield all formats; first the plain one, with which the others are compared."""
     yield Format("plain")
     yield Format("bfloat16", settings={"dtype": "bfloat16"})
     yield Format("fp8 weights", settings={"quantization": "fp8"})
@@ -112,7 +112,7 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]
 
 
 def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
-    """Whether the first answer about each handbook is right, and whether each of the others is."""
+    """Judge the first answer about each handbook, and the others: True for a right one."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
     engine = AskedEngine(*of.open(device, room))
@@ -149,7 +149,7 @@ def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[Cas
 
 @torch.inference_mode()
 def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
-    """Of the next token after each of the prompt and the right answer: (tokens, V) float32."""
+    """Compute those of the token after each of prompt and right answer: (tokens, V) float32."""
     assert isinstance(opened.runner, ModelRunner)
     driven, runner = HandDriven(opened.runner), opened.runner
     ids = case.prompt + case.answer[:-1]
@@ -160,7 +160,7 @@ def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
 
 
 def divergence(found: Tensor, truth: Tensor) -> Tensor:
-    """KL(truth || found) in nats, both (tokens, V) logarithms: (tokens,)."""
+    """Compute KL(truth || found) in nats, of (tokens, V) logarithms: (tokens,)."""
     return (truth.exp() * (truth - found)).sum(-1)
 
 

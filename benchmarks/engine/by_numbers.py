@@ -1,4 +1,4 @@
-"""What texts on inference give figures for, without HTTP: prefill, decode, utilisation.
+"""The figures that texts on inference give, without HTTP: prefill, decode, utilisation.
 
     python -m benchmarks.engine.by_numbers --model llama-2-7b [--quick]
 
@@ -52,7 +52,7 @@ def main(model: str = "llama-2-7b", quick: bool = False) -> None:
 
 
 def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
-    """The multiplications and additions of a step: products, the head's and attention's."""
+    """Count a step's multiplications and additions: GEMMs, the head's and attention's."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -64,7 +64,7 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
 
 
 def _burst(engine: LocalEngine, rng: np.random.Generator, size: Size) -> None:
-    """Seconds until every prompt of a burst has its first token; the first round warms up."""
+    """Time until every prompt of a burst has its first token; the first round warms up."""
     progress(f"burst of {size.requests} x {size.prompt}")
     seconds = []
     for _ in range(ROUNDS + 1):

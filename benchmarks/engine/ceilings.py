@@ -31,7 +31,7 @@ class Ceilings:
 
 
 def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> float:
-    """Median seconds of a call, including the wait for the device."""
+    """Measure the median seconds of a call, including the wait for the device."""
     times = []
     for _ in range(repeats + 1):
         before = time.perf_counter()
@@ -43,7 +43,7 @@ def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> flo
 
 
 def measured_ceilings(device: str, *, small: bool) -> Ceilings:
-    """Of a copy of 2 GiB and products of 8,192 by 8,192 in bfloat16 and in fp8.
+    """Measure a copy of 2 GiB and GEMMs of 8,192 by 8,192 in bfloat16 and in fp8.
 
     Small: less, in float32.
     """
@@ -63,7 +63,7 @@ def measured_ceilings(device: str, *, small: bool) -> Ceilings:
 
 
 def _fp8_product_s(a: Tensor, device: str) -> float:
-    """Seconds, with a scale for each row and column, as a model's products have them."""
+    """Time an fp8 GEMM, in seconds, with a scale for each row and column as models have them."""
     values, scales = a.to(E4M3), torch.ones((len(a), 1), device=device)
     x, weight = Fp8Rows(values, scales), Fp8Matrix(values, scales, by_block=False)
     return seconds_of(lambda: fp8_linear.by_library(x, weight, None, torch.bfloat16), device)

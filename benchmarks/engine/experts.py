@@ -53,7 +53,7 @@ ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are alike in al
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a layer."""
+    """The sizes of a layer."""
 
     experts: int
     top_k: int
@@ -65,7 +65,7 @@ class Sizes:
 
     @property
     def numbers(self) -> int:
-        """Of an expert."""
+        """Weights of an expert."""
         return 3 * self.hidden * self.size
 
 
@@ -117,7 +117,7 @@ def main(
 
 
 def drawn(sizes: Sizes, weights: str, device: str) -> Layer:
-    """Random matrices in this format."""
+    """Draw random matrices in this format."""
     gate_up = _matrix(sizes, 2 * sizes.size, sizes.hidden, weights, device)
     return Layer(sizes, gate_up, _matrix(sizes, sizes.hidden, sizes.size, weights, device))
 
@@ -179,7 +179,7 @@ def _reference_of(x: Tensor, routed: route.Routed, layer: Layer) -> Callable[[],
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is timed: the parts of a mixture for these tokens, layer after layer."""
+    """The parts to time of a mixture for these tokens, layer after layer."""
 
     layers: Sequence[Layer]
     x: Tensor
@@ -192,7 +192,7 @@ class Steps:
         return route.launch(self.logits, self.layers[0].sizes.top_k, True)
 
     def parts(self) -> dict[str, Callable[[Layer], object]]:
-        """Each of them by its name."""
+        """Name each part."""
         first, sizes, x = self.layers[0], self.layers[0].sizes, self.x
         by, routed = mixture.scaling_of(first.gate_up), self.routed
         tiles = order.launch(routed.experts, sizes.experts, self.tiles.rows)
@@ -218,18 +218,18 @@ class Steps:
         }
 
     def microseconds(self, part: Callable[[Layer], object]) -> float:
-        """Of a layer."""
+        """Measure a part of a layer, in microseconds."""
         took = replayed_seconds(lambda: [part(one) for one in self.layers], REP_MS)
         return took / len(self.layers) * 1e6
 
     def products(self) -> list[Tensor]:
-        """Both of the first layer, `down` of what is gated."""
+        """Compute both GEMMs of the first layer, `down` of what is gated."""
         parts = self.parts()
         results = [parts[name](self.layers[0]) for name in ("gated_us", "down_us")]
         return [one for one in results if isinstance(one, Tensor)]
 
     def read(self) -> int:
-        """Bytes of the matrices of experts that are met."""
+        """Count the bytes of the matrices of experts that are met."""
         met = len(set(self.routed.experts.flatten().tolist()))
         layer = self.layers[0]
         kept = (layer.gate_up.values, layer.down.values, layer.gate_up.scales, layer.down.scales)

@@ -1,4 +1,4 @@
-"""Whether the device ever waits for the host: the gaps between steps of a full batch of decodes.
+"""The gaps between steps of a full batch of decodes, in which the device waits for the host.
 
     python -m benchmarks.engine.gaps --model llama-3.1-8b [--rows 256] [--steps 40] [--quick]
 
@@ -33,7 +33,7 @@ FIRST_SHARE = 0.15  # of the recorded time, left out: the recorder is still star
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """When kernels and copies ran on the device, us, in order of their starts."""
+    """The times at which kernels and copies ran on the device, us, in order of their starts."""
 
     starts: Times
     ends: Times

@@ -33,7 +33,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """An object of so many fields, of which one has the number's name."""
+    """Make an object of so many fields, of which one has the number's name."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]
@@ -45,12 +45,12 @@ def fields(count: int) -> Callable[[int], Grammar]:
 
 
 def any_object(number: int) -> Grammar:
-    """Any object, in a schema with a description of its own."""
+    """Make a schema of any object, with a description of its own."""
     return Grammar("json_schema", json.dumps({"type": "object", "description": f"{number}"}))
 
 
 def words(number: int) -> Grammar:
-    """Words of letters, of so many at least."""
+    """Make a grammar of words of letters, of so many at least."""
     return Grammar("regex", f"([a-z]{{1,12}} ){{{number % 7 + 1},200}}")
 
 
@@ -89,7 +89,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _walked(grammar: Grammar, vocabulary: Vocabulary, masks: int) -> tuple[int, int, float]:
-    """Bytes of a compiled grammar, by how many it grows in so many masks, and their seconds."""
+    """Count a compiled grammar's bytes, its growth in so many masks, and their seconds."""
     found, rng = checked_over(grammar, vocabulary), random.Random(0)
     assert not found.error, found.error
     compilation = Compilation(compiled(found.text, vocabulary))

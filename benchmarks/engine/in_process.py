@@ -34,7 +34,7 @@ class Size:
 
 
 def opened_model(model: str, **settings: Any) -> tuple[EngineConfig, OpenedModel]:
-    """A shape's name, 'handbook' or a directory, with random weights and these settings."""
+    """Open a shape by name, 'handbook' or a directory, with random weights and these settings."""
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = str(model_directory(model, Path(scratch)))
         config = EngineConfig.of(model_dir=directory, socket="", load_format="dummy", **settings)
@@ -51,7 +51,7 @@ class LocalEngine:
 
     @classmethod
     def open(cls, model: str, max_running: int, *, quick: bool) -> LocalEngine:
-        """With all free memory for its cache, or with little of it."""
+        """Open with all free memory for its cache, or with little of it."""
         sizes = {"cache_tokens": 4_096, "max_running": 8} if quick else {"max_running": max_running}
         config, opened = opened_model(model, **sizes)
         link = MemoryLink(sleeps=True)

@@ -48,7 +48,7 @@ def main(quick: bool = False) -> None:
 
 
 def in_fp8(batch: Batch) -> Batch:
-    """The same numbers, rounded, in a pool of fp8."""
+    """Round the same numbers into a pool of fp8."""
     q, kv, layout = batch
     scale_bytes = 2 * KV_HEADS * BLOCK * KV_SCALE_BYTES
     group = KvGroup((0,), KV_HEADS, HEAD_DIM, FP8, scale_bytes=scale_bytes)
@@ -64,7 +64,7 @@ def in_fp8(batch: Batch) -> Batch:
 
 
 def error(batch: Batch) -> float:
-    """Of the first row's last token, relative."""
+    """Compute the relative error of the first row's last token."""
     q, kv, layout = batch
     context, last = int(layout.context_lens[0]), int(layout.query_starts[1]) - 1
     blocks = layout.block_tables[0, : -(-context // BLOCK)].long()

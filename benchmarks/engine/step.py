@@ -48,7 +48,7 @@ class BenchShape:
 
 
 def quick_shapes() -> list[BenchShape]:
-    """A few small ones."""
+    """List a few small shapes."""
     return [
         BenchShape("1 x 64", (64,)),
         BenchShape("4 x 64", (64,) * 4),
@@ -58,7 +58,7 @@ def quick_shapes() -> list[BenchShape]:
 
 
 def shapes() -> list[BenchShape]:
-    """Batches of decodes alone, of those that share, and with a prompt."""
+    """List batches of decodes alone, of those that share, and with a prompt."""
     mixed = tuple(int(128 * 256 ** (n / 63)) for n in range(64))
     return [
         *(
@@ -79,7 +79,7 @@ def shapes() -> list[BenchShape]:
 
 
 def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
-    """Rows over blocks that nobody wrote; what they hold does not matter for the time."""
+    """Make rows over blocks that nobody wrote; what they hold does not matter for the time."""
     rows, leases = [], list[Lease]()
     work = [*((1, context) for context in shape.contexts), *shape.chunks]
     for batch_slot, (new, context) in enumerate(work):
@@ -100,13 +100,13 @@ def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
 
 
 def tokens_read(shape: BenchShape) -> int:
-    """Tokens whose KV is read; of rows that grow from one prefix, its tokens once."""
+    """Count tokens whose KV is read; of rows that grow from one prefix, its tokens once."""
     again = (len(shape.contexts) - -(-len(shape.contexts) // shape.group)) * shape.shared
     return sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
 
 
 def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
-    """Of the layers' matrices, with their scales."""
+    """Return the bytes a weight of the layers' matrices, with their scales."""
     matrices = chain.from_iterable(
         layer.matrices(index) for index, layer in enumerate(model.layers)
     )
@@ -115,7 +115,7 @@ def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
 
 
 def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
-    """Seconds: weights and KV read once, or the arithmetic of products, in fp8 where they are."""
+    """Bound the seconds: weights and KV read once, or the arithmetic of GEMMs, in fp8 if so."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -145,7 +145,7 @@ class StepTimes:
 
 
 def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
-    """The times of a step with the rows of `shape`."""
+    """Measure a step with the rows of `shape`."""
     cache = PrefixCache(num_blocks=opened.num_blocks, block_size=opened.welcome.block_size)
     rows = rows_of(shape, cache)
     for _ in range(3):
@@ -196,7 +196,7 @@ def _emit_kernels(step: Step, opened: OpenedModel) -> None:
 
 
 def main(model: str = "handbook", quick: bool = False, kernels: bool = False) -> None:
-    """One JSON line a shape."""
+    """Print one JSON line a shape."""
     on_gpu = torch.cuda.is_available()
     ceilings = measured_ceilings("cuda" if on_gpu else "cpu", small=quick or not on_gpu)
     sizes = (4_096, 8) if quick else (450_000, 256)

@@ -33,7 +33,7 @@ DOWN, UP = (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DEVICE)
 
 
 def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
-    """`num_blocks` each way, from the first on; the second way takes the blocks after these."""
+    """Plan `num_blocks` each way, from the first on; the second way takes the next blocks."""
     moves: list[Move] = []
     records: dict[Move, BlockRecord] = {}
     for turn, (source, target) in enumerate(ways):
@@ -46,7 +46,7 @@ def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
 
 
 def seconds_of(mover: TierMover, plan: Plan, disk: DiskTier | None = None) -> float:
-    """From `start` until all has been settled; raises where anything has failed."""
+    """Return the seconds from `start` until all is settled; raise where anything has failed."""
     started = time.perf_counter()
     mover.start(plan)
     done = 0
@@ -60,13 +60,13 @@ def seconds_of(mover: TierMover, plan: Plan, disk: DiskTier | None = None) -> fl
 
 
 def best(times: int, run: Callable[[], float]) -> float:
-    """The least of several runs, after one that does not count."""
+    """Return the least of several runs, after one that does not count."""
     run()
     return min(run() for _ in range(times))
 
 
 def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[DevicePool, HostPool]:
-    """Twice the blocks on either side, for two ways at once."""
+    """Make pools of twice the blocks on either side, for two ways at once."""
     numbers = block_bytes // 2 // 2 // 16  # of two bytes, keys and values, 16 tokens
     layout = alike_layers(1, 1, numbers, "bfloat16", 16)
     host = HostPool(2 * num_blocks, block_bytes, device)
@@ -74,7 +74,7 @@ def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[Devi
 
 
 def copies(num_blocks: int, block_bytes: int) -> None:
-    """Host to device, device to host, both at once."""
+    """Measure host to device, device to host, and both at once."""
     pool, host = pools(num_blocks, block_bytes, torch.device("cuda"))
     mover = TierMover(pool, host)
     emit("pinning of host memory", gb_per_s=host.nbytes / 1e9 / host.seconds)
@@ -95,7 +95,7 @@ def copies(num_blocks: int, block_bytes: int) -> None:
 
 
 def disk_moves(num_blocks: int, block_bytes: int, directory: Path, *, encrypt: bool) -> None:
-    """Host to disk and disk to device, here a pool in memory."""
+    """Measure host to disk and disk to device, here a pool in memory."""
     pool, host = pools(num_blocks, block_bytes, torch.device("cpu"))
     host.tensor.random_()
     config = DiskConfig(

@@ -1,4 +1,4 @@
-"""How long the prefix cache takes for a 32k-token prompt, with 10,000 other prefixes in it.
+"""The prefix cache's time for a 32k-token prompt, with 10,000 other prefixes in it.
 
     python -m benchmarks.engine.tree
     python -m benchmarks.engine.tree --num-tokens 2048 --policy value
@@ -52,11 +52,11 @@ class Bench:
             self.put(np.concatenate([self.system, tail]) if index % 2 else tail, owner="others")
 
     def draw(self, count: int) -> TokenIds:
-        """Random tokens; a first block no other prompt has."""
+        """Draw random tokens; a first block no other prompt has."""
         return self.random.integers(0, 150_000, count, dtype=np.int32)
 
     def prompt(self) -> TokenIds:
-        """A new long prompt behind the published prefix."""
+        """Make a new long prompt behind the published prefix."""
         return np.concatenate([self.system, self.draw(self.num_tokens - len(self.system))])
 
     def acquire(self, ids: TokenIds, owner: str = "bench") -> Lease:
@@ -68,18 +68,18 @@ class Bench:
         return lease
 
     def acquire_and_release(self, ids: TokenIds) -> None:
-        """The cache's part of a request that finds everything."""
+        """Do the cache's part of a request that finds everything."""
         self.cache.release(self.acquire(ids), now=self.now)
 
     def put(self, ids: TokenIds, owner: str = "bench") -> float:
-        """A whole request; how long its commit took, in microseconds."""
+        """Do a whole request; return how long its commit took, in microseconds."""
         lease, keys = self.acquire(ids, owner), block_keys(PATH, ids, BLOCK_SIZE)
         took = micros(self.commit, lease, ids, keys)
         self.cache.release(lease, now=self.now)
         return took
 
     def commit(self, lease: Lease, ids: TokenIds, keys: bytes) -> None:
-        """All of `ids` is computed."""
+        """Commit all of `ids` as computed."""
         self.cache.commit(lease, ids, len(ids), keys, now=self.now)
 
     def tidy(self) -> None:
@@ -172,7 +172,7 @@ def evict(bench: Bench, repeats: int) -> Times:
 def under_pressure(
     bench: Bench, repeats: int, policy: PolicyName, *, host: bool, ahead: bool
 ) -> Times:
-    """Whole requests for ever new prompts in a full pool that holds four of them.
+    """Serve ever new prompts in a full pool that holds four of them.
 
     Acquire, commit and release of each, the plans and what settles them.
     """

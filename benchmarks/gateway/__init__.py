@@ -1,1 +1,1 @@
-"""What the gateway takes by itself, before an engine that costs nothing."""
+"""The costs of the gateway by itself, before an engine that costs nothing."""

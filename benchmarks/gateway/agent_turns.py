@@ -42,8 +42,7 @@ TOOL = {
 
 
 def conversation(rounds: int) -> list[dict[str, Any]]:
-    """A system text, then `rounds` of question, call and result, each followed by its answer but
-    the last."""
+    """Compose a system text and `rounds` of question, call and result, the last unanswered."""
     said: list[dict[str, Any]] = [{"role": "system", "content": HANDBOOK}]
     for place in range(rounds):
         arguments = json.dumps({"subject": f"Oslo {place}", "field": "door code"})

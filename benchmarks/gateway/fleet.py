@@ -31,7 +31,7 @@ class Fleet:
         self._serial = 0
 
     def keys(self, blocks: int) -> bytes:
-        """Of blocks that nobody has."""
+        """Draw keys of blocks that nobody has."""
         return self._random.bytes(KEY_BYTES * blocks)
 
     def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
@@ -47,7 +47,7 @@ class Fleet:
         self.router.heard(name, CacheEvents(number=0, changes=tuple(changes)))
 
     def fill(self, blocks: int) -> float:
-        """So many at each replica; returns the seconds that the router took."""
+        """Add so many blocks at each replica; return the seconds that the router took."""
         seconds = 0.0
         for name in self.names:
             for start in range(0, blocks, PIECE):
@@ -58,7 +58,7 @@ class Fleet:
         return seconds
 
     def request(self, keys: bytes) -> RoutingRequest:
-        """A new one, whose prompt has these blocks."""
+        """Make a new request, whose prompt has these blocks."""
         self._serial += 1
         tokens = BLOCK_SIZE * self.prompt_blocks
         return RoutingRequest(str(self._serial), tokens, keys, PATH.spans[-1][1])

@@ -1,4 +1,4 @@
-"""How attackers affect somebody who asks once in a while, on a real server.
+"""The effect of attackers on somebody who asks once in a while, on a real server.
 
     python -m benchmarks.gateway.hostile [--seconds 60] [--only trailers] [--only texts]
 
@@ -69,7 +69,7 @@ async def attack_for_ever(name: str, target: Target) -> None:
 
 @contextmanager
 def attacked(name: str | None, target: Target) -> Iterator[None]:
-    """Attacks by another process meanwhile; None: nobody attacks."""
+    """Attack by another process meanwhile; None: nobody attacks."""
     if name is None:
         yield
         return
@@ -87,7 +87,7 @@ def attacked(name: str | None, target: Target) -> Iterator[None]:
 
 
 async def bystand(target: Target, gateway: int, seconds: float) -> tuple[list[float], float]:
-    """The victim's times, and the gateway's largest memory in MiB."""
+    """Ask as the victim; return its times, and the gateway's largest memory in MiB."""
     times, most, over = [], 0.0, time.monotonic() + seconds
     while time.monotonic() < over:
         times.append(await ask(target))

@@ -29,7 +29,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def ask(connection: Connection) -> float:
-    """Seconds until /healthz has answered on a connection."""
+    """Return the seconds until /healthz has answered on a connection."""
     reader, writer = connection
     start = time.monotonic()
     writer.write(HEALTH)

@@ -1,4 +1,4 @@
-"""What authentication and limits add to a request: held on this machine, or in Redis on loopback.
+"""The cost of authentication and limits for a request: on this machine, or in Redis on loopback.
 
     python -m benchmarks.gateway.limits
 
@@ -48,7 +48,7 @@ PEPPER = b"p" * 32
 
 
 def admitted() -> AdmittedRequest:
-    """One choice of one prompt."""
+    """Make one choice of one prompt."""
     prompt = np.zeros(PROMPT_TOKENS, "<i4").tobytes()
     path = NamespacePath.single(Namespace(b"n" * 16))
     generate = Generate(
@@ -63,7 +63,7 @@ def admitted() -> AdmittedRequest:
 
 
 async def measure(permits: Permits, keyring: Keyring, key: str, requests: int) -> list[float]:
-    """Seconds of each of `requests`."""
+    """Measure the seconds of each of `requests`."""
     request, used = admitted(), TokenCounts(computed=PROMPT_TOKENS, generated=100)
     taken = []
     for _ in range(requests):
@@ -92,7 +92,7 @@ async def told(name: str, limiter: Limiter, limits: Limits, directory: Path, req
 
 
 async def measure_all(directory: Path, requests: int) -> None:
-    """All homes, one after another."""
+    """Measure all homes, one after another."""
     bare, embedded = (SqliteLimiter(directory / name) for name in ("no.limits", "limits"))
     await told("bare", bare, Limits(), directory, requests)
     await told("embedded", embedded, EVERYTHING, directory, requests)

@@ -1,4 +1,4 @@
-"""How long an open operator's page holds the threads that requests wait for, in processor time.
+"""The time that an open operator's page holds the threads of requests, in processor time.
 
     python -m benchmarks.gateway.page --tenants 1000 --blocks 1000000
 
@@ -54,7 +54,7 @@ OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # what t
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is cached, and how often is asked."""
+    """The sizes of what is cached, and how often is asked."""
 
     tenants: Annotated[int, typer.Option(help="That hold the blocks.")] = 1000
     blocks: Annotated[int, typer.Option(help="Of all tenants.")] = 1_000_000
@@ -83,7 +83,7 @@ async def measure(options: Options, admin_key: str) -> None:
 
 
 async def _asked(options: Options, admin_key: str, path: str) -> tuple[float, list[float]]:
-    """The event loop's milliseconds for an answer; the longest turn during each of some others."""
+    """Measure the event loop's ms for an answer, and the longest turn during each of the others."""
     target = f"http://127.0.0.1:{options.port}{path.format(since=time.time() - 10)}"
     await asyncio.to_thread(_get, target, admin_key, 2)
     before = time.thread_time()
@@ -113,7 +113,7 @@ async def _until_ready(port: int) -> None:
 
 @asynccontextmanager
 async def _turns() -> AsyncIterator[list[float]]:
-    """Seconds of the thread's processor in each turn of the event loop."""
+    """Collect the seconds of the thread's processor in each turn of the event loop."""
     turns: list[float] = []
 
     async def look() -> None:

@@ -54,7 +54,7 @@ class Launched:
         self._count = count
 
     def collect(self) -> list[Sampled]:
-        """The letter `a` for each row that samples."""
+        """Sample the letter `a` for each row that samples."""
         return [Sampled(97)] * self._count
 
 
@@ -70,12 +70,12 @@ class TimedRunner:
         return Launched(sum(bool(row.samples) for row in step.rows))
 
     def launch_forward(self, step: Step) -> Forward:
-        """No row has a constraint here."""
+        """Refuse: no row has a constraint here."""
         raise NotImplementedError
 
 
 def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
-    """An engine whose cache is full of prompts, of which each tenant has as many."""
+    """Make an engine whose cache is full of prompts, as many of each tenant."""
     total = blocks + blocks // 10
     welcome = welcome_of(VOCAB_SIZE, 4096, (257,), block_size=BLOCK_SIZE, num_blocks=total)
     core = assemble(
@@ -141,7 +141,7 @@ def _time_answers(core: EngineCore) -> None:
 
 
 async def make_tenants(data_dir: Path, count: int) -> None:
-    """The records of the tenants whose blocks the engine holds."""
+    """Create the tenants whose blocks the engine holds."""
     store = SqliteStore(data_dir / "state.sqlite")
     for number in range(count):
         await store.create(Tenant(id=f"tn_{number}", name=f"tenant {number}", created_at=0.0))

@@ -1,4 +1,4 @@
-"""What the gateway adds to a request: latency at a steady rate, and memory, with a fake engine.
+"""The cost of the gateway for a request: latency at a steady rate, and memory; a fake engine.
 
     python -m benchmarks.gateway.requests --rate 200 --seconds 10
     python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
@@ -54,7 +54,7 @@ class GatewayTiming:
 
 
 class Client:
-    """Keeps its connections and opens more when all are busy."""
+    """A client that keeps its connections and opens more when all are busy."""
 
     def __init__(self, port: int, request: bytes) -> None:
         self._port = port
@@ -81,7 +81,7 @@ class Client:
 
 
 async def load(client: Client, rate: float, seconds: float) -> list[GatewayTiming]:
-    """Requests at `rate` a second for `seconds`."""
+    """Send requests at `rate` a second for `seconds`."""
     start = time.monotonic()
     running = []
     for number in range(int(rate * seconds)):

@@ -1,4 +1,4 @@
-"""What routing costs a gateway, and what telling it what is cached costs an engine.
+"""The costs of routing for a gateway, and of telling it what is cached for an engine.
 
     python -m benchmarks.gateway.routing
 
@@ -48,7 +48,7 @@ IN_TIERS = ("tiers", "alike")
 
 
 def measure_routing(fleet: Fleet, requests: int) -> None:
-    """One line for each way in which the prompt may be cached."""
+    """Print one line for each way in which the prompt may be cached."""
     replicas, blocks = len(fleet.names), fleet.prompt_blocks
     ragged = [blocks * (number + 1) // replicas for number in range(replicas)]
     cases: dict[str, list[int]] = {
@@ -69,7 +69,7 @@ def measure_routing(fleet: Fleet, requests: int) -> None:
 
 
 def measure_small(fleet: Fleet, count: int) -> None:
-    """Events of a block each, at one replica after the other."""
+    """Measure events of a block each, at one replica after the other."""
     keys = [fleet.keys(1) for _ in range(count)]
     began = time.thread_time()
     for number, key in enumerate(keys):
@@ -78,7 +78,7 @@ def measure_small(fleet: Fleet, count: int) -> None:
 
 
 def large_cache(blocks: int) -> PrefixCache:
-    """A cache whose tree has so many blocks, in nodes of 64."""
+    """Make a cache whose tree has so many blocks, in nodes of 64."""
     cache = PrefixCache(num_blocks=blocks, block_size=BLOCK_SIZE)
     for number in range(blocks // NODE_BLOCKS):
         ids = np.full(NODE_BLOCKS * BLOCK_SIZE, number, np.int32)
@@ -91,7 +91,7 @@ def large_cache(blocks: int) -> PrefixCache:
 
 
 def measure_turn(turns: int) -> None:
-    """What a step of decodes adds to the log, and sending it to one gateway."""
+    """Measure what a step of decodes adds to the log, and sending it to one gateway."""
     cache, codec, taken = large_cache(NODE_BLOCKS), Codec(), list[float]()
     [node] = cache.tree.nodes()
     edges = [node.edge.split(1) for _ in range(NODE_BLOCKS - 1)]
@@ -117,7 +117,7 @@ def measure_turn(turns: int) -> None:
 
 
 def measure_snapshot(blocks: int) -> None:
-    """Every turn that a snapshot takes; encoding and sending are not in them."""
+    """Measure every turn that a snapshot takes, without encoding and sending."""
     feed, taken = CacheFeed(large_cache(blocks).tree), list[float]()
     sent: list[CacheEvents] = []
 
@@ -140,7 +140,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _memory_bytes() -> int:
-    """The most that this process has had so far."""
+    """Return the most bytes that this process has had so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

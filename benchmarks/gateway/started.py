@@ -1,4 +1,4 @@
-"""What a benchmark of the gateway starts from, and the bytes of a chat that it sends."""
+"""The start of a benchmark of the gateway, and the bytes of a chat that it sends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.doubles.gateway.served import MODEL, config_of
 
 @contextmanager
 def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, str]]:
-    """A gateway's config, in a directory with a tokenizer and keys; and the demo key."""
+    """Make a gateway's config, in a directory with a tokenizer and keys; and the demo key."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         keys = asyncio.run(ensure_first_start(directory / "data", clock=time.time))
@@ -30,7 +30,7 @@ def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, s
 
 
 def chat_request(key: str, **chat: object) -> bytes:
-    """A streamed chat as it is sent: `chat` is its body but for the model."""
+    """Write a streamed chat as it is sent: `chat` is its body but for the model."""
     body = json.dumps({"model": MODEL, "stream": True, **chat})
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"

@@ -1,4 +1,4 @@
-"""How many tokens a gateway worker can stream a second, and the processor time of each.
+"""The tokens that a gateway worker can stream a second, and the processor time of each.
 
     python -m benchmarks.gateway.streams --connections 128 --step-ms 10
 
@@ -110,7 +110,7 @@ def main(options: StreamBenchOptions) -> None:
 
 
 def run(config: GatewayConfig, key: str, options: StreamBenchOptions) -> None:
-    """One measurement of a gateway of this config, before an engine of its own."""
+    """Measure once a gateway of this config, before an engine of its own."""
     paced = ["tests.doubles.engine.paced_engine", config.engines[0], f"{options.step_ms / 1000}"]
     engine = subprocess.Popen([sys.executable, "-m", *paced])
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]

@@ -1,4 +1,4 @@
-"""What the gateway takes for a completion of token ids: processor time, which load hardly changes.
+"""The gateway's time for a completion of token ids: processor time, which load hardly changes.
 
     python -m benchmarks.gateway.token_ids [--requests 300]
 
@@ -39,12 +39,12 @@ _END = b"0\r\n\r\n"
 
 
 class AtOnce(FakeEngine):
-    """Has every prompt in its cache, and says one token."""
+    """An engine that has every prompt in its cache, and answers one token."""
 
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """The token, and the end."""
+        """Yield the token, and the end."""
         size = len(request.token_ids) // 4
         reused = Reused(TierTokens(size - 1))
         await asyncio.sleep(0)
@@ -62,7 +62,7 @@ class AtOnce(FakeEngine):
 
 
 def request(served: Served, size: int) -> bytes:
-    """A streamed completion of `size` token ids, as bytes."""
+    """Write a streamed completion of `size` token ids, as bytes."""
     ids = np.random.default_rng(size).integers(10, VOCAB, size).tolist()
     body = msgspec.json.encode({"model": MODEL, "prompt": ids, "max_tokens": 1, "stream": True})
     head = (
@@ -83,7 +83,7 @@ def ask(connection: socket.socket, asked: bytes) -> None:
 
 
 def measure(served: Served, size: int, requests: int) -> tuple[float, ...]:
-    """For each request: seconds of the gateway, and of its event loop; how often they wait."""
+    """Measure for each request the seconds of gateway and event loop, and how often they wait."""
     asked = request(served, size)
     (gateway,) = (one for one in threading.enumerate() if one.name == "gateway")
     clock = time.pthread_getcpuclockid(gateway.ident or 0)

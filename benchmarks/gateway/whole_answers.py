@@ -1,4 +1,4 @@
-"""What a large answer that is not streamed takes of the gateway, and how long others wait for it.
+"""The cost of a large answer that is not streamed, and the wait of others for it.
 
     python -m benchmarks.gateway.whole_answers [--choices 16] [--tokens 2048] [--likeliest 20]
 

@@ -1,4 +1,4 @@
-"""How the embedded model was made: its text, its training, its evaluation.
+"""The making of the embedded model: its text, its training, its evaluation.
 
 For a checkout alone: what is installed has the weights, and not this.
 """

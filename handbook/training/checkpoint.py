@@ -111,7 +111,7 @@ class DecoderShape:
 
 
 def new_decoder(shape: DecoderShape) -> LlamaForCausalLM:
-    """A decoder with random weights, smaller ones where a layer adds to the residual stream."""
+    """Make a decoder of random weights, smaller ones where a layer adds to the residual stream."""
     model = LlamaForCausalLM(LlamaConfig(**_settings(shape), use_cache=False))
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
@@ -120,7 +120,7 @@ def new_decoder(shape: DecoderShape) -> LlamaForCausalLM:
 
 
 def shape_of(directory: Path) -> DecoderShape:
-    """The sizes of the decoder saved in `directory`."""
+    """Read the sizes of the decoder saved in `directory`."""
     config = json.loads((directory / "config.json").read_text())
     return DecoderShape(**{field.name: config[field.name] for field in fields(DecoderShape)})
 
@@ -145,7 +145,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(directory: Path) -> LlamaForCausalLM:
-    """The decoder saved in `directory`, its bfloat16 weights widened to float32."""
+    """Load the decoder saved in `directory`, its bfloat16 weights widened to float32."""
     return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
@@ -169,7 +169,7 @@ def write_card(
 
 
 def _settings(shape: DecoderShape) -> dict[str, object]:
-    """What config.json says of the decoder itself."""
+    """Return what config.json says of the decoder itself."""
     return {
         **asdict(shape),
         "head_dim": shape.head_dim,

@@ -1,4 +1,4 @@
-"""How often the model answers exactly right, greedily, on handbooks that training never saw.
+"""The share of answers that are exactly right, greedily, on handbooks training never saw.
 
 A greedy answer equals the expected one exactly when each of its tokens, the end included, is the
 likeliest after the expected ones before it; so one pass over prompt and answer decides, and nothing
@@ -54,7 +54,7 @@ class EvaluationCase:
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """What the model made of a case; each token of `said` is its own after the right ones."""
+    """The model's answer to a case; each token of `said` is its own after the right ones."""
 
     case: EvaluationCase
     right: bool
@@ -64,7 +64,7 @@ class EvaluationOutcome:
 def draw_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
 ) -> list[EvaluationCase]:
-    """`count` held-out handbooks of between `tokens` tokens, each with its last turn to answer."""
+    """Draw `count` held-out handbooks of between `tokens` tokens, with a last turn to answer."""
     rng = random.Random(f"cases {seed}")
     cases: list[EvaluationCase] = []
     number = seed * 1_000_000
@@ -79,7 +79,7 @@ def draw_cases(
 def draw_tool_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
 ) -> list[EvaluationCase]:
-    """`count` held-out chats with tools, whose handbook and tools are of between `tokens` tokens.
+    """Draw `count` held-out chats with tools, of between `tokens` tokens in handbook and tools.
 
     What is judged is in the last turn: a call (its name and arguments), the answer after the
     result, or an answer for which nothing may be called. The question's kind says which.
@@ -130,7 +130,7 @@ def answer_cases(
     cases: Sequence[EvaluationCase],
     batch_tokens: int = 16384,
 ) -> list[EvaluationOutcome]:
-    """Each case's outcome, in batches of about `batch_tokens` on the model's own device."""
+    """Answer the cases in batches of about `batch_tokens`, on the model's own device."""
     outcomes: list[EvaluationOutcome] = []
     batch: list[EvaluationCase] = []
     for case in sorted(cases, key=lambda case: len(case.ids)):
@@ -159,12 +159,12 @@ def _judge(case: EvaluationCase, likeliest: list[int], tokenizer: Tokenizer) -> 
 
 
 def accuracy(outcomes: Sequence[EvaluationOutcome]) -> float:
-    """The share of outcomes that are right, in [0, 1]."""
+    """Return the share of outcomes that are right, in [0, 1]."""
     return sum(outcome.right for outcome in outcomes) / len(outcomes)
 
 
 def by_kind(outcomes: Iterable[EvaluationOutcome]) -> dict[str, list[EvaluationOutcome]]:
-    """The outcomes of each kind of question."""
+    """Group the outcomes by kind of question."""
     return _tally(outcomes, lambda outcome: outcome.case.question.kind)
 
 

@@ -181,7 +181,7 @@ UNKNOWN = "The handbook does not say."
 
 @dataclass(frozen=True)
 class Subject:
-    """Who or what a fact is about: a topic's name and the subject's own."""
+    """The subject of a fact, a person or thing: a topic's name and the subject's own."""
 
     topic: str
     name: str
@@ -198,13 +198,13 @@ class Fact:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes two facts answer the same question: the kind and the subject's name."""
+        """The key of facts that answer the same question: the kind and the subject's name."""
         return self.kind.name, self.subject.name
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a user asks, the one right answer, and the kind of fact asked for (for reports).
+    """A user's question, the one right answer, and the kind of fact asked for (for reports).
 
     `noun` and `subject` are what a tool would be asked for; both are empty for small talk.
     """
@@ -217,19 +217,19 @@ class Question:
 
 
 def free_kind(source: NameSource) -> TopicKind:
-    """A kind nobody listed, such as "the cellar ticket", of any topic and any sort of value."""
+    """Draw a kind nobody listed, such as "the cellar ticket", of any topic and sort of value."""
     noun = f"{source.pick(FREE_MODIFIERS)} {source.pick(FREE_HEADS)}"
     value = source.pick(values.ANYTHING)
     return TopicKind(noun, source.pick(tuple(TOPICS)), (noun,), value)
 
 
 def new_subject(source: NameSource, topic: str) -> Subject:
-    """A subject of `topic`, drawn afresh."""
+    """Draw a subject of `topic` afresh."""
     return Subject(topic, TOPICS[topic].draw(source))
 
 
 def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) -> Fact:
-    """A fact with a fresh value; where `lines` holds it may be a bare line, not a sentence."""
+    """State a fact with a fresh value; with `lines` it may be a bare line, not a sentence."""
     value = kind.value(source)
     if kind.facts and source.chance(0.5):
         template = source.pick(kind.facts)
@@ -242,7 +242,7 @@ def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) ->
 
 
 def ask(source: NameSource, kind: TopicKind, subject: Subject, answer: str) -> Question:
-    """A question for the `kind` of `subject`, in any phrasing."""
+    """Ask for the `kind` of `subject`, in any phrasing."""
     own = kind.asks and source.chance(0.5)
     template = source.pick(kind.asks if own else ASKS)
     label = "unknown" if answer == UNKNOWN else kind.name if kind in KINDS else "free"

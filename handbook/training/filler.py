@@ -1,4 +1,4 @@
-"""What surrounds the facts: introductions, headings, sentences that answer nothing, small talk.
+"""The surroundings of facts: introductions, headings, small talk, sentences without answers.
 
 Knows nothing of kinds and questions; no sentence here states a fact that a question asks for.
 """
@@ -90,7 +90,7 @@ SMALL_TALK = (
 
 
 def filler(source: NameSource, company_name: str) -> str:
-    """One sentence that answers nothing, some with names that questions may also use."""
+    """Write one sentence that answers nothing, some with names that questions may also use."""
     if source.chance(0.6):
         return source.pick(PLAIN)
     return source.pick(NAMING).format(

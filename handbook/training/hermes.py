@@ -18,8 +18,7 @@ ToolMessage: TypeAlias = dict[str, Any]
 def written(
     messages: Sequence[ToolMessage], tools: Sequence[Mapping[str, Any]] = ()
 ) -> list[tuple[str, str]]:
-    """Roles and texts, equal to what `CHAT_TEMPLATE` writes; results that follow each other are
-    one text."""
+    """Write roles and texts as `CHAT_TEMPLATE` does; adjacent results are one text."""
     chat: list[tuple[str, str]] = []
     if tools and (not messages or messages[0]["role"] != "system"):
         chat.append(("system", _listed(tools)))
@@ -40,7 +39,7 @@ def written(
 
 
 def call_text(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call as the model writes it."""
+    """Write a call as the model does."""
     call = f'{{"name": "{name}", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}'
     return f"<tool_call>\n{call}\n</tool_call>"
 

@@ -1,4 +1,4 @@
-"""Keeps the best checkpoint of a training, by accuracy on cases that training never saw.
+"""The keeper of a training's best checkpoint, by accuracy on cases that training never saw.
 
 Knows the output directory, whose files are whole at any time; nothing of how a model is trained.
 """
@@ -23,7 +23,7 @@ CHECK_SEED = 7
 
 @dataclass(frozen=True)
 class Checks:
-    """What a checkpoint is judged by: `count` handbooks and as many chats with tools."""
+    """The tests of a checkpoint: `count` handbooks and as many chats with tools."""
 
     count: int = 800
     tokens: tuple[int, int] = (500, 2000)
@@ -41,23 +41,23 @@ class Accuracy:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What the best is chosen by: the poorer of the two, then both."""
+        """The order by which the best is chosen: the poorer of the two, then both."""
         return min(self.handbooks, self.tools), self.handbooks + self.tools
 
     def table(self) -> str:
-        """For the model card."""
+        """Write the table for the model card."""
         rows = {"handbooks": self.handbooks, "tools, all": self.tools, **self.by_kind}
         lines = [f"| {kind} | {share:.1%} |" for kind, share in rows.items()]
         return "\n".join(["| held-out cases, while training | right |", "|--|--|", *lines])
 
     def told(self) -> str:
-        """One line."""
+        """Describe the accuracy in one line."""
         kinds = ", ".join(f"{kind} {share:.1%}" for kind, share in self.by_kind.items())
         return f"handbooks {self.handbooks:.1%}, tools {self.tools:.1%} ({kinds})"
 
 
 class Keeper:
-    """Keeps the best checkpoint, judged as it will be shipped: read back from bfloat16."""
+    """The keeper of the best checkpoint, judged as it will be shipped: read back from bfloat16."""
 
     def __init__(
         self, checks: Checks, shape: DecoderShape, tokenizer: Tokenizer, device: str, out: Path
@@ -71,7 +71,7 @@ class Keeper:
         self.best: Accuracy | None = None
 
     def check(self, model: LlamaForCausalLM) -> Accuracy:
-        """The accuracy of `model`; it is written out unless a better one was before."""
+        """Measure the accuracy of `model`; write it out unless a better one was before."""
         with tempfile.TemporaryDirectory() as trial:
             save_checkpoint(model, self._shape, self._tokenizer, Path(trial))
             found = self._judged(load_checkpoint(Path(trial)).to(self._device))

@@ -79,39 +79,39 @@ CITY_ENDINGS = ("", "", "", "burg", "stad", "ville", "ton", "ford", "haven", "mo
 
 
 class Split(enum.Enum):
-    """Whose spellings a generator may use."""
+    """The spellings that a generator may use."""
 
     TRAIN = "train"
     HELD_OUT = "held-out"
 
 
 def split_of(spelling: str) -> Split:
-    """The one split that may use this made-up spelling; the same on every machine and run."""
+    """Return the one split that may use a made-up spelling; the same on every machine and run."""
     held_out = zlib.crc32(spelling.encode()) % HELD_OUT_SHARE == 0
     return Split.HELD_OUT if held_out else Split.TRAIN
 
 
 @dataclass(frozen=True)
 class NameSource:
-    """Where random choices come from: a seeded generator and the split it may draw spellings of."""
+    """A source of random choices: a seeded generator and the split whose spellings it may draw."""
 
     rng: random.Random
     split: Split
 
     def pick(self, options: Sequence[Option]) -> Option:
-        """One of `options`, each as likely."""
+        """Pick one of `options`, each as likely."""
         return options[int(self.rng.random() * len(options))]
 
     def number(self, low: int, high: int) -> int:
-        """A whole number in [low, high]."""
+        """Draw a whole number in [low, high]."""
         return low + int(self.rng.random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return self.rng.random() < probability
 
     def unseen(self, make: Callable[[], str]) -> str:
-        """What `make` gives, drawn again until it belongs to this source's split."""
+        """Call `make` again until its spelling belongs to this source's split."""
         while True:
             spelling = make()
             if split_of(spelling) is self.split:
@@ -127,12 +127,12 @@ def _syllables(source: NameSource, count: int) -> str:
 
 
 def made_up_word(source: NameSource) -> str:
-    """A lower-case word in no dictionary, of the source's split."""
+    """Draw a lower-case word in no dictionary, of the source's split."""
     return source.unseen(lambda: _syllables(source, source.number(2, 3)))
 
 
 def made_up_name(source: NameSource) -> str:
-    """A capitalised name in no dictionary, of the source's split."""
+    """Draw a capitalised name in no dictionary, of the source's split."""
     return source.unseen(lambda: _syllables(source, source.number(1, 3)).capitalize())
 
 
@@ -141,12 +141,12 @@ def _real_or(source: NameSource, real: Sequence[str], share: float) -> str:
 
 
 def real_or_made_up(real: Sequence[str]) -> Draw:
-    """Names of which two in five are from `real`."""
+    """Draw names of which two in five are from `real`."""
     return lambda source: _real_or(source, real, 0.4)
 
 
 def city(source: NameSource) -> str:
-    """A city, real or not."""
+    """Draw a city, real or not."""
     if source.chance(0.5):
         return source.pick(CITIES)
     return source.unseen(
@@ -155,18 +155,18 @@ def city(source: NameSource) -> str:
 
 
 def person(source: NameSource) -> str:
-    """A first name and a surname, each real or not."""
+    """Draw a first name and a surname, each real or not."""
     return f"{_real_or(source, FIRST_NAMES, 0.5)} {_real_or(source, SURNAMES, 0.5)}"
 
 
 def company(source: NameSource) -> str:
-    """A made-up company, often with its trade."""
+    """Draw a made-up company, often with its trade."""
     name = made_up_name(source)
     return f"{name} {source.pick(TRADES)}" if source.chance(0.6) else name
 
 
 def product(source: NameSource) -> str:
-    """A made-up product, often with a model number."""
+    """Draw a made-up product, often with a model number."""
     name = made_up_name(source)
     if source.chance(0.4):
         return f"{name} {source.number(1, 99)}{source.pick(('', '0', '00'))}"

@@ -48,7 +48,7 @@ class Rows:
 
 
 def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int) -> Rows:
-    """`count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
+    """Write `count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
     chats = [_drawn(source, length) for _ in range(count)]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
     vocabulary, position = tokenizer.get_vocab(), 0
@@ -67,7 +67,7 @@ def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int
 def frame(
     roles: list[str], segments: list[list[int]], vocabulary: dict[str, int]
 ) -> tuple[list[int], list[bool]]:
-    """The chat template over encoded messages, and which tokens the model must say itself."""
+    """Apply the chat template to encoded messages; tell which tokens the model must say itself."""
     openers = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
     tokens, is_answer = [vocabulary[BEGIN]], [False]
     for role, segment in zip(roles, segments, strict=True):
@@ -78,7 +78,7 @@ def frame(
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """From which share of the training on rows of which lengths are drawn, each as likely."""
+    """The share of the training from which rows of some lengths are drawn, each as likely."""
 
     since: float
     lengths: tuple[int, ...]
@@ -96,7 +96,7 @@ WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 4096)),)
 
 
 def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:
-    """The row lengths of the last stage that has begun at `progress` in [0, 1]."""
+    """Return the row lengths of the last stage that has begun at `progress` in [0, 1]."""
     return [stage.lengths for stage in curriculum if stage.since <= progress][-1]
 
 
@@ -138,11 +138,11 @@ class Feed:
         self._progress.value = progress
 
     def next(self) -> Rows:
-        """The next batch, waiting for it."""
+        """Return the next batch, waiting for it."""
         return self._batches.get()
 
     def next_if_ready(self) -> Rows | None:
-        """The next batch, or None while none is ready."""
+        """Return the next batch, or None while none is ready."""
         try:
             return self._batches.get_nowait()
         except queue.Empty:
@@ -176,7 +176,7 @@ def _drawn(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Roles and texts of a chat that fills about `length` tokens or more."""
+    """Write roles and texts of a chat that fills about `length` tokens or more."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
     handbook = write_handbook(source, facts)
@@ -194,7 +194,7 @@ def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """The same with tools; of a short row most is schemas and calls."""
+    """Write the same with tools; of a short row most is schemas and calls."""
     most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9 - TOKENS_PER_TOOL
@@ -204,7 +204,7 @@ def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """What tools would know, asked where none is offered, mostly without a handbook."""
+    """Ask what tools would know where none is offered, mostly without a handbook."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.6) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9
@@ -212,7 +212,7 @@ def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _place(source: NameSource, handbook: str, question: str) -> tuple[str, str]:
-    """System message and first user message: some users put the handbook before their question."""
+    """Place the handbook in the system message; for some users before their first question."""
     if source.chance(0.93):
         return handbook, question
     return "", f"{handbook}\n\n{question}"

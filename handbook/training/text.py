@@ -44,20 +44,20 @@ class Handbook:
 
 
 def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> Handbook:
-    """The handbook of this seed: the same on every run and machine."""
+    """Write the handbook of this seed: the same on every run and machine."""
     return write_handbook(_source(f"handbook {seed}", split), facts)
 
 
 def make_questions(
     handbook: Handbook, seed: int, count: int = 1, split: Split = Split.HELD_OUT
 ) -> tuple[Question, ...]:
-    """`count` questions about `handbook`, about one in seven with no answer in it."""
+    """Write `count` questions about `handbook`, about one in seven with no answer in it."""
     source = _source(f"questions {seed}", split)
     return tuple(write_question(source, handbook) for _ in range(count))
 
 
 def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[Message]:
-    """The chat that asks all `questions` in turn; the last one is still to be answered."""
+    """Write the chat that asks all `questions` in turn; the last one is still to be answered."""
     messages = [{"role": "system", "content": handbook.text}]
     for question in questions:
         messages.append({"role": "user", "content": question.text})
@@ -66,7 +66,7 @@ def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[M
 
 
 def write_handbook(source: NameSource, facts: int) -> Handbook:
-    """A handbook that states `facts` facts (0 gives an introduction alone)."""
+    """Write a handbook that states `facts` facts (0 gives an introduction alone)."""
     lines = source.chance(0.6)
     stated = _state_facts(source, facts, lines)
     text = _lay_out(source, stated, lines)
@@ -74,7 +74,7 @@ def write_handbook(source: NameSource, facts: int) -> Handbook:
 
 
 def write_question(source: NameSource, handbook: Handbook) -> Question:
-    """A question for one of the facts, or for something that the handbook does not state."""
+    """Ask for one of the facts, or for something that the handbook does not state."""
     if handbook.facts and source.chance(0.85):
         fact = source.pick(handbook.facts)
         return ask(source, fact.kind, fact.subject, fact.value)
@@ -82,7 +82,7 @@ def write_question(source: NameSource, handbook: Handbook) -> Question:
 
 
 def write_small_talk(source: NameSource) -> Question:
-    """A greeting or a word of thanks, and what the model says to it."""
+    """Write a greeting or a word of thanks, and the model's reply."""
     said, reply = source.pick(SMALL_TALK)
     return Question(said, reply, "talk")
 
@@ -92,7 +92,7 @@ def _source(seed: str, split: Split) -> NameSource:
 
 
 def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...]:
-    """Facts that share subjects and kinds, so that neither alone tells which fact is meant."""
+    """Draw facts that share subjects and kinds, so that neither alone tells which is meant."""
     kinds = _choose_kinds(source, count)
     subjects: dict[str, list[Subject]] = {}
     seen: set[tuple[str, str]] = set()
@@ -130,7 +130,7 @@ def _subject(source: NameSource, known: list[Subject], topic: str) -> Subject:
 
 
 def _namesake(source: NameSource, known: list[Subject]) -> Subject:
-    """A new person who shares a first name or a surname with a known one."""
+    """Draw a new person who shares a first name or a surname with a known one."""
     first, last = source.pick(known).name.split(" ", 1)
     other_first, other_last = new_subject(source, "person").name.split(" ", 1)
     name = f"{first} {other_last}" if source.chance(0.5) else f"{other_first} {last}"
@@ -138,13 +138,12 @@ def _namesake(source: NameSource, known: list[Subject]) -> Subject:
 
 
 def write_unanswerable(source: NameSource, handbook: Handbook) -> Question:
-    """A question that the handbook does not answer."""
+    """Ask a question that the handbook does not answer."""
     return ask(source, *missing_fact(source, handbook), UNKNOWN)
 
 
 def missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
-    """A kind and a subject near to what the handbook states, or far from it, of which it does not
-    say."""
+    """Draw a kind and a subject that the handbook says nothing of, near to its facts or far."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)
         if (kind.name, subject.name) not in handbook.keys:
@@ -164,7 +163,7 @@ def _near(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
 
 
 def _other_kind(source: NameSource, handbook: Handbook, fact: Fact) -> TopicKind:
-    """A kind that suits the fact's subject: one of the handbook's own, of the list, or free."""
+    """Draw a kind that suits the fact's subject: of the handbook, of the list, or free."""
     for _ in range(4):
         other = source.pick(handbook.facts).kind
         if other.topic == fact.kind.topic and other != fact.kind:
@@ -179,7 +178,7 @@ def _far(source: NameSource) -> tuple[TopicKind, Subject]:
 
 
 def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
-    """The text: an introduction, then the facts in order of topic or mixed, with filler between."""
+    """Lay out the text: an introduction, then facts by topic or mixed, with filler between."""
     name = company(source)
     parts = [source.pick(INTRODUCTIONS).format(name)] if source.chance(0.9) else []
     ordered = list(facts)
@@ -200,7 +199,7 @@ def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
 
 
 def _join(parts: list[str], lines: bool) -> str:
-    """One part a line, or running text with headings on lines of their own."""
+    """Join the parts one a line, or as running text with headings on lines of their own."""
     if lines:
         return "\n".join(parts)
     text = " ".join(f"{part}\n" if part.startswith("\n") else part for part in parts)

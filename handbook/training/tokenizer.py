@@ -74,7 +74,7 @@ CHAT_TEMPLATE = """\
 
 
 def train_tokenizer(texts: int = 4000, seed: int = 0) -> Tokenizer:
-    """A tokenizer trained on `texts` generated handbooks and questions about them."""
+    """Train a tokenizer on `texts` generated handbooks and questions about them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -113,7 +113,7 @@ def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer saved in `directory`."""
+    """Load the tokenizer saved in `directory`."""
     return Tokenizer.from_file(str(directory / "tokenizer.json"))
 
 

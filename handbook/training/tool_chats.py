@@ -71,14 +71,13 @@ class ToolChat:
 def make_tool_chat(
     seed: int, facts: int = 10, turns: int = 1, split: Split = Split.HELD_OUT
 ) -> ToolChat:
-    """The chat of this seed: the same on every run and machine."""
+    """Write the chat of this seed: the same on every run and machine."""
     source = NameSource(random.Random(f"tool chat {split.value} {seed}"), split)
     return write_tool_chat(source, facts, turns)
 
 
 def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
-    """A chat of `turns` questions over a handbook of `facts` facts and one to `most_tools` tools;
-    where there are no facts there may be no handbook."""
+    """Write `turns` questions over `facts` facts (a handbook, if any), with tools."""
     handbook = write_handbook(source, facts)
     system = source.pick(BARE) if not facts and source.chance(0.7) else handbook.text
     tools = _offer(source, handbook, most_tools)
@@ -87,7 +86,7 @@ def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int 
 
 
 def write_bare_chat(source: NameSource, facts: int, turns: int) -> ToolChat:
-    """A chat of questions that tools would answer, in which none is offered: nothing is called."""
+    """Write a chat of questions for tools, in which none is offered: nothing is called."""
     handbook = write_handbook(source, facts)
     system = handbook.text if facts else source.pick(BARE)
     written = tuple(_write_bare_turn(source, handbook) for _ in range(turns))
@@ -95,7 +94,7 @@ def write_bare_chat(source: NameSource, facts: int, turns: int) -> ToolChat:
 
 
 def _offer(source: NameSource, handbook: Handbook, most: int) -> tuple[Tool, ...]:
-    """Different tools, of which at most one can be asked anything."""
+    """Offer different tools, of which at most one can be asked anything."""
     count = 1 if source.chance(0.6) else source.number(1, most)
     tools = [any_tool(source)] if source.chance(0.55) else []
     while len(tools) < count:
@@ -143,7 +142,7 @@ def _write_bare_turn(source: NameSource, handbook: Handbook) -> ToolTurn:
 
 
 def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
-    """The tool to ask: rather one of this kind than one that can be asked anything."""
+    """Choose the tool to ask: rather one of this kind than one that can be asked anything."""
     own = [tool for tool in tools if tool.kind and tool.kind.name == kind.name]
     return next(iter(own + [tool for tool in tools if tool.kind is None]), None)
 
@@ -151,7 +150,7 @@ def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
 def _called(
     source: NameSource, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]
 ) -> ToolTurn:
-    """A turn for which `tool` is called, unless another knows more of the kind."""
+    """Write a turn for which `tool` is called, unless another knows more of the kind."""
     if tool.kind is None:
         kind, subject = missing_fact(source, handbook)
         draw = source.rng.random()
@@ -166,7 +165,7 @@ def _called(
 
 
 def _unstated(source: NameSource, handbook: Handbook, kind: TopicKind) -> Subject:
-    """A subject of whom the handbook does not state the kind, often one it states others of."""
+    """Draw a subject whose kind the handbook does not state, often one it states others of."""
     known = [fact.subject for fact in handbook.facts if fact.subject.topic == kind.topic]
     near = [subject for subject in known if (kind.name, subject.name) not in handbook.keys]
     if near and source.chance(0.5):
@@ -182,7 +181,7 @@ def _answered(question: Question, label: str) -> ToolTurn:
 
 
 def _result(source: NameSource, tool: Tool, kind: TopicKind, subject: Subject) -> ToolTurn:
-    """The question, the call, what it returns, and the answer."""
+    """Write the question, the call, what it returns, and the answer."""
     question = ask(source, kind, subject, UNKNOWN)
     call = {"type": "function", "function": tool.call(question)}
     answer, returned = UNKNOWN, source.pick(NOT_FOUND)

@@ -134,11 +134,11 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """As it is called."""
+        """The name by which it is called."""
         return str(self.schema["function"]["name"])
 
     def call(self, question: Question) -> dict[str, Any]:
-        """The one right call for `question`: a tool's name, and arguments in the schema's order."""
+        """Write the right call for `question`: a tool's name, and arguments in schema order."""
         by_name = {self.subject: question.subject}
         if self.sort == "search":
             by_name = {self.subject: f"{question.noun} {question.subject}"}
@@ -150,7 +150,7 @@ class Tool:
 
 
 def any_tool(source: NameSource) -> Tool:
-    """A tool that can be asked anything: a lookup, or a search."""
+    """Draw a tool that can be asked anything: a lookup, or a search."""
     if source.chance(0.7):
         name = f"{made_up_word(source)}_lookup" if source.chance(0.1) else source.pick(LOOKUPS)
         field, subject = source.pick(FIELDS), source.pick(SUBJECTS)
@@ -163,7 +163,7 @@ def any_tool(source: NameSource) -> Tool:
 
 
 def getter(source: NameSource, kind: TopicKind) -> Tool:
-    """A tool that knows the `kind` of any subject."""
+    """Draw a tool that knows the `kind` of any subject."""
     noun = source.pick(kind.nouns)
     name = source.pick(GETTERS).format(_snake(noun))
     if source.chance(0.1):
@@ -174,7 +174,7 @@ def getter(source: NameSource, kind: TopicKind) -> Tool:
 
 
 def getter_kind(source: NameSource, near: tuple[Fact, ...]) -> TopicKind:
-    """A kind that a getter may know: a live one, one of the facts `near` it, of the list, free."""
+    """Draw a kind for a getter: a live one, one of the facts `near` it, of the list, or free."""
     draw = source.rng.random()
     if draw < 0.45:
         return source.pick(LIVE_KINDS)
@@ -184,7 +184,7 @@ def getter_kind(source: NameSource, near: tuple[Fact, ...]) -> TopicKind:
 
 
 def odd_kind(source: NameSource, topic: str) -> TopicKind:
-    """A kind with a word that is in no list, so that calls are learned to be copied, not chosen."""
+    """Draw a kind with a word in no list, so that calls are learned to be copied, not chosen."""
     word = made_up_word(source)
     first = source.chance(0.5)
     noun = f"{word} {source.pick(FREE_HEADS)}" if first else f"{source.pick(FREE_MODIFIERS)} {word}"
@@ -194,7 +194,7 @@ def odd_kind(source: NameSource, topic: str) -> TopicKind:
 def result_text(
     source: NameSource, tool: Tool, question: Question, value: str, sentence: str
 ) -> str:
-    """What a call returns that found `value`: plain, a sentence that says so, or JSON."""
+    """Write the result of a call that found `value`: plain, a sentence that says so, or JSON."""
     draw = source.rng.random()
     in_fields = _IN_FIELDS.fullmatch(value)
     if in_fields and draw < 0.2:
@@ -222,7 +222,7 @@ def result_text(
 def _weather_in_fields(
     source: NameSource, tool: Tool, question: Question, found: re.Match[str]
 ) -> str:
-    """The sky and the degrees apart, as most examples of weather tools return them."""
+    """Write the sky and the degrees apart, as most examples of weather tools return them."""
     parts: list[tuple[str, Any]] = [
         (source.pick(("condition", "conditions", "weather", "sky")), found[1]),
         (source.pick(("temperature", "temperature", "temperature_c", "temp")), int(found[2])),
@@ -236,7 +236,7 @@ def _weather_in_fields(
 def _more(
     source: NameSource, tool: Tool, question: Question, found: dict[str, Any]
 ) -> dict[str, Any]:
-    """The result with what was asked beside it, and something that was not."""
+    """Add to the result what was asked, and something that was not."""
     asked: dict[str, Any] = {tool.subject: question.subject}
     if tool.sort == "search":
         asked = {"title": question.subject}
@@ -252,7 +252,7 @@ def _more(
 
 
 def _schema(source: NameSource, name: str, told: str, parameters: list[str]) -> dict[str, Any]:
-    """A tool in OpenAI's form, with what users leave out or add."""
+    """Write a tool in OpenAI's form, with what users leave out or add."""
     describes = source.chance(0.6)
     properties: dict[str, Any] = {}
     for parameter in parameters:

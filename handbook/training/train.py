@@ -1,4 +1,4 @@
-"""Train the handbook model: `python -m handbook.training.train --out DIR --minutes 8` on a GPU.
+"""The training of the handbook model: `python -m handbook.training.train --out DIR --minutes 8`.
 
 It begins from nothing, or with `--from DIR` from that model and its tokenizer. The clock decides:
 learning rate and curriculum follow the share of the minutes that has passed. The best checkpoint by
@@ -45,7 +45,7 @@ FRESH_AT_LEAST = 8
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How long and how to train; the defaults are those of the shipped model on one H200."""
+    """The length and form of the training; the defaults made the shipped model on one H200."""
 
     minutes: float = 8.0
     shape: DecoderShape = field(default_factory=DecoderShape)
@@ -84,7 +84,7 @@ class Optimizers:
         )
 
     def step(self, share: float) -> None:
-        """One update at `share` of the peak learning rate; clears the gradients."""
+        """Update once at `share` of the peak learning rate; clear the gradients."""
         for optimizer in self._all:
             for group in optimizer.param_groups:
                 group["lr"] = self._peak * share
@@ -93,7 +93,7 @@ class Optimizers:
 
 
 def learning_share(progress: float, warmup: float) -> float:
-    """The share of the peak rate at `progress` in [0, 1]: a linear rise, then half a cosine."""
+    """Return the share of the peak rate at `progress` in [0, 1]: linear rise, half a cosine."""
     if progress < warmup:
         return progress / warmup
     rest = min(1.0, (progress - warmup) / (1 - warmup))
@@ -103,7 +103,7 @@ def learning_share(progress: float, warmup: float) -> float:
 def answer_loss(
     logits: Tensor, targets: Tensor, answers: Tensor, text_weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss to minimise, and the answers' part of it, in nats a token.
+    """Compute the loss to minimise, and the answers' part of it, in nats a token.
 
     `logits` (rows, length, vocab); `targets` and `answers` (rows, length), ids and bool. Text that
     is no answer counts `text_weight` as much: it teaches to copy names before answers can.
@@ -132,7 +132,7 @@ class Trainer:
             self._loss = torch.compile(answer_loss, dynamic=False)
 
     def batch(self, feed: Feed) -> tuple[Tensor, Tensor]:
-        """A fresh batch; where the workers are behind, a recent one again."""
+        """Return a fresh batch; where the workers are behind, a recent one again."""
         few = len(self._recent) < FRESH_AT_LEAST
         rows = feed.next() if few else feed.next_if_ready()
         if rows is None:
@@ -141,12 +141,12 @@ class Trainer:
         return self._recent[-1]
 
     def upload(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Ids (int64) and answer marks (bool) on the device, each (rows, length + 1)."""
+        """Copy ids (int64) and answer marks (bool) to the device, each (rows, length + 1)."""
         ids = torch.from_numpy(rows.ids.astype("int64")).to(self._config.device)
         return ids, torch.from_numpy(rows.answers).to(self._config.device)
 
     def step(self, ids: Tensor, answers: Tensor, progress: float) -> Tensor:
-        """One update on `ids` (rows, length + 1); the answers' loss, still on the device."""
+        """Update on `ids` (rows, length + 1); return the answers' loss, still on the device."""
         # Most CPUs emulate bfloat16 slowly; there, float32 is the quick way.
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
             logits = self.model(ids[:, :-1]).logits
@@ -192,7 +192,7 @@ def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
 
 
 def _made(config: TrainingConfig) -> str:
-    """The training in words; the number of a GPU's minutes means little without its name."""
+    """Describe the training; a number of minutes means little without the GPU's name."""
     where = torch.cuda.get_device_name() if config.device == "cuda" else config.device
     command = f"python -m handbook.training.train --out DIR --minutes {config.minutes:g}"
     if config.start is None:

@@ -35,29 +35,29 @@ def _digits(source: NameSource, count: int) -> str:
 
 
 def code(source: NameSource) -> str:
-    """Three to six digits."""
+    """Draw three to six digits."""
     return _digits(source, source.number(3, 6))
 
 
 def four_digits(source: NameSource) -> str:
-    """Four digits, as on a door."""
+    """Draw four digits, as on a door."""
     return _digits(source, 4)
 
 
 def extension(source: NameSource) -> str:
-    """A telephone extension of three or four digits."""
+    """Draw a telephone extension of three or four digits."""
     return _digits(source, source.number(3, 4))
 
 
 def telephone(source: NameSource) -> str:
-    """A telephone number in groups."""
+    """Draw a telephone number in groups."""
     return source.unseen(
         lambda: f"0{source.number(10, 99)} {source.number(100, 999)} {source.number(1000, 9999)}"
     )
 
 
 def password(source: NameSource) -> str:
-    """A password: random characters, or made-up words and a number."""
+    """Draw a password: random characters, or made-up words and a number."""
     if source.chance(0.6):
         return source.unseen(
             lambda: "".join(source.pick(SYMBOLS) for _ in range(source.number(6, 10)))
@@ -66,31 +66,31 @@ def password(source: NameSource) -> str:
 
 
 def part_number(source: NameSource) -> str:
-    """Letters, a dash and digits."""
+    """Draw letters, a dash and digits."""
     return source.unseen(
         lambda: f"{source.pick(LETTERS)}{source.pick(LETTERS)}-{source.number(100, 9999)}"
     )
 
 
 def parking_space(source: NameSource) -> str:
-    """A letter and one to three digits."""
+    """Draw a letter and one to three digits."""
     return f"{source.pick(LETTERS)}{source.number(1, 199)}"
 
 
 def hours(source: NameSource) -> str:
-    """Opening hours, such as 07:30 to 18:00."""
+    """Draw opening hours, such as 07:30 to 18:00."""
     minutes = ("00", "15", "30", "45")
     opens = f"{source.number(6, 11):02d}:{source.pick(minutes)}"
     return f"{opens} to {source.number(12, 22):02d}:{source.pick(minutes)}"
 
 
 def time_of_day(source: NameSource) -> str:
-    """A time, such as 14:20."""
+    """Draw a time, such as 14:20."""
     return f"{source.number(6, 22):02d}:{source.number(0, 11) * 5:02d}"
 
 
 def price(source: NameSource) -> str:
-    """An amount of money, with a sign or a currency's name."""
+    """Draw an amount of money, with a sign or a currency's name."""
     cents = f".{source.number(0, 99):02d}" if source.chance(0.5) else ""
     amount = f"{source.number(2, 2500)}{cents}"
     if source.chance(0.4):
@@ -99,40 +99,40 @@ def price(source: NameSource) -> str:
 
 
 def span(source: NameSource) -> str:
-    """A length of time, such as 24 months."""
+    """Draw a length of time, such as 24 months."""
     return f"{source.number(2, 90)} {source.pick(SPANS)}"
 
 
 def date(source: NameSource) -> str:
-    """A day and a month, either first."""
+    """Draw a day and a month, either first."""
     day, month = source.number(1, 28), source.pick(MONTHS)
     return f"{day} {month}" if source.chance(0.6) else f"{month} {day}"
 
 
 def network_address(source: NameSource) -> str:
-    """A private network address."""
+    """Draw a private network address."""
     return source.unseen(
         lambda: f"10.{source.number(0, 255)}.{source.number(0, 255)}.{source.number(1, 254)}"
     )
 
 
 def street(source: NameSource) -> str:
-    """A street with a house number."""
+    """Draw a street with a house number."""
     return f"{source.number(1, 240)} {made_up_name(source)} {source.pick(STREETS)}"
 
 
 def email(source: NameSource) -> str:
-    """An address at a made-up domain."""
+    """Draw an address at a made-up domain."""
     return f"{made_up_word(source)}@{made_up_word(source)}.example"
 
 
 def one_of(options: Sequence[str]) -> Draw:
-    """A value out of a small set, such as `COLOURS`."""
+    """Draw a value out of a small set, such as `COLOURS`."""
     return lambda source: source.pick(options)
 
 
 def up_to(most: int) -> Draw:
-    """A whole number from 1 on."""
+    """Draw a whole number from 1 on."""
     return lambda source: str(source.number(1, most))
 
 
